@@ -103,7 +103,7 @@ $(RUN_READY): pyproject.toml
 	@$(SHOW) "making $(VENV)" $(PYTHON) -m venv $(VENV)
 	@$(SHOW) "fetching what builds wakeful" $(INSTALL) $(BUILD_TOOLS)
 	@$(SHOW) "fetching what running needs" $(INSTALL) --no-build-isolation --editable .
-	@$(SHOW) "compiling it for the first start" $(BIN)/python -c 'import wakeful.cli, wakeful.wiring, wakeful.agents.process'
+	@$(SHOW) "compiling it for the first start" $(BIN)/python -c 'import wakeful.cli, wakeful.service.wiring, wakeful.agents.process'
 	@touch $@
 
 $(AGENTS_READY): $(RUN_READY)

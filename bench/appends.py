@@ -19,8 +19,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import apsw
-from table import Bar, Row, print_table
 
+from table import Bar, Row, print_table
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
 
@@ -86,7 +86,9 @@ class BareGroup:
             while len(group) < 512 and self._queue.qsize():
                 group.append(self._queue.get())
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany("INSERT INTO event (session, seq, body) VALUES (?, ?, ?)", [(s, q, BODY) for s, q, _ in group])
+            self._connection.executemany(
+                "INSERT INTO event (session, seq, body) VALUES (?, ?, ?)", [(s, q, BODY) for s, q, _ in group]
+            )
             self._connection.execute("COMMIT")
             first[2].get_loop().call_soon_threadsafe(resolve, [future for _, _, future in group])
 
@@ -99,7 +101,9 @@ def resolve(futures: list[asyncio.Future[None]]) -> None:
 def connect_bare(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
-    connection.execute("CREATE TABLE event (id INTEGER PRIMARY KEY, session INTEGER, seq INTEGER, body BLOB); CREATE UNIQUE INDEX by_seq ON event (session, seq)")
+    connection.execute(
+        "CREATE TABLE event (id INTEGER PRIMARY KEY, session INTEGER, seq INTEGER, body BLOB); CREATE UNIQUE INDEX by_seq ON event (session, seq)"
+    )
     return connection
 
 
@@ -107,7 +111,9 @@ async def measure_ours(folder: Path, producers: int) -> Pace:
     log = open_log(folder / "ours")
     draft = Draft("message_added", BODY, "bench")
     try:
-        return await drive("wakeful log", producers, lambda who, seq: log.append([Append(f"session-{who}", seq, (draft,))], at=seq))
+        return await drive(
+            "wakeful log", producers, lambda who, seq: log.append([Append(f"session-{who}", seq, (draft,))], at=seq)
+        )
     finally:
         log.close()
 
@@ -195,11 +201,23 @@ def compare(bare: Pace | None, ours: Pace | None, each: Pace | None, peer: Pace 
     assert bare is not None and ours is not None and each is not None
     rows = [
         Row(SECTION, "ours beside bare group commit", ours.events_a_second / bare.events_a_second, "x", Bar(">=", 0.5)),
-        Row(SECTION, "ours beside one commit per event", ours.events_a_second / each.events_a_second, "x", Bar(">=", 5.0)),
+        Row(
+            SECTION,
+            "ours beside one commit per event",
+            ours.events_a_second / each.events_a_second,
+            "x",
+            Bar(">=", 5.0),
+        ),
     ]
     if peer is None:
-        return [*rows, Row(SECTION, "ours beside SQLiteSession", None, "x", note="not installed: pip install openai-agents")]
-    return [*rows, Row(SECTION, "ours beside SQLiteSession", ours.events_a_second / peer.events_a_second, "x", Bar(">=", 10.0))]
+        return [
+            *rows,
+            Row(SECTION, "ours beside SQLiteSession", None, "x", note="not installed: pip install openai-agents"),
+        ]
+    return [
+        *rows,
+        Row(SECTION, "ours beside SQLiteSession", ours.events_a_second / peer.events_a_second, "x", Bar(">=", 10.0)),
+    ]
 
 
 if __name__ == "__main__":

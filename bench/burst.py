@@ -65,7 +65,11 @@ def while_stopped(place: Place, value: int) -> None:
 
 def read_rows(place: Place) -> list[dict[str, object]]:
     told = subprocess.run(
-        [WAKEFUL, "list", "--json", "--socket", place.socket], check=True, capture_output=True, cwd=place.folder, timeout=ANSWER_SECONDS
+        [WAKEFUL, "list", "--json", "--socket", place.socket],
+        check=True,
+        capture_output=True,
+        cwd=place.folder,
+        timeout=ANSWER_SECONDS,
     )
     return json.loads(told.stdout)
 
@@ -79,14 +83,27 @@ def burst(place: Place, change: Callable[[Place, int], None], value: int) -> lis
     wrote = time.monotonic()
     name = change.__name__.replace("_", " ")
     try:
-        wait_until(lambda: len(stamps.read_bytes().splitlines()) >= known + SESSIONS, ANSWER_SECONDS, "a run of every session")
+        wait_until(
+            lambda: len(stamps.read_bytes().splitlines()) >= known + SESSIONS, ANSWER_SECONDS, "a run of every session"
+        )
         took = time.monotonic() - wrote
-        wait_until(lambda: not any(row["owed"] or row["queued"] or row["state"] == "running" for row in read_rows(place)), 30, "rest")
+        wait_until(
+            lambda: not any(row["owed"] or row["queued"] or row["state"] == "running" for row in read_rows(place)),
+            30,
+            "rest",
+        )
     except TookTooLong as error:
         return [Row(SECTION, f"{name}: settled", None, "s", note=str(error))]
     runs = (sum(int(row["runs"]) for row in read_rows(place)) - before) / SESSIONS
     return [
-        Row(SECTION, f"{name}: settled", took, "s", Bar("<=", 5.0), f"after the last write; writing took {wrote - began:.1f} s"),
+        Row(
+            SECTION,
+            f"{name}: settled",
+            took,
+            "s",
+            Bar("<=", 5.0),
+            f"after the last write; writing took {wrote - began:.1f} s",
+        ),
         Row(SECTION, f"{name}: runs per session", runs, "", Bar("<=", 1.0)),
     ]
 

@@ -22,19 +22,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from table import Bar, Row, print_table
-
-from wakeful.core import calls
-from wakeful.core.events import MessageAdded, SessionOpened
-from wakeful.core.knowledge import Conversation
-from wakeful.core.limits import Levels, Limits
-from wakeful.core.machine import Core
-from wakeful.core.spec import Settings
-from wakeful.core.state import Session
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.machine import Core
+from wakeful.core.record.events import MessageAdded, SessionOpened
+from wakeful.core.record.knowledge import Conversation
+from wakeful.core.record.state import Session
+from wakeful.core.spec.limits import Levels, Limits
+from wakeful.core.spec.session import Settings
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log, open_reader
-from wakeful.past import fold_at
-from wakeful.reactor import EVENTS_BETWEEN_SNAPSHOTS, Outside, Reactor
+from wakeful.history.positions import fold_at
+from wakeful.service.reactor import EVENTS_BETWEEN_SNAPSHOTS, Outside, Reactor
 
 SECTION = "long histories"
 LENGTHS = tuple(int(one) for one in os.environ.get("WAKEFUL_BENCH_LENGTHS", "10000,100000,1000000").split(","))
@@ -88,12 +87,25 @@ class Ours:
         opened = Draft(*encode(SessionOpened(id="s", name="talk")), "bench")
         for start in range(0, length, EVENTS_BETWEEN_SNAPSHOTS):
             positions = range(max(start, 1), start + EVENTS_BETWEEN_SNAPSHOTS)
-            drafts = [Draft(*encode(MessageAdded(position=one, sender="bench", text=TEXT, wake=False)), "bench") for one in positions]
+            drafts = [
+                Draft(*encode(MessageAdded(position=one, sender="bench", text=TEXT, wake=False)), "bench")
+                for one in positions
+            ]
             drafts = drafts if start else [opened, *drafts]
             log.append_blocking([Append("s", start, tuple(drafts))], at=start + len(drafts))
             heard = positions[-1]
-            talk = Conversation(messages=heard, size_bytes=heard * len(TEXT), recent=heard, recent_bytes=heard * len(TEXT))
-            self.state = Session(id="s", name="talk", opened_at=500, seq=heard + 1, mailbox=heard, conversation=talk, last_active_at=start + len(drafts))
+            talk = Conversation(
+                messages=heard, size_bytes=heard * len(TEXT), recent=heard, recent_bytes=heard * len(TEXT)
+            )
+            self.state = Session(
+                id="s",
+                name="talk",
+                opened_at=500,
+                seq=heard + 1,
+                mailbox=heard,
+                conversation=talk,
+                last_active_at=start + len(drafts),
+            )
             log.save_snapshot_blocking("s", self.state.seq, encode_state(self.state))
         log.close()
 
@@ -243,7 +255,12 @@ class LangGraph:
     def put(self, value: Any) -> None:
         self.version = self.saver.get_next_version(self.version, None)
         versions = {"said": self.version}
-        checkpoint = {**self.empty(), "id": str(self.uuid6()), "channel_values": {"said": value}, "channel_versions": versions}
+        checkpoint = {
+            **self.empty(),
+            "id": str(self.uuid6()),
+            "channel_values": {"said": value},
+            "channel_versions": versions,
+        }
         self.config = self.saver.put(self.config, checkpoint, {"source": "loop", "step": len(self.ids)}, versions)
         self.ids.append(checkpoint["id"])
 
@@ -369,7 +386,8 @@ async def measure_operations(stores: list[Store]) -> dict[str, dict[str, float]]
     operations = {store.name: store.operations() for store in stores}
     try:
         return {
-            what: await time_in_turns({name: do for name, all_ in operations.items() if (do := all_[what]) is not None}) for what in OPERATIONS
+            what: await time_in_turns({name: do for name, all_ in operations.items() if (do := all_[what]) is not None})
+            for what in OPERATIONS
         }
     finally:
         for store in stores:
@@ -413,9 +431,20 @@ def measure() -> list[Row]:
         ours |= {(what, length): figures[Ours.name] for what, figures in found.items()}
     first, last = LENGTHS[0], LENGTHS[-1]
     flat = [
-        Row(SECTION, f"{MEANINGS[what]}: {last:,} beside {first:,}", ours[what, last] / ours[what, first], "x", Bar("<=", 2.0)) for what in FLAT
+        Row(
+            SECTION,
+            f"{MEANINGS[what]}: {last:,} beside {first:,}",
+            ours[what, last] / ours[what, first],
+            "x",
+            Bar("<=", 2.0),
+        )
+        for what in FLAT
     ]
-    missing = [] if len(kinds) > 1 else [Row(SECTION, "beside the peers", None, "", note="not installed: pip install 'wakeful[bench]'")]
+    missing = (
+        []
+        if len(kinds) > 1
+        else [Row(SECTION, "beside the peers", None, "", note="not installed: pip install 'wakeful[bench]'")]
+    )
     order = list(MEANINGS.values())
     return [*sorted(rows, key=lambda row: order.index(row.what.split(",")[0])), *flat, *missing]
 

@@ -25,12 +25,11 @@ from latency import Contestant
 from place import daemon
 from spawn import LONGEST_SECONDS, Rounds, build, read_clock
 from table import Bar, Row, print_table
-
-from wakeful.core.spec import Confinement
-from wakeful.runners.children import become_subreaper
+from wakeful.core.spec.session import Confinement
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, find_view
+from wakeful.runners.process.children import become_subreaper
 
 SECTION = "isolation of a run"
 ROUNDS = 100
@@ -61,7 +60,9 @@ async def take_turns() -> list[Row]:
             ways["bare Popen"] = rounds.by_popen
             ways[FLOOR] = functools.partial(by_bubblewrap, rounds)
             ways[UNREADIED] = functools.partial(rounds.by_runner, Confinement(level="strict"), replaced="input")
-            ways["strict, an output"] = functools.partial(rounds.by_runner, Confinement(level="strict"), output="out/report.md")
+            ways["strict, an output"] = functools.partial(
+                rounds.by_runner, Confinement(level="strict"), output="out/report.md"
+            )
         taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
         for _ in range(ROUNDS):
             for name, way in ways.items():
@@ -81,7 +82,13 @@ async def by_bubblewrap(rounds: Rounds) -> tuple[float, float, float]:
 
     def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> tuple[float, float, subprocess.Popen[bytes]]:
         began = time.monotonic()
-        process = subprocess.Popen((*prefix, *order.argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True, pass_fds=fds)
+        process = subprocess.Popen(
+            (*prefix, *order.argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=fds,
+        )
         return began, time.monotonic(), process
 
     began, called, process = launch(spawn)
@@ -104,7 +111,11 @@ def _make_row(name: str, rounds: list[tuple[float, float, float]], bare: list[tu
     note = f"first instruction after {p50['first']:.2f} ms, reported end after {p50['end']:.2f} ms"
     if name == "none":
         return Row(SECTION, "none: a whole run", p50["end"], "ms p50", note=note)
-    more = {(which, tenths): cut[which] - _cut(_measure(bare, which), tenths) for which in ("first", "end") for cut, tenths in ((p10, 1), (p50, 5))}
+    more = {
+        (which, tenths): cut[which] - _cut(_measure(bare, which), tenths)
+        for which in ("first", "end")
+        for cut, tenths in ((p10, 1), (p50, 5))
+    }
     note += f"; first instruction {more['first', 5]:+.2f} ms, best tenth: first {more['first', 1]:+.2f}, end {more['end', 1]:+.2f} ms"
     if name == FLOOR:
         return Row(SECTION, f"{name}: more than a bare Popen", more["end", 5], "ms p50", note=note)
@@ -132,7 +143,9 @@ def race() -> list[Row]:
             place = stack.enter_context(daemon(folder))
             (folder / "wakeful.yaml").write_text("allow_unisolated: true\n")
             for number in range(latency.SESSIONS):
-                spec = SPEC.format(pattern=f"watched/**/f{number}.txt", stamp=stamp, stamps=folder / "stamps", level=level)
+                spec = SPEC.format(
+                    pattern=f"watched/**/f{number}.txt", stamp=stamp, stamps=folder / "stamps", level=level
+                )
                 (place.specs / f"bench-{number}.yaml").write_text(spec)
             place.start()
             racing.append(Contestant(level, folder))
@@ -142,7 +155,13 @@ def race() -> list[Row]:
                 contestant.play(number)
                 time.sleep(latency.PAUSE_SECONDS)
     return [
-        Row(SECTION, f"saved -> first instruction, {one.name}", statistics.median(one.took), "ms p50", note=f"p95 {_p95(one.took):.2f}")
+        Row(
+            SECTION,
+            f"saved -> first instruction, {one.name}",
+            statistics.median(one.took),
+            "ms p50",
+            note=f"p95 {_p95(one.took):.2f}",
+        )
         for one in racing
     ]
 

@@ -124,7 +124,9 @@ def start_flushes(folder: Path, stamp: Path) -> Iterator[Contestant]:
 
 @contextmanager
 def start_floor(folder: Path, stamp: Path) -> Iterator[Contestant]:
-    process = subprocess.Popen([stamp.parent / "floor", folder / "watched" / "d0", stamp, folder / "stamps"], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [stamp.parent / "floor", folder / "watched" / "d0", stamp, folder / "stamps"], stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         yield Contestant("C: inotify + posix_spawn", folder)
@@ -193,15 +195,37 @@ CONTESTANTS: dict[str, Start] = {
     "floor": start_floor,
     "wakeful": start_wakeful,
     "watchfiles": command(
-        "watchfiles CLI", lambda watched, stamp, stamps: [Path(sys.executable).parent / "watchfiles", f"{stamp} {stamps}", watched]
+        "watchfiles CLI",
+        lambda watched, stamp, stamps: [Path(sys.executable).parent / "watchfiles", f"{stamp} {stamps}", watched],
     ),
     "entr": command("entr", lambda watched, stamp, stamps: ["entr", "-np", stamp, stamps], is_listing=True),
     "watchman": start_watchman,
     "nodemon": command(
-        "nodemon", lambda watched, stamp, stamps: ["nodemon", "--delay", "0", "-w", watched, "-e", "txt", "-x", f"{stamp} {stamps}"]
+        "nodemon",
+        lambda watched, stamp, stamps: [
+            "nodemon",
+            "--delay",
+            "0",
+            "-w",
+            watched,
+            "-e",
+            "txt",
+            "-x",
+            f"{stamp} {stamps}",
+        ],
     ),
     "chokidar": command(
-        "chokidar-cli", lambda watched, stamp, stamps: ["chokidar", f"{watched}/**/*.txt", "-d", "0", "-t", "0", "-c", f"{stamp} {stamps}"]
+        "chokidar-cli",
+        lambda watched, stamp, stamps: [
+            "chokidar",
+            f"{watched}/**/*.txt",
+            "-d",
+            "0",
+            "-t",
+            "0",
+            "-c",
+            f"{stamp} {stamps}",
+        ],
     ),
 }
 PEERS = tuple(CONTESTANTS)[3:]
@@ -230,14 +254,22 @@ def race(files: int, folder: Path, stamp: Path, names: tuple[str, ...]) -> list[
             for contestant in (one for one in racing if not one.is_out):
                 contestant.play(number)
                 time.sleep(PAUSE_SECONDS)
-    absent = [Row(SECTION, f"{name}, {files:,} files", None, "ms p50", note="not installed") for name in names if not is_here(name)]
+    absent = [
+        Row(SECTION, f"{name}, {files:,} files", None, "ms p50", note="not installed")
+        for name in names
+        if not is_here(name)
+    ]
     return [*make_rows(racing, files), *absent]
 
 
 def make_rows(racing: list[Contestant], files: int) -> list[Row]:
     flushes, floor, ours, *peers = racing
     if not floor.took or not ours.took:
-        return [Row(SECTION, f"{one.name}, {files:,} files", None, "ms p50", note="never answered") for one in (floor, ours) if not one.took]
+        return [
+            Row(SECTION, f"{one.name}, {files:,} files", None, "ms p50", note="never answered")
+            for one in (floor, ours)
+            if not one.took
+        ]
     least = statistics.median(floor.took)
     bar = Bar("<=", 3 * least + statistics.median(flushes.took), "3x C + two flushes")
     rows = [make_row(one, files, least, bar if one is ours else None) for one in racing]

@@ -49,7 +49,9 @@ def measure() -> list[Row]:
                 took["python -c pass"].append(start_python())
             for what, seconds in took.items():
                 limit = None if what.startswith("python") else Bar("<=", bar)
-                rows.append(Row(SECTION, f"{what}, {sessions:,} sessions", statistics.median(seconds) * 1e3, "ms p50", limit))
+                rows.append(
+                    Row(SECTION, f"{what}, {sessions:,} sessions", statistics.median(seconds) * 1e3, "ms p50", limit)
+                )
     return rows
 
 

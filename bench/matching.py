@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 
 from table import Row, print_table
-
-from wakeful.core.match import PathTrie, Pattern
+from wakeful.core.looking.patterns import PathTrie, Pattern
 
 SECTION = "finding the bindings of a path"
 SEED = 7
@@ -74,11 +73,24 @@ def compare(count: int) -> list[Row]:
     each = microseconds_each(trie.find, paths)
     methods = {
         "every pattern in turn": (microseconds_each(lambda path: [p for p in patterns if p.matches(path)], few), 0.0),
-        "every expression in turn": (microseconds_each(lambda path: [e for e in expressions if e.match(path)], few), compile_ms),
+        "every expression in turn": (
+            microseconds_each(lambda path: [e for e in expressions if e.match(path)], few),
+            compile_ms,
+        ),
     }
-    rows = [Row(SECTION, f"literal-prefix trie, {count:,} patterns", each, "us a path", note=f"built in {trie_ms:.0f} ms")]
+    rows = [
+        Row(SECTION, f"literal-prefix trie, {count:,} patterns", each, "us a path", note=f"built in {trie_ms:.0f} ms")
+    ]
     for method, (took, built) in methods.items():
-        rows.append(Row(SECTION, f"{method}, {count:,} patterns", took, "us a path", note=f"{took / each:.0f}x, built in {built:.0f} ms"))
+        rows.append(
+            Row(
+                SECTION,
+                f"{method}, {count:,} patterns",
+                took,
+                "us a path",
+                note=f"{took / each:.0f}x, built in {built:.0f} ms",
+            )
+        )
     return rows
 
 

@@ -50,8 +50,9 @@ def think_with_langgraph(url: str, folder: Path, history: int, durability: Liter
 
 
 def think_with_agents_sdk(url: str, folder: Path, history: int) -> None:
-    from agents import Agent, OpenAIChatCompletionsModel, Runner, SQLiteSession, function_tool, set_tracing_disabled
     from openai import AsyncOpenAI
+
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, SQLiteSession, function_tool, set_tracing_disabled
 
     @function_tool
     def read(path: str, offset: int, limit: int) -> str:
@@ -65,7 +66,9 @@ def think_with_agents_sdk(url: str, folder: Path, history: int) -> None:
         past.append({"type": "function_call_output", "call_id": f"past_{turn}", "output": read_page(folder, turn, 1)})
 
     async def think() -> None:
-        model = OpenAIChatCompletionsModel(model="bench", openai_client=AsyncOpenAI(base_url=url, api_key="none", max_retries=0))
+        model = OpenAIChatCompletionsModel(
+            model="bench", openai_client=AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
+        )
         agent = Agent(name="bench", instructions=PROMPT, model=model, tools=[read])
         session = SQLiteSession("talk", folder / "agents.db")
         if history:

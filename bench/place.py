@@ -53,7 +53,9 @@ class Place:
         """Seconds from the spawn to the line that begins with `ready`."""
         if self.runtime is None:
             # In memory as without us, but under a name of our own, since a killed daemon leaves them.
-            self.runtime = tempfile.mkdtemp(prefix="wakeful-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder)
+            self.runtime = tempfile.mkdtemp(
+                prefix="wakeful-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder
+            )
         began = time.monotonic()
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
@@ -65,7 +67,9 @@ class Place:
             )
         wait_until(self._is_ready_or_over, READY_SECONDS, "the daemon to be ready", every=0.002)
         if self.process.poll() is not None:
-            raise TookTooLong(f"the daemon ended with {self.process.returncode}: {self.said.read_text(errors='replace')[-2000:]}")
+            raise TookTooLong(
+                f"the daemon ended with {self.process.returncode}: {self.said.read_text(errors='replace')[-2000:]}"
+            )
         return time.monotonic() - began
 
     def _is_ready_or_over(self) -> bool:
@@ -82,7 +86,11 @@ class Place:
         """Wall seconds of one `wakeful VERB …`, as a person at a terminal waits for it."""
         began = time.monotonic()
         subprocess.run(
-            [WAKEFUL, *arguments, "--socket", self.socket], check=True, stdout=subprocess.DEVNULL, cwd=self.folder, timeout=READY_SECONDS
+            [WAKEFUL, *arguments, "--socket", self.socket],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd=self.folder,
+            timeout=READY_SECONDS,
         )
         return time.monotonic() - began
 

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from place import WAKEFUL, Place, daemon, wait_until
 from table import Bar, Row, print_table
-
-from wakeful.core.events import NoteAdded
-from wakeful.core.reducer import fold
+from wakeful.core.record.events import NoteAdded
+from wakeful.core.record.fold import fold
 from wakeful.eventlog.codec import decode, decode_state, encode, encode_state
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import SqliteLog, open_log
-from wakeful.reactor import EVENTS_BETWEEN_SNAPSHOTS
+from wakeful.service.reactor import EVENTS_BETWEEN_SNAPSHOTS
 
 SECTION = "kill -9 -> ready, 1,000 sessions, 64 live runs, 1,000,000 events"
 SESSIONS = 1_000
@@ -57,7 +56,9 @@ def lengthen(log: SqliteLog, events: int) -> None:
     for session_id, snapshot, records in tails:
         session = decode_state(snapshot.state) if snapshot is not None else None
         for record in records:
-            session = fold(session, decode(record.kind, record.payload), seq=record.seq, at=record.at, author=record.author)
+            session = fold(
+                session, decode(record.kind, record.payload), seq=record.seq, at=record.at, author=record.author
+            )
         assert session is not None
         for _ in range(math.ceil(events / len(tails) / EVENTS_BETWEEN_SNAPSHOTS)):
             at = time.time_ns() // 1000
@@ -69,7 +70,11 @@ def lengthen(log: SqliteLog, events: int) -> None:
 
 def count_running(place: Place) -> int:
     told = subprocess.run(
-        [WAKEFUL, "list", "--json", "--socket", place.socket], check=True, capture_output=True, cwd=place.folder, timeout=RUN_SECONDS
+        [WAKEFUL, "list", "--json", "--socket", place.socket],
+        check=True,
+        capture_output=True,
+        cwd=place.folder,
+        timeout=RUN_SECONDS,
     )
     return sum(row["state"] == "running" for row in json.loads(told.stdout))
 

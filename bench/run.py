@@ -1,6 +1,6 @@
 """`make bench`: all benchmarks, or those named, as one table with the machine and the date. Asserts nothing.
 
-    python bench/run.py [latency appends scale burst slices histories listing recovery spawn isolation matching templates agents]
+python bench/run.py [latency appends scale burst slices histories listing recovery spawn isolation matching templates agents]
 """
 
 from __future__ import annotations
@@ -25,7 +25,21 @@ from place import TookTooLong
 from table import Row, describe_machine, print_table
 
 BENCHMARKS = {
-    one.__name__: one.measure for one in (latency, appends, scale, burst, slices, histories, listing, recovery, spawn, isolation, matching, templates)
+    one.__name__: one.measure
+    for one in (
+        latency,
+        appends,
+        scale,
+        burst,
+        slices,
+        histories,
+        listing,
+        recovery,
+        spawn,
+        isolation,
+        matching,
+        templates,
+    )
 } | {"agents": turns.measure}  # A module of that name would hide a peer's.
 
 

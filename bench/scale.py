@@ -66,7 +66,9 @@ def measure_rest(place: Place) -> Row:
     began, before = time.monotonic(), place.cpu_seconds()
     time.sleep(REST_SECONDS)
     each = (place.cpu_seconds() - before) / (time.monotonic() - began) * 1e3
-    return Row(SECTION, "CPU at rest", each, "ms/s", Bar("<=", 5.0), f"over {REST_SECONDS} s of a sweep of {SWEEP_SECONDS} s")
+    return Row(
+        SECTION, "CPU at rest", each, "ms/s", Bar("<=", 5.0), f"over {REST_SECONDS} s of a sweep of {SWEEP_SECONDS} s"
+    )
 
 
 def compare_wakes(few: Session, many: Session) -> list[Row]:
@@ -77,7 +79,13 @@ def compare_wakes(few: Session, many: Session) -> list[Row]:
     medians = [statistics.median(session.took) for session in (few, many)]
     return [
         Row(SECTION, few.name, medians[0], "ms p50"),
-        Row(SECTION, many.name, medians[1], "ms p50", note=f"{many.missed} of {ROUNDS} never answered" if many.missed else ""),
+        Row(
+            SECTION,
+            many.name,
+            medians[1],
+            "ms p50",
+            note=f"{many.missed} of {ROUNDS} never answered" if many.missed else "",
+        ),
         Row(SECTION, "many beside few", medians[1] / medians[0], "x", Bar("<=", 1.5)),
     ]
 
@@ -94,7 +102,10 @@ def measure() -> list[Row]:
             # What was seen is kept by a clean stop, and some seconds after it was seen.
             place.stop()
             warm = place.start()
-            rows = [Row(SECTION, "ready, the first time", cold, "s"), Row(SECTION, "ready, warm", warm, "s", Bar("<=", 5.0))]
+            rows = [
+                Row(SECTION, "ready, the first time", cold, "s"),
+                Row(SECTION, "ready, warm", warm, "s", Bar("<=", 5.0)),
+            ]
             rows.append(measure_rest(place))
             little.start()
             rows += compare_wakes(few, many)

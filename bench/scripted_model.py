@@ -76,23 +76,40 @@ def write(kind: str, body: bytes) -> bytes:
 
 
 def call(turn: int) -> dict[str, object]:
-    return {"id": f"call_{turn}", "type": "function", "function": {"name": TOOL, "arguments": json.dumps({"path": "page.md", "offset": turn, "limit": 1})}}
+    return {
+        "id": f"call_{turn}",
+        "type": "function",
+        "function": {"name": TOOL, "arguments": json.dumps({"path": "page.md", "offset": turn, "limit": 1})},
+    }
 
 
 def plain(turn: int, is_last: bool) -> bytes:
-    message = {"role": "assistant", "content": "done"} if is_last else {"role": "assistant", "content": None, "tool_calls": [call(turn)]}
+    message = (
+        {"role": "assistant", "content": "done"}
+        if is_last
+        else {"role": "assistant", "content": None, "tool_calls": [call(turn)]}
+    )
     choice = {"index": 0, "message": message, "finish_reason": "stop" if is_last else "tool_calls"}
-    return write("application/json", json.dumps(_MODEL | {"object": "chat.completion", "choices": [choice], "usage": _USAGE}).encode())
+    return write(
+        "application/json",
+        json.dumps(_MODEL | {"object": "chat.completion", "choices": [choice], "usage": _USAGE}).encode(),
+    )
 
 
 def stream(turn: int, is_last: bool) -> bytes:
-    delta = {"role": "assistant", "content": "done"} if is_last else {"role": "assistant", "tool_calls": [call(turn) | {"index": 0}]}
+    delta = (
+        {"role": "assistant", "content": "done"}
+        if is_last
+        else {"role": "assistant", "tool_calls": [call(turn) | {"index": 0}]}
+    )
     told = (
         {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop" if is_last else "tool_calls"}]},
         {"choices": [], "usage": _USAGE},
     )
-    events = [b"data: " + json.dumps(_MODEL | {"object": "chat.completion.chunk"} | one).encode() + b"\n\n" for one in told]
+    events = [
+        b"data: " + json.dumps(_MODEL | {"object": "chat.completion.chunk"} | one).encode() + b"\n\n" for one in told
+    ]
     return write("text/event-stream", b"".join(events) + b"data: [DONE]\n\n")
 
 

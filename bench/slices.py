@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from table import Bar, Row, print_table
-
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader
 

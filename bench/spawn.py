@@ -17,15 +17,14 @@ import time
 from collections.abc import Awaitable, Callable
 
 from table import Row, print_table
-
-from wakeful.blobs import Blobs
-from wakeful.core.observation import ProcessEnded, RunRecovered
-from wakeful.core.spec import Confinement
-from wakeful.runners.children import Children, become_subreaper
-from wakeful.runners.command import CommandRunner
+from wakeful.core.observations import ProcessEnded, RunRecovered
+from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import Protected
-from wakeful.runners.place import open_run_folders
+from wakeful.runners.process.children import Children, become_subreaper
+from wakeful.runners.run.run_folders import open_run_folders
+from wakeful.runners.run.runner import CommandRunner
+from wakeful.system.blobs import Blobs
 
 SECTION = "start of a run -> its first instruction"
 ROUNDS = 400

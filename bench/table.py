@@ -20,7 +20,9 @@ class Bar:
         return value <= self.value if self.relation == "<=" else value >= self.value
 
     def judge(self, value: float) -> str:
-        return f"{self.relation} {self.value:,.2f} {self.words}".strip() + (": met" if self.is_met(value) else ": NOT MET")
+        return f"{self.relation} {self.value:,.2f} {self.words}".strip() + (
+            ": met" if self.is_met(value) else ": NOT MET"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,11 @@ def print_table(rows: Iterable[Row]) -> None:
 
 def describe_machine() -> str:
     """When and on what: figures mean little without."""
-    names = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    names = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     load = "/".join(f"{one:.1f}" for one in os.getloadavg())
     return (

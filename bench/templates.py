@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from table import Bar, Row, print_table
-
 from wakeful.settings import ProjectReader
 
 SECTION = "declaring 1,000 sessions"
@@ -50,7 +49,9 @@ def measure() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         one, many = build(Path(folder, "a"), is_template=True), build(Path(folder, "b"), is_template=False)
         rounds = [(read_twice(one), read_twice(many)) for _ in range(ROUNDS)]
-    (first, again), (first_specs, again_specs) = (tuple(map(min, zip(*side, strict=True))) for side in zip(*rounds, strict=True))
+    (first, again), (first_specs, again_specs) = (
+        tuple(map(min, zip(*side, strict=True))) for side in zip(*rounds, strict=True)
+    )
     return [
         Row(SECTION, "a template, read first", first, "ms", Bar("<=", first_specs, "(1,000 specs)")),
         Row(SECTION, "a template, nothing new", again, "ms", Bar("<=", again_specs, "(1,000 specs)")),

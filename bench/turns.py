@@ -82,7 +82,9 @@ class ScriptedModel:
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         with contextlib.closing(connection):
             for size in sizes:
-                connection.request("POST", f"/{how}/{who}/v1/chat/completions", b"x" * size, {"content-type": "application/json"})
+                connection.request(
+                    "POST", f"/{how}/{who}/v1/chat/completions", b"x" * size, {"content-type": "application/json"}
+                )
                 connection.getresponse().read()
 
 
@@ -123,14 +125,23 @@ def declare(folder: Path, url: str) -> None:
 
 
 def measure_peer(kind: str, folder: Path) -> tuple[Window, Window]:
-    return _measure_peer_at(kind, folder / "short", 0, WINDOW), _measure_peer_at(kind, folder / "long", HISTORY, PEER_WINDOW)
+    return _measure_peer_at(kind, folder / "short", 0, WINDOW), _measure_peer_at(
+        kind, folder / "long", HISTORY, PEER_WINDOW
+    )
 
 
 def _measure_peer_at(kind: str, folder: Path, history: int, turns: int) -> Window:
     folder.mkdir()
     (folder / "page.md").write_text(PAGE)
     with scripted_model(turns) as model:
-        program = [sys.executable, Path(__file__).with_name("peer_turns.py"), kind, model.url(kind), folder, str(history)]
+        program = [
+            sys.executable,
+            Path(__file__).with_name("peer_turns.py"),
+            kind,
+            model.url(kind),
+            folder,
+            str(history),
+        ]
         run: Any = subprocess.run(program, capture_output=True, timeout=SECONDS, check=False)
         if run.returncode:
             raise TookTooLong(f"{kind} ended with {run.returncode}: {run.stderr.decode(errors='replace')[-500:]}")
@@ -146,7 +157,11 @@ def measure() -> list[Row]:
         for kind, name in PEERS.items() if has_peers else ():
             (peer := Path(text) / kind).mkdir()
             found[name] = measure_peer(kind, peer)
-    missing = [] if has_peers else [Row(SECTION, "beside the peers", None, "", note="not installed: pip install 'wakeful[bench]'")]
+    missing = (
+        []
+        if has_peers
+        else [Row(SECTION, "beside the peers", None, "", note="not installed: pip install 'wakeful[bench]'")]
+    )
     return [*_make_rows(found), *missing]
 
 
@@ -164,16 +179,33 @@ def _make_rows(found: dict[str, tuple[Window, Window]]) -> list[Row]:
         is_ours = name == "wakeful"
         rows += [
             Row(SECTION, f"{name}: turns 1 to {WINDOW}", early.own, "ms p50", note=_say_floor(early)),
-            Row(SECTION, f"{name}: after {HISTORY:,} turns", late.own, "ms p50", Bar("<=", 10.0) if is_ours else None, _say_floor(late)),
+            Row(
+                SECTION,
+                f"{name}: after {HISTORY:,} turns",
+                late.own,
+                "ms p50",
+                Bar("<=", 10.0) if is_ours else None,
+                _say_floor(late),
+            ),
             Row(SECTION, f"{name}: after {HISTORY:,} beside the first", late.own / early.own, "x", note="flat is 1"),
         ]
     if peers:
-        rows.append(Row(SECTION, f"the better peer beside wakeful, after {HISTORY:,} turns", min(peers) / found["wakeful"][1].own, "x", Bar(">=", 1.0)))
+        rows.append(
+            Row(
+                SECTION,
+                f"the better peer beside wakeful, after {HISTORY:,} turns",
+                min(peers) / found["wakeful"][1].own,
+                "x",
+                Bar(">=", 1.0),
+            )
+        )
     return rows
 
 
 def _say_floor(window: Window) -> str:
-    return f"best tenth {window.best - window.floor:.2f}; the wire and the model, left out here, take {window.floor:.2f}"
+    return (
+        f"best tenth {window.best - window.floor:.2f}; the wire and the model, left out here, take {window.floor:.2f}"
+    )
 
 
 if __name__ == "__main__":

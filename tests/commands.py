@@ -17,11 +17,14 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+
 from waiting import PATIENCE_SECONDS
 from wakeful.cli import main
 
 
-def run_command(*words: str, environment: Mapping[str, str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_command(
+    *words: str, environment: Mapping[str, str], folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run it to its end. A command that hangs fails its test, and not the suite."""
     pipes = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(3)]
     with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ, environment, clear=True), _given_up(words):

@@ -17,7 +17,9 @@ from wakeful.runners.isolation.namespace import leave_mounts
 # A shared machine stalls for longer than any fixed deadline: slowness is measured by bench/, never by a test.
 # The same examples every time: what fails here fails for everybody, and what passed passes. `make test-long` looks for others.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-settings.register_profile("others", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=1000)
+settings.register_profile(
+    "others", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=1000
+)
 settings.load_profile("suite")
 
 # What one worker mounts is not seen by the others, where a run's mounts that were made ahead would no longer be good.
@@ -75,7 +77,12 @@ def private_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     for name in _PERSONAL:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
-    for name, folder in (("CONFIG", ".config"), ("STATE", ".local/state"), ("CACHE", ".cache"), ("DATA", ".local/share")):
+    for name, folder in (
+        ("CONFIG", ".config"),
+        ("STATE", ".local/state"),
+        ("CACHE", ".cache"),
+        ("DATA", ".local/share"),
+    ):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / folder))
     runtime = home / "run"
     runtime.mkdir(mode=0o700)

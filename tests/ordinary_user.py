@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from credentials import acting_as
 from e2e.box import WAKEFUL, Box
 from waiting import PATIENCE_SECONDS
@@ -79,7 +80,13 @@ class OrdinaryBox(Box):
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [*self.user.wrap, WAKEFUL, *arguments]
         return subprocess.run(
-            command, capture_output=True, text=True, cwd=self.folder, env=self.environment() | (env or {}), timeout=PATIENCE_SECONDS, check=False
+            command,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self.environment() | (env or {}),
+            timeout=PATIENCE_SECONDS,
+            check=False,
         )
 
     def spec(self, name: str, text: str) -> Path:
@@ -95,7 +102,9 @@ class OrdinaryBox(Box):
 def ordinary_user(tmp_path: Path) -> OrdinaryUser:
     """Skips, and says so, where root cannot make one here."""
     user = OrdinaryUser(tmp_path / "home")
-    tried = subprocess.run([*user.wrap, sys.executable, "-c", "import os; print(os.getuid())"], capture_output=True, text=True, check=False)
+    tried = subprocess.run(
+        [*user.wrap, sys.executable, "-c", "import os; print(os.getuid())"], capture_output=True, text=True, check=False
+    )
     if tried.returncode != 0:
         pytest.skip(f"NOT TESTED as an ordinary user, whom root cannot make here: {tried.stderr.strip()[-200:]}")
     assert int(tried.stdout) == user.uid

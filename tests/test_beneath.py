@@ -9,14 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wakeful import beneath
+
+from wakeful.system import openat2 as beneath
 
 PATHS = [
     ".", "a", "a/b", "a/b/file", "file", "missing", "a/missing/x", "file/x", "..", "a/..", "a/../file", "a/../..", "a/b/../../..", "/etc/passwd",
     "near", "near/b/file", "up", "up/file", "deep/up/file", "out", "out/x", "absolute", "absolute/x", "circle", "circle/x", "to-file", "chain/file",
     "sneaky", "sneaky/outside/secret", "fifo-free/../file", "a//b/./file", "dangling", "deep/twice/file",
 ]  # fmt: skip
-FLAGS = [os.O_PATH, os.O_RDONLY | os.O_NONBLOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, os.O_PATH | os.O_NOFOLLOW, os.O_RDONLY | os.O_DIRECTORY]
+FLAGS = [
+    os.O_PATH,
+    os.O_RDONLY | os.O_NONBLOCK,
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK,
+    os.O_PATH | os.O_NOFOLLOW,
+    os.O_RDONLY | os.O_DIRECTORY,
+]
 
 
 @pytest.fixture
@@ -59,7 +66,9 @@ def test_each_step_leads_where_the_kernel_would(base: int, flags: int, has_links
     if ask(lambda path: beneath.open_at(base, path, os.O_PATH), ".") == "ENOSYS":
         pytest.skip("NOT TESTED: there is no openat2 here to compare with")
     by_kernel = {path: ask(lambda one: beneath.open_at(base, one, flags, has_links=has_links), path) for path in PATHS}
-    by_steps = {path: ask(lambda one: beneath._open_step_by_step(base, one, flags, has_links=has_links), path) for path in PATHS}
+    by_steps = {
+        path: ask(lambda one: beneath._open_step_by_step(base, one, flags, has_links=has_links), path) for path in PATHS
+    }
     assert by_steps == by_kernel
     assert by_kernel["out/x"] in ("EXDEV", "ELOOP", "ENOTDIR") and by_kernel["a/../.."] == "EXDEV"
 
@@ -72,7 +81,9 @@ def test_no_descriptor_is_left_open(base: int) -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_folder_that_is_swapped_for_a_link_on_the_way_leads_nowhere(base: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_swapped_for_a_link_on_the_way_leads_nowhere(
+    base: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the look and the opening: what was looked at is what is opened, or nothing."""
     real = os.open
 

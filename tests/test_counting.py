@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeful.counting import count
+from wakeful.text.counting import count
 
 
 @pytest.mark.parametrize(

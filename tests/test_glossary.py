@@ -99,7 +99,11 @@ def list_texts() -> tuple[tuple[str, str], ...]:
 def find_literals(tree: ast.AST) -> Iterator[ast.Constant]:
     """All text but docstrings; of an f-string its fixed parts."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    docstrings = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)}
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node
@@ -111,7 +115,9 @@ def find_said(one: Abandoned, text: str) -> list[str]:
         return []
     for other in one.legitimate:
         text = re.sub(other, "", text, flags=re.MULTILINE)
-    return [text[max(0, found.start() - 40) : found.end() + 40] for found in re.finditer(one.pattern, text, re.IGNORECASE)]
+    return [
+        text[max(0, found.start() - 40) : found.end() + 40] for found in re.finditer(one.pattern, text, re.IGNORECASE)
+    ]
 
 
 @pytest.mark.parametrize("one", ABANDONED, ids=lambda one: one.word)
@@ -123,7 +129,11 @@ def test_an_abandoned_word_is_said_nowhere(one: Abandoned) -> None:
 
 def test_the_glossary_names_what_is_looked_for() -> None:
     """Each abandoned word stands in its last column, and each word has a meaning."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in GLOSSARY.read_text().splitlines() if line.startswith("|")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in GLOSSARY.read_text().splitlines()
+        if line.startswith("|")
+    ]
     words = [row for row in rows if row[0] not in ("word", "---")]
     assert all(len(row) == 3 and row[0] and row[1] for row in words)
     not_said = {word.strip() for row in words for word in row[2].split(",") if word}

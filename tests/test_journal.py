@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core import events as ev
-from wakeful.journal import INFO, NOTICE, WARNING, Journal, encode, find_journal
-from wakeful.narration import Line, Voice, as_entry, as_json, grade
+from wakeful.core.record import events as ev
+from wakeful.system.journal import INFO, NOTICE, WARNING, Journal, encode, find_journal
+from wakeful.views.narration import Line, Voice, as_entry, as_json, grade
 
 
 def decode(entry: bytes) -> dict[str, str]:
@@ -39,7 +39,9 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
         yield channel
 
 
-@pytest.mark.parametrize("value", ["plain", "", "two\nlines", "PRIORITY=0\nMESSAGE=forged", "=", "\x1b[31m\x00", "\ud800 half", "ü" * 1000])
+@pytest.mark.parametrize(
+    "value", ["plain", "", "two\nlines", "PRIORITY=0\nMESSAGE=forged", "=", "\x1b[31m\x00", "\ud800 half", "ü" * 1000]
+)
 def test_a_value_is_one_value_whatever_it_holds(value: str) -> None:
     """A newline, an equals sign or half a character adds no field and ends none early."""
     fields = {"MESSAGE": value, "WAKEFUL_SESSION": value, "PRIORITY": "6"}
@@ -121,7 +123,9 @@ def test_a_daemon_speaks_json_when_asked(tmp_path: Path) -> None:
     """Every line of `wakeful daemon --log json` is an object, with session and run where there are any."""
     wakeful = Path(sys.executable).with_name("wakeful")
     (tmp_path / "sessions.d").mkdir()
-    (tmp_path / "sessions.d" / "one.yaml").write_text("objective: One.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n")
+    (tmp_path / "sessions.d" / "one.yaml").write_text(
+        "objective: One.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n"
+    )
     (tmp_path / "in.txt").write_text("1\n")
     words = [wakeful, "daemon", "--once", "--log", "json", "--state", tmp_path / "state", "--socket", tmp_path / "s"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from waiting import eventually_async
-from wakeful.agents.daemon import DaemonLink
-from wakeful.agents.voice import MOST_HELD, Voice
-from wakeful.cli.speech import Flow
-from wakeful.live_words import LiveWords, Said
+from wakeful.agents.daemon_client import DaemonLink
+from wakeful.agents.live_text import MOST_HELD, Voice
+from wakeful.api.live_words import LiveWords, Said
+from wakeful.cli.agent_words import Flow
 from wakeful.secrets.redact import Redactor
 
 VALUE = "sk-canary-Grüße-0001"
@@ -109,4 +110,7 @@ def test_text_in_pieces_is_text_in_lines(width: int | None) -> None:
             assert lines[:-1] == ["| Some words, \\x1b[31mnot obeyed", "| ", "| and a-very-long-word-that-fits-nowhere"]
         else:
             assert all(len(line) <= width for line in lines)
-            assert "".join(line[2:] for line in lines).replace(" ", "") == "Somewords,\\x1b[31mnotobeyedanda-very-long-word-that-fits-nowhere"
+            assert (
+                "".join(line[2:] for line in lines).replace(" ", "")
+                == "Somewords,\\x1b[31mnotobeyedanda-very-long-word-that-fits-nowhere"
+            )

@@ -41,7 +41,18 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Build the wheel and open it."""
     dist = tmp_path_factory.mktemp("dist")
     built = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", dist, checkout],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "--wheel-dir",
+            dist,
+            checkout,
+        ],
         capture_output=True,
         text=True,
         timeout=120,
@@ -76,8 +87,15 @@ def test_the_wheel_holds_the_whole_package(wheel: zipfile.ZipFile, checkout: Pat
 def test_an_installed_wheel_finds_the_units_it_brought(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     """`wakeful install` needs no checkout: what it would write comes out of the package alone."""
     wheel.extractall(tmp_path)
-    script = "import wakeful.cli.units as units; print(units.__file__); print(units.render_user('/usr/bin/wakeful', None, None)['wakeful.service'])"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd="/", env={"PYTHONPATH": str(tmp_path)})
+    script = "import wakeful.cli.systemd_units as units; print(units.__file__); print(units.render_user('/usr/bin/wakeful', None, None)['wakeful.service'])"
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd="/",
+        env={"PYTHONPATH": str(tmp_path)},
+    )
     assert told.stdout.startswith(str(tmp_path)) and "ExecStart=/usr/bin/wakeful daemon" in told.stdout, told.stderr
 
 
@@ -153,7 +171,10 @@ def test_make_clean_never_touches_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lack", "said"),
-    [("raise ImportError('ensurepip')", "apt install python3-venv"), ("sys.version_info = (3, 10, 0)", "needs Python 3.11")],
+    [
+        ("raise ImportError('ensurepip')", "apt install python3-venv"),
+        ("sys.version_info = (3, 10, 0)", "needs Python 3.11"),
+    ],
 )
 def test_make_setup_says_what_the_machine_lacks(
     lack: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -171,7 +192,10 @@ def test_make_setup_says_what_the_machine_lacks(
     assert not (tmp_path / ".venv").exists()
 
 
-@pytest.mark.parametrize(("target", "extras"), [("run", ""), ("wheel", ""), ("agents", "[agents]"), ("setup", "[test,agents]"), ("test", "[test,agents]")])
+@pytest.mark.parametrize(
+    ("target", "extras"),
+    [("run", ""), ("wheel", ""), ("agents", "[agents]"), ("setup", "[test,agents]"), ("test", "[test,agents]")],
+)
 def test_each_target_fetches_what_it_needs(target: str, extras: str, tmp_path: Path) -> None:
     """Who only wants to run it waits for nothing that tests and agents need."""
     for name in ("Makefile", "pyproject.toml"):
@@ -187,7 +211,9 @@ def test_a_command_that_takes_long_shows_that_it_goes_on(tmp_path: Path) -> None
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     slow = f"print('fetching this'); print('WARNING: never mind', flush=True); open({str(gate)!r}).read()"
-    with subprocess.Popen([sys.executable, SHOW_PROGRESS, "setting up", sys.executable, "-c", slow], stdout=subprocess.PIPE, text=True) as shown:
+    with subprocess.Popen(
+        [sys.executable, SHOW_PROGRESS, "setting up", sys.executable, "-c", slow], stdout=subprocess.PIPE, text=True
+    ) as shown:
         assert shown.stdout is not None
         assert shown.stdout.readline() == "setting up\n"
         first = time.monotonic()
@@ -201,6 +227,11 @@ def test_a_command_that_takes_long_shows_that_it_goes_on(tmp_path: Path) -> None
 def test_a_command_that_fails_is_shown_in_full() -> None:
     """With its exit code, and everything it said."""
     bad = "import sys; print('first'); print('why', file=sys.stderr); sys.exit(3)"
-    done = subprocess.run([sys.executable, SHOW_PROGRESS, "setting up", sys.executable, "-c", bad], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, SHOW_PROGRESS, "setting up", sys.executable, "-c", bad],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 3 and "setting up: failed" in done.stdout
     assert "first\n" in done.stderr and "why\n" in done.stderr

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import apsw
 import pytest
-from core.histories import History
 
-from wakeful.core.events import FactSet, NoteAdded, PayloadErased, SessionOpened
-from wakeful.core.knowledge import Checkpoint
-from wakeful.core.state import Session, State
+from core.histories import History
+from wakeful.core.record.events import FactSet, NoteAdded, PayloadErased, SessionOpened
+from wakeful.core.record.knowledge import Checkpoint
+from wakeful.core.record.state import Session, State
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.past import find_seq, fold_until, read_moment
+from wakeful.history.positions import find_seq, fold_until, read_moment
 
 NOW = 1_800_000_000_000_000
 
@@ -40,14 +40,18 @@ def keep(history: History, lived: dict[tuple[str, int], Session], folder: Path, 
     """The history in a real log, with snapshots at random places."""
     log = open_log(folder)
     for entry in history.world.log:
-        log.append_blocking([Append(entry.session, entry.seq - 1, (Draft(entry.kind, entry.payload, entry.author),))], entry.at)
+        log.append_blocking(
+            [Append(entry.session, entry.seq - 1, (Draft(entry.kind, entry.payload, entry.author),))], entry.at
+        )
         if rng.random() < 0.05:
             log.save_snapshot_blocking(entry.session, entry.seq, encode_state(lived[(entry.session, entry.seq)]))
     return log
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_state_at_every_record_is_what_was_held_then(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_at_every_record_is_what_was_held_then(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Through crashes, snapshots anywhere and clocks that were set back, for every record of every session."""
     history, lived = live(seed, monkeypatch)
     log = keep(history, lived, tmp_path, random.Random(seed))
@@ -60,7 +64,9 @@ def test_the_state_at_every_record_is_what_was_held_then(seed: int, tmp_path: Pa
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_time_means_the_newest_record_that_was_there(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_means_the_newest_record_that_was_there(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where the clock was set back between two records."""
     history, lived = live(seed, monkeypatch)
     log = keep(history, lived, tmp_path, random.Random(seed))
@@ -92,7 +98,9 @@ def test_a_time_is_rfc_3339_or_how_long_ago(text: str, moment: int) -> None:
     assert read_moment(text, NOW) == moment
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2h30m", "-2h", "2 h", "2026-01-31", "2026-01-31T06:00:00", "12x", "²h", "1e9s", "NaN"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "2h30m", "-2h", "2 h", "2026-01-31", "2026-01-31T06:00:00", "12x", "²h", "1e9s", "NaN"]
+)
 def test_what_is_no_time_is_refused_in_words(text: str) -> None:
     """A wrong time is never taken for now."""
     with pytest.raises(CallerError, match="RFC 3339|time zone"):
@@ -101,7 +109,9 @@ def test_what_is_no_time_is_refused_in_words(text: str) -> None:
 
 def test_a_checkpoint_is_a_position(tmp_path: Path) -> None:
     """By its name; a name nobody gave is refused with those there are."""
-    session = Session(id="x", name="payroll", opened_at=1, seq=40, checkpoints={"march": Checkpoint(seq=12, at=1, author="a")})
+    session = Session(
+        id="x", name="payroll", opened_at=1, seq=40, checkpoints={"march": Checkpoint(seq=12, at=1, author="a")}
+    )
     log = open_log(tmp_path)
     try:
         assert find_seq(log, session, "march", NOW) == 12
@@ -115,7 +125,10 @@ def test_what_was_erased_is_folded_by_its_stand_in(tmp_path: Path) -> None:
     """Positions and counts stay as they were; the secret is not told."""
     opened, secret = SessionOpened(id="x", name="payroll"), FactSet(key="password", value="hunter2")
     erased = PayloadErased(erased=2, kind="fact_set", stand_in={"key": "password", "value": "(erased)"})
-    drafts = tuple(Draft(*encode(event), "person:ada") for event in (opened, secret, NoteAdded(text="next"), erased, NoteAdded(text="last")))
+    drafts = tuple(
+        Draft(*encode(event), "person:ada")
+        for event in (opened, secret, NoteAdded(text="next"), erased, NoteAdded(text="last"))
+    )
     log = open_log(tmp_path)
     try:
         log.append_blocking([Append("x", 0, drafts)], 1)

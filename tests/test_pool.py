@@ -8,10 +8,11 @@ import threading
 import time
 
 import pytest
+
 from waiting import PATIENCE_SECONDS
-from wakeful import pool as pool_module
-from wakeful.pool import Pool
-from wakeful.runners.isolation.spawning import Spawner
+from wakeful.runners.isolation.spawner import Spawner
+from wakeful.system import blocking_pool as pool_module
+from wakeful.system.blocking_pool import Pool
 
 
 def test_all_threads_are_there_before_the_first_work() -> None:

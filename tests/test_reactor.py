@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from waiting import eventually, eventually_async
-from wakeful.core.calls import Called, Note, ResumeAll, Send, SleepAll
-from wakeful.core.machine import Core
-from wakeful.core.observation import DaemonStarted, Declaration, SpecsRead
-from wakeful.core.spec import CommandRun, SessionSpec, Settings
+from wakeful.core.calls.values import Called, Note, ResumeAll, Send, SleepAll
+from wakeful.core.deciding.machine import Core
+from wakeful.core.observations import DaemonStarted, Declaration, SpecsRead
+from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Append, Conflict, Draft
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.writer import Writer
-from wakeful.reactor import Outside, Reactor
+from wakeful.service.reactor import Outside, Reactor
 
 DRAFT = Draft(kind="noted", payload=b"{}", author="daemon")
 
@@ -35,10 +35,14 @@ async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_
         raise RuntimeError("a defect")
 
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(follow=ignore, forget=ignore, look=ignore, start=start, wake_at=ignore, runner=None, fatal=met.append)  # type: ignore[arg-type]
+    reactor.outside = Outside(
+        follow=ignore, forget=ignore, look=ignore, start=start, wake_at=ignore, runner=None, fatal=met.append
+    )  # type: ignore[arg-type]
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
-        spec = SessionSpec(name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run")
+        spec = SessionSpec(
+            name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run"
+        )
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
         await eventually_async(lambda: bool(met), what="the end of the daemon")
         assert str(met[0]) == "a defect"
@@ -62,12 +66,16 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 @pytest.mark.asyncio
-async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_no_longer(tmp_path: Path, disk: threading.Event) -> None:
+async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_no_longer(
+    tmp_path: Path, disk: threading.Event
+) -> None:
     """A reader of the log finds what the list showed it, also while more and more is decided."""
     log = open_log(tmp_path / "state")
     reactor = Reactor(Core([]), log, snapshots={})
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore)  # type: ignore[arg-type]
+    reactor.outside = Outside(
+        follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore
+    )  # type: ignore[arg-type]
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
         for number in range(3):
@@ -92,7 +100,9 @@ async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_n
 
 
 @pytest.mark.asyncio
-async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_nothing_starts_before(tmp_path: Path, disk: threading.Event) -> None:
+async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_nothing_starts_before(
+    tmp_path: Path, disk: threading.Event
+) -> None:
     log = open_log(tmp_path / "state")
     reactor = Reactor(Core([]), log, snapshots={})
     met: list[tuple[str, int, bool]] = []
@@ -102,11 +112,20 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
 
     ignore = lambda *_: None  # noqa: E731
     reactor.outside = Outside(
-        follow=ignore, forget=ignore, look=ignore, foresee=note("foreseen"), start=note("started"), wake_at=ignore, runner=None, fatal=ignore  # type: ignore[arg-type]
+        follow=ignore,
+        forget=ignore,
+        look=ignore,
+        foresee=note("foreseen"),
+        start=note("started"),
+        wake_at=ignore,
+        runner=None,
+        fatal=ignore,  # type: ignore[arg-type]
     )
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
-        spec = SessionSpec(name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run")
+        spec = SessionSpec(
+            name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run"
+        )
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
         assert met == [("foreseen", 1, False)], "decided, and on its way to disk"
         disk.set()
@@ -126,15 +145,26 @@ async def test_a_start_that_is_on_record_when_it_is_foreseen_waits_for_no_turn_o
 
     def foresee(*_: object) -> None:
         met.append("foreseen")
-        eventually(lambda: reactor._latest is not None and reactor._latest._outcome is not None, what="the record is durable")
+        eventually(
+            lambda: reactor._latest is not None and reactor._latest._outcome is not None, what="the record is durable"
+        )
 
     ignore = lambda *_: None  # noqa: E731
     reactor.outside = Outside(
-        follow=ignore, forget=ignore, look=ignore, foresee=foresee, start=lambda *_: met.append("started"), wake_at=ignore, runner=None, fatal=ignore  # type: ignore[arg-type]
+        follow=ignore,
+        forget=ignore,
+        look=ignore,
+        foresee=foresee,
+        start=lambda *_: met.append("started"),
+        wake_at=ignore,
+        runner=None,
+        fatal=ignore,  # type: ignore[arg-type]
     )
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
-        spec = SessionSpec(name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run")
+        spec = SessionSpec(
+            name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run"
+        )
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
         assert met == ["foreseen", "started"]
         await reactor.recorded_so_far()
@@ -145,7 +175,9 @@ async def test_a_start_that_is_on_record_when_it_is_foreseen_waits_for_no_turn_o
 
 
 @pytest.mark.asyncio
-async def test_who_foresees_lets_a_record_go_first_that_nothing_stands_before(tmp_path: Path, disk: threading.Event) -> None:
+async def test_who_foresees_lets_a_record_go_first_that_nothing_stands_before(
+    tmp_path: Path, disk: threading.Event
+) -> None:
     """The first is waited for until it is written; those behind it, and one that takes too long, are not."""
     log = open_log(tmp_path / "state")
     try:
@@ -196,10 +228,14 @@ async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_
     reactor = Reactor(Core([]), log, snapshots={})
     met: list[BaseException] = []
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=met.append)  # type: ignore[arg-type]
+    reactor.outside = Outside(
+        follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=met.append
+    )  # type: ignore[arg-type]
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
-        reactor.observe(SpecsRead(declared=(Declaration(SessionSpec(name="s", objective="Begin.", root=str(tmp_path)), "digest"),)))
+        reactor.observe(
+            SpecsRead(declared=(Declaration(SessionSpec(name="s", objective="Begin.", root=str(tmp_path)), "digest"),))
+        )
         await reactor.call(Note(name="s", text="once"), author="me", key="k")
         (session,) = reactor.core.state
         # As if the key had been looked for in the wrong log.
@@ -212,20 +248,32 @@ async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_
 
 
 @pytest.mark.asyncio
-async def test_a_key_gets_the_first_answer_while_that_is_being_recorded_and_afterwards(tmp_path: Path, disk: threading.Event) -> None:
+async def test_a_key_gets_the_first_answer_while_that_is_being_recorded_and_afterwards(
+    tmp_path: Path, disk: threading.Event
+) -> None:
     """Whatever the call: only another one with the same key is refused."""
     log = open_log(tmp_path / "state")
     reactor = Reactor(Core([]), log, snapshots={})
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore)  # type: ignore[arg-type]
+    reactor.outside = Outside(
+        follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore
+    )  # type: ignore[arg-type]
     try:
         disk.set()
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
         for name in ("s", "t"):
-            reactor.observe(SpecsRead(declared=(Declaration(SessionSpec(name=name, objective="Begin.", root=str(tmp_path)), "digest"),)))
+            reactor.observe(
+                SpecsRead(
+                    declared=(Declaration(SessionSpec(name=name, objective="Begin.", root=str(tmp_path)), "digest"),)
+                )
+            )
         await reactor.recorded_so_far()
         disk.clear()
-        for call, other in ((Note(name="s", text="x"), Send(name="s", text="x")), (SleepAll(), Note(name="t", text="x")), (ResumeAll(), SleepAll())):
+        for call, other in (
+            (Note(name="s", text="x"), Send(name="s", text="x")),
+            (SleepAll(), Note(name="t", text="x")),
+            (ResumeAll(), SleepAll()),
+        ):
             key = type(call).__name__
             first, again = reactor.submit(call, author="me", key=key), reactor.submit(call, author="me", key=key)
             with pytest.raises(CallerError, match="belongs to another call"):

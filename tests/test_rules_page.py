@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
-RULES = {int(number) for number in re.findall(r"^(\d+)\. ", (REPOSITORY / "docs" / "rules.md").read_text(), re.MULTILINE)}
+RULES = {
+    int(number) for number in re.findall(r"^(\d+)\. ", (REPOSITORY / "docs" / "rules.md").read_text(), re.MULTILINE)
+}
 REFERENCE = re.compile(r"\brules? (\d+)((?:(?:, | and |-)\d+)*)")
 
 
@@ -27,11 +29,17 @@ def test_the_rules_are_numbered_without_a_gap() -> None:
 def test_no_reference_to_a_rule_dangles() -> None:
     """In code, tests and pages alike."""
     pages = [*REPOSITORY.glob("daemon/**/*.py"), *REPOSITORY.glob("tests/**/*.py"), *REPOSITORY.glob("docs/*.md")]
-    dangling = {str(page.relative_to(REPOSITORY)): sorted(missing) for page in pages if (missing := list_references(page.read_text()) - RULES)}
+    dangling = {
+        str(page.relative_to(REPOSITORY)): sorted(missing)
+        for page in pages
+        if (missing := list_references(page.read_text()) - RULES)
+    }
     assert not dangling
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_every_rule_has_a_test(rule: int) -> None:
-    texts = [path.read_text() for folder in ("core", "sources") for path in (REPOSITORY / "tests" / folder).glob("test_*.py")]
+    texts = [
+        path.read_text() for folder in ("core", "sources") for path in (REPOSITORY / "tests" / folder).glob("test_*.py")
+    ]
     assert any(f"def test_rule_{rule}_" in text or rule in list_references(text) for text in texts)

@@ -7,18 +7,26 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from wakeful.agents.summary import SUMMARISE, Summary, read_answer
-from wakeful.core.turn import Answered, ToolCall
-from wakeful.sendable import SendablePieces, find_lone_half, make_json_sendable, make_sendable, tell_sendable
+from wakeful.core.agents.turns import Answered, ToolCall
+from wakeful.text.unicode import SendablePieces, find_lone_half, make_json_sendable, make_sendable, tell_sendable
 
 # Halves are rare among all characters: half of these texts are made of them.
-HALVES = st.text(st.sampled_from("a\\\n\"é\U0001f600\ud83d\ude00\udce9\ud800"))
+HALVES = st.text(st.sampled_from('a\\\n"é\U0001f600\ud83d\ude00\udce9\ud800'))
 TEXTS = HALVES | st.text()
 
 
 @pytest.mark.parametrize(
     ("text", "sent"),
-    [("plain é 😀", "plain é 😀"), ("a \ud83d\ude00", "a 😀"), ("a \ud83d b", "a \\ud83d b"), ("caf\udce9", "caf\\udce9"), ("\ude00\ud83d", "\\ude00\\ud83d"), ("", "")],
+    [
+        ("plain é 😀", "plain é 😀"),
+        ("a \ud83d\ude00", "a 😀"),
+        ("a \ud83d b", "a \\ud83d b"),
+        ("caf\udce9", "caf\\udce9"),
+        ("\ude00\ud83d", "\\ude00\\ud83d"),
+        ("", ""),
+    ],
 )
 def test_halves_that_belong_together_are_joined_and_others_are_escapes(text: str, sent: str) -> None:
     """Whole text stays as it is."""
@@ -31,7 +39,9 @@ def test_all_text_can_be_sent(text: str) -> None:
     sent = make_sendable(text)
     sent.encode()
     assert make_sendable(sent) == sent
-    assert tell_sendable(text).startswith(sent) and (tell_sendable(text) != sent) == (sent != text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
+    assert tell_sendable(text).startswith(sent) and (tell_sendable(text) != sent) == (
+        sent != text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    )
 
 
 @given(HALVES, st.lists(st.integers(0, 20)))
@@ -43,7 +53,14 @@ def test_text_in_pieces_comes_to_the_same_as_the_whole(text: str, places: list[i
     assert "".join((*told, pieces.end())) == make_sendable(text)
 
 
-@given(st.recursive(TEXTS | st.integers() | st.none(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=5), st.booleans())
+@given(
+    st.recursive(
+        TEXTS | st.integers() | st.none(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+        max_leaves=5,
+    ),
+    st.booleans(),
+)
 def test_arguments_can_be_read_and_sent_on_by_anybody(value: object, is_ascii: bool) -> None:
     """As JSON with escapes or without; those with a lone half are found out before anything is done."""
     arguments = make_sendable(json.dumps({"value": value}, ensure_ascii=is_ascii))

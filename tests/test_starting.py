@@ -10,18 +10,18 @@ from typing import Any, cast
 
 import pytest
 
-from wakeful.core.machine import Core
-from wakeful.core.observation import ProcessEnded
-from wakeful.core.spec import FileBinding, ScriptRun, SessionSpec
-from wakeful.core.state import OpenRun, Session
+from wakeful.core.deciding.machine import Core
+from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.session import FileBinding, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, OperatorError
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.orders import Premises, make_order
+from wakeful.runners.run.orders import Premises, make_order
 from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.store import SecretPlaces
-from wakeful.sources.checkouts import Checkouts
-from wakeful.starting import RunStarter
-from wakeful.workspaces.runs import RunPlace, RunPlaces
+from wakeful.service.run_starter import RunStarter
+from wakeful.sources.git.checkouts import Checkouts
+from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
 
 pytestmark = pytest.mark.asyncio
 AT = 1_700_000_000_000_000
@@ -58,14 +58,25 @@ class FailingPlaces(RunPlaces):
 class Gate:
     def __init__(self, folder: Path) -> None:
         spec = SessionSpec(name="s", root=str(folder), bindings=(), run=ScriptRun(text="true", workspace="copy"))
-        self.run = OpenRun(run=1, run_id="id.1", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=spec)
+        self.run = OpenRun(
+            run=1, run_id="id.1", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=spec
+        )
         self.session = Session(id="id", name="s", opened_at=AT, spec=spec, run=self.run)
         self.places = FailingPlaces(str(folder / "state"), str(folder / "staged"), Checkouts())
         self.runner = Orders()
         self.reports: list[ProcessEnded] = []
         nobody = cast(Any, None)
         self.starter = RunStarter(
-            Core([self.session]), nobody, cast(Any, self.runner), nobody, str(folder), self.reports.append, nobody, nobody, lambda name: None, self.places
+            Core([self.session]),
+            nobody,
+            cast(Any, self.runner),
+            nobody,
+            str(folder),
+            self.reports.append,
+            nobody,
+            nobody,
+            lambda name: None,
+            self.places,
         )
 
     async def settle(self) -> None:
@@ -74,7 +85,9 @@ class Gate:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("problem", [RuntimeError("half a thought"), OperatorError("no room"), OSError(28, "No space left on device")])
+@pytest.mark.parametrize(
+    "problem", [RuntimeError("half a thought"), OperatorError("no room"), OSError(28, "No space left on device")]
+)
 async def test_whatever_fails_while_a_run_is_prepared_ends_it_in_words(tmp_path: Path, problem: Exception) -> None:
     """Also what nobody foresaw: that is called a defect, and whoever runs the daemon is told where."""
     told: list[dict[str, Any]] = []
@@ -84,7 +97,11 @@ async def test_whatever_fails_while_a_run_is_prepared_ends_it_in_words(tmp_path:
     await gate.settle()
     [ended] = gate.reports
     assert (ended.session, ended.run_id, gate.runner.started) == ("id", "id.1", [])
-    assert ended.problem is not None and ended.problem.startswith("its workspace could not be made: ") and str(problem) in ended.problem
+    assert (
+        ended.problem is not None
+        and ended.problem.startswith("its workspace could not be made: ")
+        and str(problem) in ended.problem
+    )
     assert ("a defect of wakeful" in ended.problem) == isinstance(problem, RuntimeError) == bool(told)
 
 
@@ -104,7 +121,12 @@ async def test_a_workspace_that_is_being_filled_is_given_up_at_the_next_file(tmp
     (root / "a").write_text("a")
     places = RunPlaces(str(tmp_path / "state"), str(tmp_path / "staged"), Checkouts())
     places.close()
-    spec = SessionSpec(name="s", root=str(root), bindings=(FileBinding(name="a", pattern="a"),), run=ScriptRun(text="true", workspace="copy"))
+    spec = SessionSpec(
+        name="s",
+        root=str(root),
+        bindings=(FileBinding(name="a", pattern="a"),),
+        run=ScriptRun(text="true", workspace="copy"),
+    )
     with pytest.raises(CallerError, match="the daemon stops"):
         await places.make(spec, "id.1")
 
@@ -117,12 +139,19 @@ class Quick:
         self.secret.parent.mkdir(0o700)
         self.keep("first of all")
         spec = SessionSpec(name="s", root=str(folder), bindings=(), run=ScriptRun(text="true"), secrets=("key",))
-        self.run = OpenRun(run=1, run_id="id.1", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=spec)
+        self.run = OpenRun(
+            run=1, run_id="id.1", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=spec
+        )
         self.session = Session(id="id", name="s", opened_at=AT, spec=spec, run=self.run)
         self.runner = Orders()
         self.reports: list[ProcessEnded] = []
         known = KnownSecrets(SecretPlaces(str(self.secret.parent)), lambda seen: None, lambda: ["key"])
-        premises = Premises(scratch=f"{folder}/scratch", temporary=f"{folder}/temporary", run_folders=f"{folder}/runs", socket="/no/socket")
+        premises = Premises(
+            scratch=f"{folder}/scratch",
+            temporary=f"{folder}/temporary",
+            run_folders=f"{folder}/runs",
+            socket="/no/socket",
+        )
         places = RunPlaces(str(folder / "state"), str(folder / "staged"), Checkouts())
         keeper = cast(Any, SimpleNamespace(save_outputs=lambda *_: None, begin=lambda *_: None))
         self.starter = RunStarter(

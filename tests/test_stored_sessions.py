@@ -5,20 +5,20 @@ from pathlib import Path
 import apsw
 import pytest
 
-from wakeful.core.calls import Activate, Called, Note, Open, Rename, Send, SleepAll, Terminate
+from wakeful.core.calls.values import Activate, Called, Note, Open, Rename, Send, SleepAll, Terminate
 from wakeful.core.decide import decide
-from wakeful.core.decision import Decision
-from wakeful.core.events import Event, NoteAdded, SessionOpened, SpecDeclared
-from wakeful.core.machine import Core
-from wakeful.core.observation import Moment, SpecsRead
-from wakeful.core.spec import SessionSpec
-from wakeful.core.state import DamagedSession, Session
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.machine import Core
+from wakeful.core.observations import Moment, SpecsRead
+from wakeful.core.record.events import Event, NoteAdded, SessionOpened, SpecDeclared
+from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import CallerError, InternalError
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.past import fold_at
-from wakeful.stored_sessions import load_sessions
+from wakeful.history.positions import fold_at
+from wakeful.history.stored_sessions import load_sessions
 
 RECORDS = 6
 
@@ -32,7 +32,12 @@ def record(log: EventLog, session: str, *events: Event) -> None:
 def state(tmp_path: Path) -> Path:
     log = open_log(tmp_path / "state")
     for name in ("a", "b", "c"):
-        record(log, f"{name}{name}", SessionOpened(id=f"{name}{name}", name=name), SpecDeclared(spec=SessionSpec(name=name, root="/", objective="x"), version="v", text_digest="d"))
+        record(
+            log,
+            f"{name}{name}",
+            SessionOpened(id=f"{name}{name}", name=name),
+            SpecDeclared(spec=SessionSpec(name=name, root="/", objective="x"), version="v", text_digest="d"),
+        )
         record(log, f"{name}{name}", *(NoteAdded(text=f"{name} {number} {'x' * 200}") for number in range(RECORDS - 2)))
     log.close()
     return tmp_path / "state"
@@ -45,7 +50,9 @@ def damage(state: Path, sql: str) -> None:
         connection = apsw.Connection(path)
         if change.startswith("sql"):
             connection.execute(sql)
-        connection.execute(f"PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = {change} WHERE name IN ('snapshot', 'payload')")
+        connection.execute(
+            f"PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = {change} WHERE name IN ('snapshot', 'payload')"
+        )
         connection.close()
 
 
@@ -60,19 +67,61 @@ def load(state: Path) -> dict[str, Session]:
 
 # Of session b, whose records are 7 to 12 of all: what is damaged, its words, how far it is read, and its name.
 DAMAGES = {
-    "a payload that is no JSON": ("UPDATE payload SET body = x'00' WHERE event = 10", "seq 4: its payload is not the one that was recorded", 3, "b"),
-    "a payload that could be read": ("UPDATE payload SET body = CAST('{\"text\":\"y\"}' AS BLOB) WHERE event = 10", "seq 4: its payload is not the one", 3, "b"),
-    "a payload that became a text": ("UPDATE payload SET body = CAST(x'f062' AS TEXT) WHERE event = 10", "seq 4: its payload is not the one", 3, "b"),
-    "a payload that is gone": ("DELETE FROM payload WHERE event = 10", "seq 4: its payload is gone, and not by erasure", 3, "b"),
-    "its first payload": ("UPDATE payload SET body = x'00' WHERE event = 7", "seq 1: its payload is not the one", 0, "b"),
-    "its first two payloads": ("UPDATE payload SET body = x'00' WHERE event IN (7, 8)", "seq 1 to 2: each of the 2: its payload", 0, "damaged-bb"),
-    "a kind that nobody knows": ("UPDATE event SET kind = 'notx_added' WHERE id = 10", "seq 4: its hash does not follow", 3, "b"),
-    "an author that is no text": ("UPDATE event SET author = CAST(x'f062' AS TEXT) WHERE id = 10", "its author is no text", 0, "b"),
+    "a payload that is no JSON": (
+        "UPDATE payload SET body = x'00' WHERE event = 10",
+        "seq 4: its payload is not the one that was recorded",
+        3,
+        "b",
+    ),
+    "a payload that could be read": (
+        'UPDATE payload SET body = CAST(\'{"text":"y"}\' AS BLOB) WHERE event = 10',
+        "seq 4: its payload is not the one",
+        3,
+        "b",
+    ),
+    "a payload that became a text": (
+        "UPDATE payload SET body = CAST(x'f062' AS TEXT) WHERE event = 10",
+        "seq 4: its payload is not the one",
+        3,
+        "b",
+    ),
+    "a payload that is gone": (
+        "DELETE FROM payload WHERE event = 10",
+        "seq 4: its payload is gone, and not by erasure",
+        3,
+        "b",
+    ),
+    "its first payload": (
+        "UPDATE payload SET body = x'00' WHERE event = 7",
+        "seq 1: its payload is not the one",
+        0,
+        "b",
+    ),
+    "its first two payloads": (
+        "UPDATE payload SET body = x'00' WHERE event IN (7, 8)",
+        "seq 1 to 2: each of the 2: its payload",
+        0,
+        "damaged-bb",
+    ),
+    "a kind that nobody knows": (
+        "UPDATE event SET kind = 'notx_added' WHERE id = 10",
+        "seq 4: its hash does not follow",
+        3,
+        "b",
+    ),
+    "an author that is no text": (
+        "UPDATE event SET author = CAST(x'f062' AS TEXT) WHERE id = 10",
+        "its author is no text",
+        0,
+        "b",
+    ),
 }
 
 
 @pytest.mark.parametrize(("sql", "words", "seq", "name"), DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_session_with_a_damaged_record_is_read_only_and_the_others_are_whole(state: Path, sql: str, words: str, seq: int, name: str) -> None:
+def test_a_session_with_a_damaged_record_is_read_only_and_the_others_are_whole(
+    state: Path, sql: str, words: str, seq: int, name: str
+) -> None:
     whole = load(state)
     damage(state, sql)
     found = load(state)
@@ -103,7 +152,7 @@ def test_a_damaged_snapshot_is_passed_over_whatever_became_of_its_row(state: Pat
 
 
 def test_a_damaged_payload_is_served_to_nobody(state: Path) -> None:
-    damage(state, "UPDATE payload SET body = CAST('{\"text\":\"forged\"}' AS BLOB) WHERE event = 10")
+    damage(state, 'UPDATE payload SET body = CAST(\'{"text":"forged"}\' AS BLOB) WHERE event = 10')
     log = open_log(state)
     ways = (log.read("bb"), log.read_after(0, 100)[1], log.search("forged"), log.search("b"))
     for records in ways:
@@ -117,7 +166,14 @@ def test_a_damaged_session_takes_no_call_and_no_record(state: Path) -> None:
     damage(state, "UPDATE payload SET body = x'00' WHERE event = 10")
     core = Core(load(state).values())
     moment = Moment(8, 8.0, 8.0)
-    for call in (Note(name="b", text="x"), Open(name="b"), Rename(name="b", new="z"), Send(name="b", text="x"), Terminate(name="b"), Activate(name="b")):
+    for call in (
+        Note(name="b", text="x"),
+        Open(name="b"),
+        Rename(name="b", new="z"),
+        Send(name="b", text="x"),
+        Terminate(name="b"),
+        Activate(name="b"),
+    ):
         with pytest.raises(CallerError, match=r"b is read-only: seq 4: .*`wakeful doctor`.*`wakeful restore BACKUP`"):
             decide(core, Called(call=call, author="person:x"), moment)
     told = decide(core, Called(call=SleepAll(), author="person:x"), moment)

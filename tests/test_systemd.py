@@ -166,7 +166,19 @@ def test_the_user_unit_asks_for_no_privilege() -> None:
 def test_both_units_keep_the_same_life() -> None:
     """Starting, stopping, reloading, restarting and watching are the same for a person and for the system."""
     user, system = read_unit(USER_UNIT), read_unit(SYSTEM_UNIT)
-    own = {"Description", "ConditionUser", "Requires", "After", "Also", "User", "ExecCondition", "ExecStart", "WorkingDirectory", "ExecStopPost", "WantedBy"}
+    own = {
+        "Description",
+        "ConditionUser",
+        "Requires",
+        "After",
+        "Also",
+        "User",
+        "ExecCondition",
+        "ExecStart",
+        "WorkingDirectory",
+        "ExecStopPost",
+        "WantedBy",
+    }
     folders = {key for key in system if "Directory" in key}
     differing = {key for key in user.keys() | system.keys() if user.get(key) != system.get(key)}
     assert differing - own - folders - PRIVILEGED_KEYS - MACHINES_ALONE == set()
@@ -178,7 +190,10 @@ def test_the_life_is_the_one_the_daemon_keeps() -> None:
     assert unit["Type"] == "notify"
     assert seconds_of(unit["WatchdogSec"]) > 0
     assert seconds_of(unit["TimeoutStopSec"]) > STOP_GRACE_SECONDS
-    assert (unit["KillMode"], unit["FileDescriptorStoreMax"]) == ("process", unit["Environment"].removeprefix("FDSTORE="))
+    assert (unit["KillMode"], unit["FileDescriptorStoreMax"]) == (
+        "process",
+        unit["Environment"].removeprefix("FDSTORE="),
+    )
     assert (unit["Restart"], unit["StartLimitIntervalSec"]) == ("always", "0")
     assert seconds_of(unit["RestartSec"]) >= 1
     assert unit["OOMPolicy"] == "continue"

@@ -15,21 +15,30 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.core.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
-from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
-from wakeful.core.observation import Declaration
-from wakeful.core.prices import Price, Prices, find_meant_model
-from wakeful.core.spec import Retention, Settings
-from wakeful.counting import TellFar, tell_nobody
+from wakeful.core.agents.prices import Price, Prices, find_meant_model
+from wakeful.core.observations import Declaration
+from wakeful.core.spec.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
+from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
+from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings, build_retention
-from wakeful.specs.kept import load_readings, save_readings
-from wakeful.specs.load import AGENTS, NO_DEFAULTS, Defaults, FileReading, FolderReading, read_folder, read_text, validate
+from wakeful.specs.load import (
+    AGENTS,
+    NO_DEFAULTS,
+    Defaults,
+    FileReading,
+    FolderReading,
+    read_folder,
+    read_text,
+    validate,
+)
 from wakeful.specs.models import DaemonKeys, LimitKeys, PriceKeys
+from wakeful.specs.parse_cache import load_readings, save_readings
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.templates import Glob
 from wakeful.specs.timezones import find_local_zone
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
+from wakeful.text.counting import TellFar, tell_nobody
 
 SETTINGS_FILE = "wakeful.yaml"
 SPECS_FOLDER = "sessions.d"
@@ -136,7 +145,9 @@ def find_settings_file(specs_dir: Path, environ: Mapping[str, str] = os.environ)
     return own if not os.path.exists(beside) and os.path.exists(own) else beside
 
 
-def read_settings(specs_dir: Path, environ: Mapping[str, str] = os.environ) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
+def read_settings(
+    specs_dir: Path, environ: Mapping[str, str] = os.environ
+) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
     """The settings with every default resolved; with problems, the settings are those of no file at all."""
     return read_settings_file(find_settings_file(specs_dir, environ))
 
@@ -166,7 +177,11 @@ def read_known_prices() -> Mapping[str, Price]:
 def say_meant_model(prices: Prices, model: ModelSpec) -> str | None:
     """A word of warning about a name that is probably misspelt. An address of one's own may know models by any name."""
     meant = find_meant_model(prices, model.name) if model.base_url is None else None
-    return f"{model.name} is not in the list of models of {_read_price_list().as_of}; did you mean {meant}? A newer model works all the same" if meant else None
+    return (
+        f"{model.name} is not in the list of models of {_read_price_list().as_of}; did you mean {meant}? A newer model works all the same"
+        if meant
+        else None
+    )
 
 
 @functools.cache
@@ -188,7 +203,13 @@ def _resolve_prices(keys: Mapping[str, PriceKeys], data: bytes, file: str) -> di
         if not is_external and split_model(name.removesuffix("*") + ("x" if name.endswith(":*") else "")) is None:
             words = f"'{shorten(name)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, openai-compatible:* or acp:PROGRAM"
             raise refuse(file, *read_marks(data, file).of_key(("prices", name)), words)
-    return {**read_known_prices(), **{name: Price(input=one.input, output=one.output, cached=one.cached, cache_write=one.cache_write) for name, one in keys.items()}}
+    return {
+        **read_known_prices(),
+        **{
+            name: Price(input=one.input, output=one.output, cached=one.cached, cache_write=one.cache_write)
+            for name, one in keys.items()
+        },
+    }
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -248,7 +269,9 @@ def _resolve_limits(keys: LimitKeys, data: bytes, file: str) -> Limits:
 def _check_defaults(defaults: Defaults) -> None:
     """Judge the defaults once, under the smallest session, so that a mistake in them is not shown in every file."""
     if defaults.value:
-        read_text(b"objective: defaults\nrun: {command: ['true']}\n", "defaults", defaults.file, Surroundings("/"), defaults)
+        read_text(
+            b"objective: defaults\nrun: {command: ['true']}\n", "defaults", defaults.file, Surroundings("/"), defaults
+        )
 
 
 def _count_cores() -> int:
@@ -291,7 +314,11 @@ class ProjectReader:
     of such a project's wakeful.yaml the defaults alone count."""
 
     def __init__(
-        self, specs_dir: Path, environ: Mapping[str, str] = os.environ, kept: Path | None = None, pools: frozenset[str] | None = None
+        self,
+        specs_dir: Path,
+        environ: Mapping[str, str] = os.environ,
+        kept: Path | None = None,
+        pools: frozenset[str] | None = None,
     ) -> None:
         self._specs_dir = Path(os.path.abspath(specs_dir))
         self._environ = environ
@@ -337,7 +364,11 @@ class ProjectReader:
             outposts=frozenset(os.path.split(one) for one in (*folder.agent_files, *folder.skill_folders)),
             attached=folder.skill_folders,
             agents=folder.agents,
-            agent_problems={name.removeprefix(f"{AGENTS}/"): words for name, words in refused.items() if name.startswith(f"{AGENTS}/")},
+            agent_problems={
+                name.removeprefix(f"{AGENTS}/"): words
+                for name, words in refused.items()
+                if name.startswith(f"{AGENTS}/")
+            },
         )
 
     def _read_accepted(self) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
@@ -345,7 +376,12 @@ class ProjectReader:
         if text is None:
             return read_settings_file(self.settings_file)
         self._settings, self.defaults = _parse_settings(text, SETTINGS_FILE)
-        problem = Problem(SETTINGS_FILE, 1, 1, f"changed within the reach of a run; what it said before counts (wakeful trust {SETTINGS_FILE} shows it)")
+        problem = Problem(
+            SETTINGS_FILE,
+            1,
+            1,
+            f"changed within the reach of a run; what it said before counts (wakeful trust {SETTINGS_FILE} shows it)",
+        )
         return self._settings, self.defaults, (problem,)
 
     @property
@@ -363,7 +399,9 @@ class ProjectReader:
         folder = self._folder
         if self._kept is None or folder is None:
             return
-        if len(folder.files) != len(self._left) or any(self._left.get(file) is not one for file, one in folder.files.items()):
+        if len(folder.files) != len(self._left) or any(
+            self._left.get(file) is not one for file, one in folder.files.items()
+        ):
             save_readings(self._kept, folder.files, *folder.basis)
             self._left = folder.files
 

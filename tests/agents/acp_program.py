@@ -15,7 +15,15 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from acp import PROTOCOL_VERSION, RequestError, run_agent, schema, start_tool_call, update_agent_message_text, update_tool_call
+from acp import (
+    PROTOCOL_VERSION,
+    RequestError,
+    run_agent,
+    schema,
+    start_tool_call,
+    update_agent_message_text,
+    update_tool_call,
+)
 
 FOLDER = Path(sys.argv[1])
 
@@ -41,11 +49,15 @@ class Program:
         can = setting("can").split()
         self.is_logged_in = "login" not in can
         told = {name: os.environ.get(name) for name in ("HOME", "SOME_KEY", "OF_AGENT", "OF_RUN", "WAKEFUL_TOKEN_FILE")}
-        (FOLDER / "environment").write_text(repr({**told, "files": bool(client_capabilities.fs.write_text_file), "listens": self.listen()}))
+        (FOLDER / "environment").write_text(
+            repr({**told, "files": bool(client_capabilities.fs.write_text_file), "listens": self.listen()})
+        )
         resume = schema.SessionResumeCapabilities() if "resume" in can else None
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
-            agent_capabilities=schema.AgentCapabilities(load_session="load" in can, session_capabilities=schema.SessionCapabilities(resume=resume)),
+            agent_capabilities=schema.AgentCapabilities(
+                load_session="load" in can, session_capabilities=schema.SessionCapabilities(resume=resume)
+            ),
             agent_info=schema.Implementation(name=setting("name") or "small", version="1"),
             auth_methods=[schema.AuthMethodAgent(id="by-key", name="By key")] if "login" in can else [],
         )
@@ -69,7 +81,9 @@ class Program:
         can = setting("can").split()
         modes = [schema.SessionMode(id=name, name=name) for name in ("careful", "bold")]
         choices = [schema.SessionConfigSelectOption(value=name, name=name) for name in ("careful", "bold")]
-        option = schema.SessionConfigOptionSelect(id="way", name="Way", category="mode", type="select", current_value="bold", options=choices)
+        option = schema.SessionConfigOptionSelect(
+            id="way", name="Way", category="mode", type="select", current_value="bold", options=choices
+        )
         return schema.NewSessionResponse(
             session_id=session,
             modes=schema.SessionModeState(current_mode_id="bold", available_modes=modes) if "modes" in can else None,
@@ -80,7 +94,9 @@ class Program:
         self.note(session_id, f"mode {mode_id}")
         return schema.SetSessionModeResponse()
 
-    async def set_config_option(self, config_id: str, session_id: str, value: Any, **_: Any) -> schema.SetSessionConfigOptionResponse:
+    async def set_config_option(
+        self, config_id: str, session_id: str, value: Any, **_: Any
+    ) -> schema.SetSessionConfigOptionResponse:
         self.note(session_id, f"{config_id} {value}")
         return schema.SetSessionConfigOptionResponse(config_options=[])
 
@@ -131,11 +147,19 @@ class Program:
             if self.cancelled.is_set() and "deaf" not in ways:
                 return schema.PromptResponse(stop_reason="cancelled")
             self.note(session_id, f"round {number}")
-            updates: list[Any] = [start_tool_call(f"c{number}", f"read {number}", kind="read", status="in_progress", raw_input={"path": "code.py"})]
+            updates: list[Any] = [
+                start_tool_call(
+                    f"c{number}", f"read {number}", kind="read", status="in_progress", raw_input={"path": "code.py"}
+                )
+            ]
             updates += [update_tool_call(f"c{number}", status="completed", raw_output="word " * int(words))]
             cost = schema.Cost(amount=0.25 * (earlier + number), currency="USD") if "costs" in ways else None
             if "tells" in ways or cost is not None:
-                updates += [schema.UsageUpdate(session_update="usage_update", used=20_000 + number * int(words), size=200_000, cost=cost)]
+                updates += [
+                    schema.UsageUpdate(
+                        session_update="usage_update", used=20_000 + number * int(words), size=200_000, cost=cost
+                    )
+                ]
             for update in updates:
                 await self.client.session_update(session_id=session_id, update=update)
             # One turn of its loop for the client's word.
@@ -149,9 +173,14 @@ class Program:
                 return
             case "in pieces":
                 updates = [start_tool_call("t1", "preparing", kind="edit", status="pending", raw_input={})]
-                updates += [update_tool_call("t1", title="edit page.md"), update_tool_call("t1", raw_input={"path": page()})]
+                updates += [
+                    update_tool_call("t1", title="edit page.md"),
+                    update_tool_call("t1", raw_input={"path": page()}),
+                ]
             case _:
-                updates = [start_tool_call("t1", "edit page.md", kind="edit", status="pending", raw_input={"path": page()})]
+                updates = [
+                    start_tool_call("t1", "edit page.md", kind="edit", status="pending", raw_input={"path": page()})
+                ]
         for update in updates:
             await self.client.session_update(session_id=session_id, update=update)
 
@@ -163,7 +192,9 @@ class Program:
             schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
         ]
         places = [schema.ToolCallLocation(path=str(Path.cwd() / page()))]
-        call = schema.ToolCallUpdate(tool_call_id="t1", title="edit page.md", kind="edit", raw_input={"path": page()}, locations=places)
+        call = schema.ToolCallUpdate(
+            tool_call_id="t1", title="edit page.md", kind="edit", raw_input={"path": page()}, locations=places
+        )
         answer = await self.client.request_permission(session_id=session_id, tool_call=call, options=options)
         return getattr(answer.outcome, "option_id", None) == "yes"
 
@@ -176,7 +207,9 @@ class Program:
             except OSError as error:
                 tried[path] = type(error).__name__
         try:
-            tried["client"] = (await self.client.read_text_file(session_id=session_id, path=setting("forbidden"))).content
+            tried["client"] = (
+                await self.client.read_text_file(session_id=session_id, path=setting("forbidden"))
+            ).content
         except Exception as error:
             tried["client"] = type(error).__name__
         self.note(session_id, f"tried: {tried}")

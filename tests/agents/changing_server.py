@@ -20,7 +20,12 @@ def tell_changed() -> None:
     if not IS_NEW:
         send({"method": "notifications/tools/list_changed"})
     for subscription in listening:
-        send({"method": "notifications/tools/list_changed", "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": subscription}}})
+        send(
+            {
+                "method": "notifications/tools/list_changed",
+                "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": subscription}},
+            }
+        )
 
 
 def answer(method: str, params: dict[str, Any], number: Any) -> dict[str, Any] | None:
@@ -29,11 +34,20 @@ def answer(method: str, params: dict[str, Any], number: Any) -> dict[str, Any] |
         case "server/discover" if IS_NEW:
             return {"supportedVersions": [ERA], "capabilities": {"tools": {"listChanged": True}}, **more}
         case "initialize" if not IS_NEW:
-            return {"protocolVersion": ERA, "capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "changing", "version": "1"}}
+            return {
+                "protocolVersion": ERA,
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {"name": "changing", "version": "1"},
+            }
         case "subscriptions/listen" if IS_NEW:
             listening.append(number)
             meta = {"io.modelcontextprotocol/subscriptionId": number}
-            send({"method": "notifications/subscriptions/acknowledged", "params": {"notifications": params["notifications"], "_meta": meta}})
+            send(
+                {
+                    "method": "notifications/subscriptions/acknowledged",
+                    "params": {"notifications": params["notifications"], "_meta": meta},
+                }
+            )
             return None
         case "tools/list":
             return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in tools], **more}
@@ -41,7 +55,10 @@ def answer(method: str, params: dict[str, Any], number: Any) -> dict[str, Any] |
             if params["name"] == "learn":
                 tools.append("learnt")
                 tell_changed()
-            return {"content": [{"type": "text", "text": params["name"]}], **({"resultType": "complete"} if IS_NEW else {})}
+            return {
+                "content": [{"type": "text", "text": params["name"]}],
+                **({"resultType": "complete"} if IS_NEW else {}),
+            }
     raise LookupError(method)
 
 

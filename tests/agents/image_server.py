@@ -5,9 +5,19 @@ import json
 import sys
 
 PNG = base64.b64encode(open("a.png", "rb").read()).decode()
-RESULT = {"content": [{"type": "text", "text": "drawn"}, {"type": "image", "data": PNG, "mimeType": "image/png"}, {"type": "image", "data": "bm8=", "mimeType": "image/png"}]}
+RESULT = {
+    "content": [
+        {"type": "text", "text": "drawn"},
+        {"type": "image", "data": PNG, "mimeType": "image/png"},
+        {"type": "image", "data": "bm8=", "mimeType": "image/png"},
+    ]
+}
 ANSWERS = {
-    "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "draw", "version": "1"}},
+    "initialize": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "draw", "version": "1"},
+    },
     "tools/list": {"tools": [{"name": "draw", "inputSchema": {"type": "object"}}]},
     "tools/call": RESULT,
 }

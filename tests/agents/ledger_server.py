@@ -4,13 +4,22 @@ import json
 import os
 import sys
 
-TOOL = {"name": "append", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}}
+TOOL = {
+    "name": "append",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+}
 
 
 def answer(asked: dict) -> dict:
     match asked["method"]:
         case "initialize":
-            return {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "ledger", "version": "1"}}}
+            return {
+                "result": {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "ledger", "version": "1"},
+                }
+            }
         case "tools/list":
             return {"result": {"tools": [TOOL]}}
         case "tools/call":

@@ -5,21 +5,33 @@ from __future__ import annotations
 from agents.provider import Provider
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ToolOffer, WordKind
 from wakeful.agents.models import make_model
-from wakeful.core.agent import ModelSettings, ModelSpec
-from wakeful.core.turn import Answered, Entry
+from wakeful.core.agents.turns import Answered, Entry
+from wakeful.core.spec.agent import ModelSettings, ModelSpec
 
 KEY = "sk-scripted-1234567890"
 # Ours -> the format the scripted provider knows it by.
-FORMATS = {"anthropic": "anthropic", "openai": "responses", "openai-chat": "openai", "openai-compatible": "openai", "google": "google"}
+FORMATS = {
+    "anthropic": "anthropic",
+    "openai": "responses",
+    "openai-chat": "openai",
+    "openai-compatible": "openai",
+    "google": "google",
+}
 PROVIDERS = tuple(FORMATS)
 ADD = ToolOffer(
     name="add",
     description="Add two numbers.",
-    parameters={"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]},
+    parameters={
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+    },
 )
 
 
-def reach(provider: Provider, ours: str, *, key: str | None = KEY, model: str = "scripted", silence_seconds: float = 60.0) -> Model:
+def reach(
+    provider: Provider, ours: str, *, key: str | None = KEY, model: str = "scripted", silence_seconds: float = 60.0
+) -> Model:
     """Make our model of a provider, with the scripted one as its endpoint."""
     spec = ModelSpec(provider=ours, model=model, key="KEY", base_url=provider.base_url(FORMATS[ours]))  # type: ignore[arg-type]
     return make_model(spec, key, silence_seconds)

@@ -11,11 +11,11 @@ import re
 from typing import Any
 
 import pytest
+
 from agents.provider import Call, Fail, Provider, Say
 from agents.provider.asked import Asked, ToolCall
 from agents.test_runs import KEY, declare
 from e2e.box import Box
-
 from wakeful.cli.client import Client
 
 ACTS = ("ask", "ask", "ask", "ask", "remember", "remember", "note", "fresh", "merge", "compress", "change")
@@ -50,7 +50,14 @@ class Model:
         if choice < 0.25:
             return Call("summarise", {"wrong": "shape"})
         facts = [{"key": f"found-{number % 3}", "value": f"value-{number}"}] if choice < 0.6 else []
-        return Call("summarise", {"summary": f"Much was said until {number}.", "open_questions": [f"Which is number {number}?"], "facts": facts})
+        return Call(
+            "summarise",
+            {
+                "summary": f"Much was said until {number}.",
+                "open_questions": [f"Which is number {number}?"],
+                "facts": facts,
+            },
+        )
 
 
 class Story:
@@ -87,20 +94,39 @@ class Story:
 
 def check_request(asked: Asked, state: dict[str, Any]) -> None:
     openings = "\n".join(message.text for message in asked.messages if message.role == "user")
-    own = {(piece.args.get("key"), piece.args.get("value")) for piece in asked.calls if isinstance(piece, ToolCall) and piece.name == "remember"}
-    lost = [(fact["key"], fact["value"]) for fact in state["facts"] if f'"{fact["key"]}" = "{fact["value"]}"' not in openings and (fact["key"], fact["value"]) not in own]
+    own = {
+        (piece.args.get("key"), piece.args.get("value"))
+        for piece in asked.calls
+        if isinstance(piece, ToolCall) and piece.name == "remember"
+    }
+    lost = [
+        (fact["key"], fact["value"])
+        for fact in state["facts"]
+        if f'"{fact["key"]}" = "{fact["value"]}"' not in openings and (fact["key"], fact["value"]) not in own
+    ]
     assert lost == [], f"request {asked.number} lacks facts"
-    missing = [conflict["number"] for conflict in state["conflicts"] if f"conflict {conflict['number']} over" not in openings]
+    missing = [
+        conflict["number"] for conflict in state["conflicts"] if f"conflict {conflict['number']} over" not in openings
+    ]
     assert missing == [], f"request {asked.number} lacks open conflicts"
-    assert [left for left in LEFT.findall(state["handoff"] or "") if left not in asked.text] == [], f"request {asked.number} lacks the hand-off"
+    assert [left for left in LEFT.findall(state["handoff"] or "") if left not in asked.text] == [], (
+        f"request {asked.number} lacks the hand-off"
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_every_request_that_leaves_has_all_facts_open_conflicts_and_the_hand_off(box: Box, provider: Provider, seed: int) -> None:
+def test_every_request_that_leaves_has_all_facts_open_conflicts_and_the_hand_off(
+    box: Box, provider: Provider, seed: int
+) -> None:
     model = Model(seed)
     provider.play(model.answer)
-    declare(box, provider, conversation="continue", agent="context: {tokens: 16000, compress_at: 6500}\nsettings: {max_output: 1000}\n")
+    declare(
+        box,
+        provider,
+        conversation="continue",
+        agent="context: {tokens: 16000, compress_at: 6500}\nsettings: {max_output: 1000}\n",
+    )
     box.start(env=KEY)
     box.wait_at_rest("docs", runs=1)
     story = Story(box, seed)

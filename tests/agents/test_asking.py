@@ -44,7 +44,12 @@ def test_questions_of_one_person_are_a_conversation_beside_the_work(box: Box, pr
     piped = ask(box, "docs", "And this one?", given="an invoice\nof 3 lines\n")
     assert piped.returncode == 0, piped.stderr
     heard = told(provider)
-    assert len(heard) == 3 and "When is the audit?" in heard[0] and heard[1] == "It is in May." and "And this one?\n\nan invoice\nof 3 lines" in heard[2]
+    assert (
+        len(heard) == 3
+        and "When is the audit?" in heard[0]
+        and heard[1] == "It is in May."
+        and "And this one?\n\nan invoice\nof 3 lines" in heard[2]
+    )
     assert "Bring page.md in line" not in heard[2]
     assert "# Hand-off of the last run" in heard[2], "the work left one since the first question"
     for given in (("docs", "-"), ("docs",)):
@@ -75,11 +80,25 @@ def test_who_asks_is_told_what_the_answer_waits_for(box: Box, provider: Provider
     box.ask("activate", "slow")
     eventually(lambda: "Take your time." in provider.requests[-1].text)
     asking = subprocess.Popen(
-        [WAKEFUL, "ask", "docs", "Now?"], cwd=box.folder, env=box.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [WAKEFUL, "ask", "docs", "Now?"],
+        cwd=box.folder,
+        env=box.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert asking.stderr is not None
     assert asking.stderr.readline() == "wakeful: docs waits for a slot for agents\n"
     provider.release("slot")
     out, err = asking.communicate(timeout=PATIENCE_SECONDS)
     assert (asking.returncode, out, err) == (0, "At last.\n", "")
-    assert json.loads(ask(box, "docs", "Again?", "--json").stdout).keys() == {"name", "run", "agent", "outcome", "reason", "answer", "usage"}
+    assert json.loads(ask(box, "docs", "Again?", "--json").stdout).keys() == {
+        "name",
+        "run",
+        "agent",
+        "outcome",
+        "reason",
+        "answer",
+        "usage",
+    }

@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 import pytest
+
 from agents.provider import Call, Fail, Hold, Provider, Reply, Say, Usage
 from agents.test_killed import find_agent
 from agents.test_runs import KEY, declare
@@ -24,13 +25,18 @@ def is_summary(asked: Any) -> bool:
 def talk(asked: Any) -> Any:
     """A model of many words, whose summaries name all that it was shown."""
     if is_summary(asked):
-        return Call("summarise", {"summary": " ".join(sorted(set(MARK.findall(asked.text)))), "decisions": ["Use the rate 4.6."]})
+        return Call(
+            "summarise",
+            {"summary": " ".join(sorted(set(MARK.findall(asked.text)))), "decisions": ["Use the rate 4.6."]},
+        )
     number = len(re.findall(r"mark-\d+-first", asked.text))
     return Say(f"mark-{number}-first {'words of an answer ' * 250} mark-{number}-last")
 
 
 @pytest.mark.long
-def test_a_session_that_moves_to_a_model_with_a_smaller_window_is_summarised_whole(box: Box, provider: Provider) -> None:
+def test_a_session_that_moves_to_a_model_with_a_smaller_window_is_summarised_whole(
+    box: Box, provider: Provider
+) -> None:
     """Its summariser reads in pieces what does not fit, waits as long as a provider wishes, and the next request tells of all of it."""
     provider.play(talk)
     declare(box, provider, conversation="continue", agent="context: {tokens: 100000}\n")
@@ -54,7 +60,13 @@ def test_a_session_that_moves_to_a_model_with_a_smaller_window_is_summarised_who
     compressed = [record["payload"] for record in box.log("docs") if record["kind"] == "conversation_compressed"]
     assert set(MARK.findall(compressed[-1]["summary"])) == marks and compressed[-1]["by"] == "anthropic:claude-small"
     failed = next(record["payload"] for record in box.log("docs") if record["kind"] == "turn_failed")
-    again = [record["payload"] for record in box.log("docs") if record["kind"] == "turn_requested" and record["payload"]["turn"] == failed["turn"] and record["payload"]["purpose"] == "summary"]
+    again = [
+        record["payload"]
+        for record in box.log("docs")
+        if record["kind"] == "turn_requested"
+        and record["payload"]["turn"] == failed["turn"]
+        and record["payload"]["purpose"] == "summary"
+    ]
     assert len(again) == 2
     assert marks <= set(MARK.findall(asked[-1].text)) and "Use the rate 4.6." in asked[-1].text
     assert all(len(one.text) < 9_000 * 4.4 for one in asked)
@@ -64,10 +76,18 @@ def work_on(asked: Any) -> Any:
     """Reads the code again and again, and says how far it is; never done."""
     if is_summary(asked):
         return Reply((Call("summarise", {"summary": "It was read up to here."}),), usage=Usage(2_000, 100))
-    return Reply((Say(f"We decided to use 4.6 in round {asked.model_turns}."), Call("read", {"path": "code.py", "offset": asked.model_turns + 1})), usage=Usage(2_000, 100))
+    return Reply(
+        (
+            Say(f"We decided to use 4.6 in round {asked.model_turns}."),
+            Call("read", {"path": "code.py", "offset": asked.model_turns + 1}),
+        ),
+        usage=Usage(2_000, 100),
+    )
 
 
-def test_a_run_whose_budget_is_spent_leaves_its_hand_off_and_the_next_one_begins_with_it(box: Box, provider: Provider) -> None:
+def test_a_run_whose_budget_is_spent_leaves_its_hand_off_and_the_next_one_begins_with_it(
+    box: Box, provider: Provider
+) -> None:
     provider.play(work_on)
     declare(box, provider, agent="settings: {max_output: 500}\n", budget="{run: {tokens: 15000}}")
     box.write("code.py", "rate = 4.6\n" * 20)
@@ -103,7 +123,9 @@ def test_a_run_that_goes_on_after_its_budget_leaves_a_hand_off_of_its_own(box: B
 
 
 @pytest.mark.long
-def test_a_budget_that_ends_in_the_middle_of_a_summary_leaves_a_short_conversation_all_the_same(box: Box, provider: Provider) -> None:
+def test_a_budget_that_ends_in_the_middle_of_a_summary_leaves_a_short_conversation_all_the_same(
+    box: Box, provider: Provider
+) -> None:
     """The parts that were paid for are kept, the rest is told by rule: the next run does not begin with the same summary."""
     provider.play(talk)
     declare(box, provider, conversation="continue", agent="settings: {max_output: 500}\n")
@@ -112,7 +134,13 @@ def test_a_budget_that_ends_in_the_middle_of_a_summary_leaves_a_short_conversati
     for number in range(1, 16):
         box.ask("ask", "docs", f"question {number}?")
     box.stop()
-    declare(box, provider, conversation="continue", agent="context: {tokens: 16000, compress_at: 9000}\nsettings: {max_output: 500}\n", budget="{run: {tokens: 20000}}")
+    declare(
+        box,
+        provider,
+        conversation="continue",
+        agent="context: {tokens: 16000, compress_at: 9000}\nsettings: {max_output: 500}\n",
+        budget="{run: {tokens: 20000}}",
+    )
     before = len(provider.requests)
     box.start(env=KEY)
     box.run("ask", "docs", "And now?")
@@ -130,7 +158,9 @@ def test_a_budget_that_ends_in_the_middle_of_a_summary_leaves_a_short_conversati
 @pytest.mark.long
 def test_a_run_that_is_ended_as_a_timeout_ends_it_leaves_its_hand_off(box: Box, provider: Provider) -> None:
     """SIGTERM is what a run gets whose time is over."""
-    provider.play([(Say("I look at the code first."), Call("read", {"path": "code.py"})), Hold("never", Say("too late"))])
+    provider.play(
+        [(Say("I look at the code first."), Call("read", {"path": "code.py"})), Hold("never", Say("too late"))]
+    )
     declare(box, provider)
     box.start(env=KEY)
     eventually(lambda: len(provider.requests) == 2)
@@ -141,4 +171,7 @@ def test_a_run_that_is_ended_as_a_timeout_ends_it_leaves_its_hand_off(box: Box, 
     provider.release("never")
     assert row["last_run"]["outcome"] == "failed", row
     left = box.json("show", "docs")["handoff"]
-    assert left.startswith("Run 1 was stopped before it was done: it was ended from outside") and "I look at the code first." in left
+    assert (
+        left.startswith("Run 1 was stopped before it was done: it was ended from outside")
+        and "I look at the code first." in left
+    )

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually_async
-from wakeful.agents import daemon
-from wakeful.agents.daemon import DaemonAway, DaemonLink, DaemonRefused, EffectUnknown
+from wakeful.agents import daemon_client as daemon
+from wakeful.agents.daemon_client import DaemonAway, DaemonLink, DaemonRefused, EffectUnknown
 from wakeful.errors import CallerError, OperatorError
 
 HEAD = b"HTTP/1.1 200 OK\r\nwakeful-version: 1\r\n"
@@ -39,7 +40,11 @@ async def scripted(path: Path, answer: Serve) -> AsyncIterator[list[bytes]]:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+                length = next(
+                    int(line.split(b":")[1])
+                    for line in head.split(b"\r\n")
+                    if line.lower().startswith(b"content-length")
+                )
                 asked.append(head + await reader.readexactly(length))
                 await answer(asked[-1], writer)
         writer.close()
@@ -66,7 +71,10 @@ async def test_it_calls_looks_and_is_refused_in_the_daemon_s_words(box: Box) -> 
         assert (await link.look("/version"))["state"] == str(box.state)
         first = await link.call("remember", {"name": "desk", "key": "rate", "value": "0.19", "rationale": None}, "once")
         again = await link.call("remember", {"name": "desk", "key": "rate", "value": "0.19"}, "once")
-        assert (first["words"], again["words"]) == ("remembered rate", "done already: record 4, fact_set by person:root")
+        assert (first["words"], again["words"]) == (
+            "remembered rate",
+            "done already: record 4, fact_set by person:root",
+        )
         (fact,) = await link.look("/sessions/desk/facts")
         assert fact["value"] == "0.19"
         lines = await link.look("/sessions/desk/log", {"from": 1, "last": None})
@@ -87,7 +95,10 @@ async def test_many_calls_at_once_each_get_their_own_answer(box: Box) -> None:
     async with DaemonLink(str(box.socket)) as link:
         given_up = [asyncio.ensure_future(link.look("/sessions/desk/log", {"last": 5})) for _ in range(5)]
         await asyncio.sleep(0)
-        calls = [link.call("remember", {"name": "desk", "key": f"k{number}", "value": "v"}, f"key {number}") for number in range(40)]
+        calls = [
+            link.call("remember", {"name": "desk", "key": f"k{number}", "value": "v"}, f"key {number}")
+            for number in range(40)
+        ]
         gathered = asyncio.gather(*calls)
         for look in given_up:
             look.cancel()
@@ -123,7 +134,15 @@ async def test_what_has_no_key_is_never_asked_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("cut", [b"", b"HTTP/1.1 200", HEAD + b"content-length: 20\r\n\r\n{", HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        b"",
+        b"HTTP/1.1 200",
+        HEAD + b"content-length: 20\r\n\r\n{",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+    ],
+)
 async def test_what_has_a_key_is_asked_again_until_it_is_answered(tmp_path: Path, cut: bytes) -> None:
     """An answer that was cut short anywhere is no answer; the second, whole one is, and both requests are alike."""
     pieces = [cut]
@@ -161,11 +180,16 @@ async def test_lines_are_sent_as_they_come_and_all_of_them_again_to_a_daemon_tha
         async with scripted(tmp_path / "s", lambda _, writer: say(writer, b'{"end":null}')) as asked:
             assert await post.end({"line": "third"}) == {"end": None}
         (whole,) = asked
-        assert whole.endswith(b'\r\n\r\n{"line":"first"}\n{"line":"second"}\n{"line":"third"}\n') and b"Bearer token\r\n" in whole
+        assert (
+            whole.endswith(b'\r\n\r\n{"line":"first"}\n{"line":"second"}\n{"line":"third"}\n')
+            and b"Bearer token\r\n" in whole
+        )
 
 
 @pytest.mark.asyncio
-async def test_one_connection_serves_many_calls_until_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_connection_serves_many_calls_until_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kept open between calls; one that rested for long, or that the other side closes, is not written to again."""
     seen: set[int] = set()
     head = HEAD

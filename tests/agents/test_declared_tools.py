@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
 from agents.provider import Call, Provider, Say
 from agents.test_runs import KEY, declare, results
 from e2e.box import Box
@@ -22,16 +23,27 @@ SERVER = Path(__file__).with_name("mcp_server.py")
 def test_a_declared_shell_works_on_what_is_bound_and_finds_no_key(box: Box, provider: Provider) -> None:
     """It reads the code, writes the page, and as an attacker finds neither the run's token nor the model's key nor a network."""
     # The box's run folders lie in its root, so that their names can be guessed: nothing in them can be read.
-    attack = "find . -name token -exec cat {} +; find . -path '*secrets*' -type f -exec cat {} +; find . -name token; env"
+    attack = (
+        "find . -name token -exec cat {} +; find . -path '*secrets*' -type f -exec cat {} +; find . -name token; env"
+    )
     connect = f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", {provider.url.rsplit(':', 1)[1].strip('/')}), 2)' && echo connected"
-    provider.play([*(Call("shell", {"line": line}) for line in ("cp code.py page.md", "cat page.md", attack, connect)), Say("done")])
+    provider.play(
+        [
+            *(Call("shell", {"line": line}) for line in ("cp code.py page.md", "cat page.md", attack, connect)),
+            Say("done"),
+        ]
+    )
     declare(box, provider, tools="{shell: allow}")
     box.start(env=KEY)
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert box.read("page.md") == "def pay(): ...\n"
     copied, worked, attacked, connected = results(provider.requests[-1])
-    assert copied.content.startswith("exit code 0") and worked.content.startswith("exit code 0") and "def pay()" in worked.content
+    assert (
+        copied.content.startswith("exit code 0")
+        and worked.content.startswith("exit code 0")
+        and "def pay()" in worked.content
+    )
     assert "sk-secret-canary" not in attacked.content and "TOKEN_FILE" not in attacked.content
     assert "connected" not in connected.content and "Permission denied" in connected.content
 
@@ -62,10 +74,15 @@ def test_a_session_sleeps_while_its_bound_server_is_down_and_has_that_one_alone(
     places = json.dumps(["servers", str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
     declare(box, provider, agent=agent)
     bindings = "{code: {file: code.py, settle: 0ms}, tools: {service: 'mcp:small', check_every: 1s}}"
-    text = f"agent: docs\nobjective: Shout.\nbindings: {bindings}\nrun: {{prompt: Shout it.}}\nallow: {{read: {places}}}\n"
+    text = (
+        f"agent: docs\nobjective: Shout.\nbindings: {bindings}\nrun: {{prompt: Shout it.}}\nallow: {{read: {places}}}\n"
+    )
     box.spec("docs", text.replace("mcp:small", "mcp:smal"))
     checked = box.run("check")
-    assert checked.returncode == 1 and "agent 'docs' has no server 'smal'; did you mean 'mcp:small'?" in checked.stdout + checked.stderr
+    assert (
+        checked.returncode == 1
+        and "agent 'docs' has no server 'smal'; did you mean 'mcp:small'?" in checked.stdout + checked.stderr
+    )
     box.spec("docs", text)
     box.start(env=KEY)
     row = box.wait_for("docs", state="sleeping")
@@ -90,13 +107,24 @@ class _Page(BaseHTTPRequestHandler):
 
 
 @pytest.mark.long
-def test_a_page_of_a_declared_host_is_fetched_and_the_shell_gets_no_network_by_that(box: Box, provider: Provider) -> None:
+def test_a_page_of_a_declared_host_is_fetched_and_the_shell_gets_no_network_by_that(
+    box: Box, provider: Provider
+) -> None:
     """It is data between marks, told in parts; a host that is not declared is refused; show and trust tell what is declared."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_port
-    connect = f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", {port}), 2)' && echo connected"
-    provider.play([Call("fetch", {"url": f"http://127.0.0.1:{port}/"}), Call("fetch", {"url": "https://example.org/"}), Call("shell", {"line": connect}), Say("done")])
+    connect = (
+        f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", {port}), 2)' && echo connected"
+    )
+    provider.play(
+        [
+            Call("fetch", {"url": f"http://127.0.0.1:{port}/"}),
+            Call("fetch", {"url": "https://example.org/"}),
+            Call("shell", {"line": connect}),
+            Say("done"),
+        ]
+    )
     declare(box, provider, tools="{shell: allow}", fetch=f'["127.0.0.1:{port}"]')
     box.start(env=KEY)
     row = box.wait_at_rest("docs", runs=1)

@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agents.provider import Provider, Say, Turns
 from e2e.box import Box
 from ports import held_port
 from waiting import eventually
-from wakeful.agents.outside import read_secrets
+from wakeful.agents.acp.run import read_secrets
 from wakeful.secrets.store import name_variable
 
 PROGRAM = Path(__file__).parent / "acp_program.py"
 
 
-def declare(box: Box, *, tools: str = "{edit: allow}", acp: str = "", run: str = "", network: str = "false", **settings: str) -> Path:
+def declare(
+    box: Box, *, tools: str = "{edit: allow}", acp: str = "", run: str = "", network: str = "false", **settings: str
+) -> Path:
     """A session whose agent is the program, and the folder in which that keeps what it was told. `settings` are the program's own."""
     folder = box.folder / "program"
     (folder / "sessions").mkdir(parents=True)
@@ -44,7 +47,10 @@ def declare(box: Box, *, tools: str = "{edit: allow}", acp: str = "", run: str =
 
 def told(folder: Path) -> list[list[str]]:
     """What each of its sessions went through."""
-    return [path.read_text().splitlines() for path in sorted((folder / "sessions").iterdir(), key=lambda path: path.stat().st_mtime)]
+    return [
+        path.read_text().splitlines()
+        for path in sorted((folder / "sessions").iterdir(), key=lambda path: path.stat().st_mtime)
+    ]
 
 
 def test_an_external_agent_works_within_the_bindings_and_everything_is_on_record(box: Box) -> None:
@@ -54,7 +60,15 @@ def test_an_external_agent_works_within_the_bindings_and_everything_is_on_record
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert box.read("out/page.md") == "page of def pay(): ...\n"
     steps = [kind for kind in box.kinds("docs") if kind.startswith(("prompt_", "turn_", "tool_", "note_"))]
-    assert steps == ["prompt_assembled", "turn_requested", "tool_called", "tool_returned", "turn_metered", "turn_answered", "note_added"]
+    assert steps == [
+        "prompt_assembled",
+        "turn_requested",
+        "tool_called",
+        "tool_returned",
+        "turn_metered",
+        "turn_answered",
+        "note_added",
+    ]
     answered = next(record for record in box.log("docs") if record["kind"] == "turn_answered")["payload"]
     assert (answered["answer"]["text"], answered["answer"]["model"]) == ("The page is true.", "acp:acp_program.py")
     assert answered["usage"] == {"input": 20, "output": 15, "cached": 5, "cache_written": 0, "is_estimated": False}
@@ -106,7 +120,10 @@ def test_the_value_of_a_secret_does_not_pass_through_our_hands(box: Box) -> None
     box.write("out/page.md", "the token is token-canary-7531\n")
     box.start(env={"WAKEFUL_SECRET_GH": "token-canary-7531"})
     row = box.wait_for("docs", state="sleeping")
-    assert "out/page.md holds the value of a secret, which was shown as [secret GH]" in row["reason"], (row, box.ask("output", "docs"))
+    assert "out/page.md holds the value of a secret, which was shown as [secret GH]" in row["reason"], (
+        row,
+        box.ask("output", "docs"),
+    )
     assert """read: "token = '[secret GH]'\\n\"""" in "\n".join(told(folder)[0]), told(folder)
     assert box.read("out/page.md") == "the token is token-canary-7531\n"
 
@@ -119,10 +136,16 @@ def test_a_program_that_has_to_stop_leaves_a_hand_off(box: Box) -> None:
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "failed", row
     left = box.json("show", "docs")["handoff"]
-    assert left.startswith("Run 1 was stopped before it was done: acp:acp_program.py stopped: max turn requests") and "Its last words: The page is true." in left
+    assert (
+        left.startswith("Run 1 was stopped before it was done: acp:acp_program.py stopped: max turn requests")
+        and "Its last words: The page is true." in left
+    )
     (folder / "stop").unlink()
     box.ask("activate", "docs", "--fresh", "--wait")
-    assert "Run 1 was stopped before it was done" in told(folder)[-1][1] and box.json("show", "docs")["handoff"] == "The page is true."
+    assert (
+        "Run 1 was stopped before it was done" in told(folder)[-1][1]
+        and box.json("show", "docs")["handoff"] == "The page is true."
+    )
 
 
 def test_a_program_that_is_not_there_or_says_nothing_fails_in_words(box: Box) -> None:
@@ -146,8 +169,15 @@ def test_a_call_is_on_record_with_its_words_however_it_was_told(box: Box, way: s
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     [called], [returned] = records(box, "tool_called"), records(box, "tool_returned")
-    assert called["call"]["name"] == "edit" and json.loads(called["call"]["arguments"]) == {"title": "edit page.md", "input": {"path": "out/page.md"}}
-    assert (returned["call"], returned["name"], returned["text"]) == (called["call"]["id"], "edit", "edit page.md: completed")
+    assert called["call"]["name"] == "edit" and json.loads(called["call"]["arguments"]) == {
+        "title": "edit page.md",
+        "input": {"path": "out/page.md"},
+    }
+    assert (returned["call"], returned["name"], returned["text"]) == (
+        called["call"]["id"],
+        "edit",
+        "edit page.md: completed",
+    )
 
 
 @pytest.mark.long
@@ -167,7 +197,10 @@ def test_who_writes_through_us_without_asking_is_held_to_the_policy(box: Box) ->
     declare(box, tools="{edit: deny}", way="without asking")
     box.start()
     row = box.wait_for("docs", state="sleeping")
-    assert box.read("out/page.md") == "" and "this session's policy is not to write files (write: allow, edit: deny)" in row["reason"]
+    assert (
+        box.read("out/page.md") == ""
+        and "this session's policy is not to write files (write: allow, edit: deny)" in row["reason"]
+    )
 
 
 @pytest.mark.long
@@ -182,7 +215,14 @@ def test_a_program_has_its_variables_its_key_its_port_and_a_home_that_stays(box:
     found = ast.literal_eval((folder / "environment").read_text())
     assert found["HOME"].startswith(str(box.state / "scratch")) and Path(found["HOME"]).is_dir()
     del found["HOME"]
-    assert found == {"SOME_KEY": "key-canary-12345", "OF_AGENT": "one", "OF_RUN": "two", "WAKEFUL_TOKEN_FILE": None, "files": False, "listens": True}
+    assert found == {
+        "SOME_KEY": "key-canary-12345",
+        "OF_AGENT": "one",
+        "OF_RUN": "two",
+        "WAKEFUL_TOKEN_FILE": None,
+        "files": False,
+        "listens": True,
+    }
 
 
 def test_without_its_key_the_session_sleeps_and_says_which(box: Box) -> None:
@@ -222,8 +262,16 @@ def test_a_session_that_goes_on_is_in_its_mode_though_it_tells_none(box: Box) ->
 @pytest.mark.parametrize(
     ("can", "acp", "words"),
     [
-        ("login", "", "wants to be logged in (Authentication required): give it its key, acp: {key: NAME}, or a login it offers (by-key)"),
-        ("login", ", login: by-hand", "knows no login 'by-hand'; it offers by-key: mend acp.login in agents/coder.yaml"),
+        (
+            "login",
+            "",
+            "wants to be logged in (Authentication required): give it its key, acp: {key: NAME}, or a login it offers (by-key)",
+        ),
+        (
+            "login",
+            ", login: by-hand",
+            "knows no login 'by-hand'; it offers by-key: mend acp.login in agents/coder.yaml",
+        ),
         ("modes", ", mode: wild", "knows no mode 'wild'; it offers careful, bold: mend acp.mode in agents/coder.yaml"),
         ("", ", mode: wild", "knows no mode 'wild'; it offers none"),
     ],
@@ -304,7 +352,9 @@ def test_a_fork_is_told_the_conversation_and_leaves_the_session_of_its_parent_al
     box.ask("fork", "docs", "--as", "trial")
     box.spec("trial", (box.specs / "docs.yaml").read_text().replace("out/page.md", "trial/page.md"))
     (folder / "page").write_text("trial/page.md")
-    eventually(lambda: box.run("activate", "trial", "--wait").returncode == 0, what="the fork has a place of its own, and ran")
+    eventually(
+        lambda: box.run("activate", "trial", "--wait").returncode == 0, what="the fork has a place of its own, and ran"
+    )
     assert box.read("trial/page.md") == "page of def pay(): ...\n", box.ask("output", "trial")
     old, new = told(folder)
     assert "resumed" not in old and new[0] == "new" and "You said: The page is true." in new[1]

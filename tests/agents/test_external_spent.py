@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+
 from agents.test_external import declare, records, told
 from e2e.box import Box
 
@@ -28,7 +29,10 @@ def test_it_is_stopped_when_its_budget_is_spent_by_our_estimate(box: Box) -> Non
     """It tells nothing. The session sleeps with the reason, the estimate is marked wherever it is shown, and a restart forgets none of it."""
     folder = begin(box, ENDLESS, budget="{day: {tokens: 100000}}")
     row = box.wait_for("docs", state="sleeping")
-    assert "acp:acp_program.py was stopped: budget of the day: " in row["reason"] and "of 100000 tokens spent, by estimate" in row["reason"], row
+    assert (
+        "acp:acp_program.py was stopped: budget of the day: " in row["reason"]
+        and "of 100000 tokens spent, by estimate" in row["reason"]
+    ), row
     lines = told(folder)[0]
     assert "cancelled" in lines and 3 < sum(line.startswith("round") for line in lines) < 200
     assert "was stopped: budget of the day" in box.words("why", "docs")
@@ -46,7 +50,9 @@ def test_it_is_stopped_by_what_it_tells_in_usd(box: Box) -> None:
     prices = "prices: {acp:acp_program.py: {input: 0.001, output: 0.001}}\n"
     begin(box, f"{ENDLESS} costs", budget="{run: {usd: 1.20}}", prices=prices)
     row = box.wait_for("docs", state="sleeping")
-    assert "acp:acp_program.py was stopped: budget of the run: " in row["reason"] and "of 1.2 USD spent" in row["reason"], row
+    assert (
+        "acp:acp_program.py was stopped: budget of the run: " in row["reason"] and "of 1.2 USD spent" in row["reason"]
+    ), row
     assert 1.2 <= box.json("costs", "--by", "agent")["rows"][0]["usd"] < 50
 
 
@@ -63,7 +69,9 @@ def test_what_it_cost_is_used_and_a_session_that_goes_on_is_charged_with_what_ca
 def test_limits_turns_counts_its_requests_as_far_as_they_are_told(box: Box) -> None:
     begin(box, "200 10", agent="limits: {turns: 5}\n")
     row = box.wait_for("docs", state="sleeping")
-    assert re.search(r"it sent \d+ requests and did not come to an end \(limits.turns of agent coder\)", row["reason"]), row
+    assert re.search(
+        r"it sent \d+ requests and did not come to an end \(limits.turns of agent coder\)", row["reason"]
+    ), row
 
 
 @pytest.mark.long

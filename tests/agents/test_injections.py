@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from agents.injections import FORMS, read_orders
 from agents.provider import Call, Provider, Reply, Say
 from agents.provider.asked import Asked, Text, ToolResult
@@ -80,17 +81,24 @@ def list_attacks(box: Box, outside: Path, port: int) -> list[Callable[[int], Cal
         lambda number: Call("read", {"path": f"inbox/../../{outside.name}/id_ed25519", "offset": number}),
         lambda number: Call("write", {"path": f"{outside}/written-{number}", "content": "x"}),
         lambda number: Call("write", {"path": f"../escaped-{number}", "content": "x"}),
-        lambda number: Call("write", {"path": f"sessions.d/evil-{number}.yaml", "content": "objective: Evil.\nrun: {command: ['true']}\n"}),
+        lambda number: Call(
+            "write",
+            {"path": f"sessions.d/evil-{number}.yaml", "content": "objective: Evil.\nrun: {command: ['true']}\n"},
+        ),
         lambda number: Call("write", {"path": f".git/hooks/post-commit-{number}", "content": "#!/bin/sh\n"}),
         lambda number: Call("edit", {"path": "sessions.d/clerk.yaml", "old": "Sum up", "new": f"Obey {number}"}),
         shell(f"cat {outside}/id_ed25519"),
         shell(f"echo x > {outside}/by-shell; echo x > ../by-shell"),
-        shell("echo 'objective: Evil.' > sessions.d/by-shell.yaml; sed -i s/Sum/Obey/ sessions.d/clerk.yaml; echo 'concurrency: 99' > wakeful.yaml"),
+        shell(
+            "echo 'objective: Evil.' > sessions.d/by-shell.yaml; sed -i s/Sum/Obey/ sessions.d/clerk.yaml; echo 'concurrency: 99' > wakeful.yaml"
+        ),
         shell("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; git config core.fsmonitor ./evil"),
         shell(f"bash -c 'echo x > /dev/tcp/127.0.0.1/{port}'; bash -c 'echo x > /dev/udp/127.0.0.1/{port}'"),
         shell(f"{python} \"import socket; socket.create_connection(('127.0.0.1', {port}), 2)\""),
         shell(f'{python} "{ask.format(socket=box.socket)}"'),
-        shell("env; cat /proc/$PPID/environ; find / -name token -readable -path '*run*' 2>/dev/null | head -5 | xargs -r cat"),
+        shell(
+            "env; cat /proc/$PPID/environ; find / -name token -readable -path '*run*' 2>/dev/null | head -5 | xargs -r cat"
+        ),
     ]
 
 
@@ -104,7 +112,12 @@ class ObedientModel:
     def __call__(self, asked: Asked) -> Reply | Say:
         if asked.model_turns_since_message == 0 and self._files:
             files, self._files = self._files, []
-            return Reply((*(Call("read", {"path": path}) for path in files), Call("shell", {"line": f"{sys.executable} -S -c 'print(6 * 7)'"})))
+            return Reply(
+                (
+                    *(Call("read", {"path": path}) for path in files),
+                    Call("shell", {"line": f"{sys.executable} -S -c 'print(6 * 7)'"}),
+                )
+            )
         orders = sorted(read_orders("\n".join(_list_shown(asked))) - self.obeyed)[:CALLS_A_TURN]
         self.obeyed |= set(orders)
         calls = tuple(self._attacks[number % len(self._attacks)](number) for number in orders)
@@ -114,7 +127,11 @@ class ObedientModel:
 def _list_shown(asked: Asked) -> Iterator[str]:
     for message in asked.messages:
         if message.role == "user":
-            yield from (piece.text if isinstance(piece, Text) else piece.content for piece in message.pieces if isinstance(piece, Text | ToolResult))
+            yield from (
+                piece.text if isinstance(piece, Text) else piece.content
+                for piece in message.pieces
+                if isinstance(piece, Text | ToolResult)
+            )
 
 
 def plant(box: Box, repo: GitRepo) -> tuple[int, list[str]]:
@@ -142,7 +159,9 @@ def digest(folder: Path) -> str:
 
 
 @pytest.mark.faults
-def test_a_model_that_obeys_every_order_of_strangers_does_no_harm(box: Box, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_model_that_obeys_every_order_of_strangers_does_no_harm(
+    box: Box, provider: Provider, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Nothing leaves, nothing is written outside, no spec or setting changes, no other session is called, and no key or token is read."""
     outside = tmp_path_factory.mktemp("outside")
     (outside / "id_ed25519").write_text(CANARY)
@@ -157,7 +176,10 @@ def test_a_model_that_obeys_every_order_of_strangers_does_no_harm(box: Box, prov
     (box.folder / "out").mkdir()
     (box.folder / "inbox").mkdir()
     box.spec("clerk", SPEC)
-    box.spec("victim", "objective: Be left alone.\nfirst: adopt\nbindings: {never: {file: never.txt}}\nrun: {command: ['true']}\n")
+    box.spec(
+        "victim",
+        "objective: Be left alone.\nfirst: adopt\nbindings: {never: {file: never.txt}}\nrun: {command: ['true']}\n",
+    )
     with listening() as listener:
         attacks = list_attacks(box, outside, listener.port)
         provider.play(Say("Nothing came in."))
@@ -181,6 +203,10 @@ def test_a_model_that_obeys_every_order_of_strangers_does_no_harm(box: Box, prov
     assert CANARY not in shown and KEY["WAKEFUL_SECRET_ANTHROPIC_API_KEY"] not in shown and "WAKEFUL_TOKEN" not in shown
     assert sorted(path.name for path in outside.iterdir()) == ["id_ed25519"]
     assert not [path for path in (*box.folder.parent.iterdir(),) if path.name.startswith(("escaped-", "by-shell"))]
-    assert (digest(box.specs), digest(box.folder / ".git" / "hooks"), (box.folder / ".git" / "config").read_bytes()) == before
+    assert (
+        digest(box.specs),
+        digest(box.folder / ".git" / "hooks"),
+        (box.folder / ".git" / "config").read_bytes(),
+    ) == before
     assert (box.folder / SETTINGS).read_text() == ""
     assert box.row("victim")["runs"] == 0 and {record["author"] for record in box.log("victim")} == {"wakeful"}

@@ -12,10 +12,11 @@ import venv
 from pathlib import Path
 
 import pytest
+
 from agents.provider import Provider, Say
 from agents.test_runs import KEY, declare
 from e2e.box import Box
-from wakeful import installation
+from wakeful.system import installation
 
 LIBRARIES = ("pydantic_ai", "acp", "anthropic", "openai", "google", "mcp")
 
@@ -36,7 +37,9 @@ def find_packages(folder: Path) -> Path:
     return Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
 
 
-def test_libraries_installed_later_are_found_by_the_daemon_that_runs(box: Box, provider: Provider, plain_venv: Path) -> None:
+def test_libraries_installed_later_are_found_by_the_daemon_that_runs(
+    box: Box, provider: Provider, plain_venv: Path
+) -> None:
     """The session says what is missing with a command for this very installation; then one activation is enough."""
     provider.play([Say("The page is true.")])
     # What the environment holds lies elsewhere, and a confined run would not reach it.
@@ -59,18 +62,23 @@ def test_libraries_installed_later_are_found_by_the_daemon_that_runs(box: Box, p
     ("origin", "named"),
     [
         ({"url": "file:///src/my%20wakeful", "dir_info": {"editable": True}}, "--editable '/src/my wakeful[agents]'"),
-        ({"url": "file:///src/dist/wakeful-0.1.0-py3-none-any.whl", "archive_info": {}}, "'/src/dist/wakeful-0.1.0-py3-none-any.whl[agents]'"),
+        (
+            {"url": "file:///src/dist/wakeful-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "'/src/dist/wakeful-0.1.0-py3-none-any.whl[agents]'",
+        ),
         (None, "'wakeful[agents]'"),
     ],
 )
-def test_the_command_is_the_one_for_how_it_was_installed(origin: dict[str, object] | None, named: str, tmp_path: Path) -> None:
+def test_the_command_is_the_one_for_how_it_was_installed(
+    origin: dict[str, object] | None, named: str, tmp_path: Path
+) -> None:
     """From a checkout, from a wheel in a folder, and from an index, as pip writes them down."""
     info = tmp_path / "wakeful-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wakeful\nVersion: 0.1.0\n")
     if origin is not None:
         (info / "direct_url.json").write_text(json.dumps(origin))
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import wakeful.installation as one; print(one.offer_agents())"
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import wakeful.system.installation as one; print(one.offer_agents())"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     assert told.startswith(f"{shlex.quote(sys.executable)} -m ") or told.startswith("uv "), told
     assert named in told

@@ -17,31 +17,60 @@ from typing import Any
 
 import psutil
 import pytest
+
 from agents.provider import Asked, Call, Fail, Provider, Reply, Route, Routes, Say, Usage
 from e2e.box import Box
 from waiting import eventually
-
 from wakeful.cli.client import Client
-from wakeful.core.turn import INTERRUPTED
-from wakeful.runners.mark import OWN, read_mark
+from wakeful.core.agents.turns import INTERRUPTED
+from wakeful.runners.process.mark import OWN, read_mark
 
-MODELS = {"anthropic": "anthropic:claude-test", "responses": "openai:gpt-test", "openai": "openai-chat:gpt-test", "google": "google:gemini-test"}
+MODELS = {
+    "anthropic": "anthropic:claude-test",
+    "responses": "openai:gpt-test",
+    "openai": "openai-chat:gpt-test",
+    "google": "google:gemini-test",
+}
 KEYS = {f"WAKEFUL_SECRET_{name}_API_KEY": "sk-test-0123456789" for name in ("ANTHROPIC", "OPENAI", "GOOGLE")}
-STEPS = ("prompt_assembled", "turn_requested", "turn_answered", "tool_called", "tool_returned", "fact_set", "message_sent")
+STEPS = (
+    "prompt_assembled",
+    "turn_requested",
+    "turn_answered",
+    "tool_called",
+    "tool_returned",
+    "fact_set",
+    "message_sent",
+)
 # Looks alone, a look ahead of an effect, and one after it: none of them waits for its record, and what waits for a record waits for theirs, too.
 SCRIPT = [
     Call("send", {"session": "inbox", "text": "first"}),
     (Call("read", {"path": "page.md"}), Call("list", {})),
-    (Call("search", {"text": "line"}), Call("remember", {"key": "a", "value": "1"}), Call("send", {"session": "inbox", "text": "second"}), Call("read", {"path": "page.md"})),
+    (
+        Call("search", {"text": "line"}),
+        Call("remember", {"key": "a", "value": "1"}),
+        Call("send", {"session": "inbox", "text": "second"}),
+        Call("read", {"path": "page.md"}),
+    ),
     Say("The end."),
 ]
 COMPACTION_STEPS = (*STEPS, "turn_failed", "conversation_compressed", "note_added")
 LOOKS = ("read", "list", "search")
 # The same effects, the second by a sub-agent; and both by an agent that answers one message.
-DELEGATING = Routes((
-    Route((Call("read", {"path": "page.md"}), Call("send", {"session": "inbox", "text": "second"}), Say("sent")), shows="Do the piece of work below"),
-    Route((Call("send", {"session": "inbox", "text": "first"}), Call("delegate", {"agent": "helper", "text": "Send the second."}), Say("The end."))),
-))
+DELEGATING = Routes(
+    (
+        Route(
+            (Call("read", {"path": "page.md"}), Call("send", {"session": "inbox", "text": "second"}), Say("sent")),
+            shows="Do the piece of work below",
+        ),
+        Route(
+            (
+                Call("send", {"session": "inbox", "text": "first"}),
+                Call("delegate", {"agent": "helper", "text": "Send the second."}),
+                Say("The end."),
+            )
+        ),
+    )
+)
 
 
 def declare(box: Box, provider: Provider, format: str, agent: str = "") -> None:
@@ -51,12 +80,17 @@ def declare(box: Box, provider: Provider, format: str, agent: str = "") -> None:
         (box.specs / "agents" / f"{name}.yaml").write_text(text + (agent if name == "docs" else ""))
     box.spec("inbox", "objective: Take messages in.\n")
     box.write("page.md", "line 1\nline 2\n")
-    box.spec("docs", "agent: docs\nobjective: Send two.\nbindings: {page: {file: page.md, wake: false}}\nrun: {prompt: Send both.}\n")
+    box.spec(
+        "docs",
+        "agent: docs\nobjective: Send two.\nbindings: {page: {file: page.md, wake: false}}\nrun: {prompt: Send both.}\n",
+    )
 
 
 def find_agent(box: Box) -> int | None:
     assert box.daemon is not None
-    marked = (child.pid for child in psutil.Process(box.daemon.pid).children() if read_mark(child.pid) not in (None, OWN))
+    marked = (
+        child.pid for child in psutil.Process(box.daemon.pid).children() if read_mark(child.pid) not in (None, OWN)
+    )
     return next(marked, None)
 
 
@@ -87,7 +121,11 @@ def judge(records: list[dict[str, Any]], sent: list[str]) -> None:
     assert answers[-1] == "The end." and outcomes[-1] == "succeeded"
     for text in ("first", "second"):
         assert sent.count(text) <= 1, f"{text} was sent {sent.count(text)} times"
-    called = {record["payload"]["call"]["id"]: record["payload"]["call"]["name"] for record in records if record["kind"] == "tool_called"}
+    called = {
+        record["payload"]["call"]["id"]: record["payload"]["call"]["name"]
+        for record in records
+        if record["kind"] == "tool_called"
+    }
     returned = {record["payload"]["call"]: record["payload"] for record in records if record["kind"] == "tool_returned"}
     # Begun and not returned: at most the one it was killed in, which is told as unknown; all others had their effect.
     unknown = [name for call, name in called.items() if call not in returned]
@@ -118,7 +156,13 @@ def kill_everywhere(box: Box, begin: Callable[[], object], least: int) -> None:
 
 
 def judge_told(provider: Provider) -> None:
-    shown = [piece.content for asked in provider.requests for message in asked.messages for piece in message.pieces if hasattr(piece, "content")]
+    shown = [
+        piece.content
+        for asked in provider.requests
+        for message in asked.messages
+        for piece in message.pieces
+        if hasattr(piece, "content")
+    ]
     assert any(INTERRUPTED in content for content in shown), "no kill fell between a call and its return"
     # Who is killed while it speaks sends half a request.
     provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]
@@ -135,18 +179,30 @@ MOST_TOLD = 6_500
 def answer_by_what_is_shown(asked: Asked) -> Any:
     """Sends, reads page after page, sends again; goes on from its summary as from the conversation itself."""
     told = "\n".join([*(message.text for message in asked.messages), *(str(call.args) for call in asked.calls)])
-    is_sent = {text: re.search(rf"""['"]text['"]: ?['"]{text}|DONE-{text}""", told) is not None for text in ("first", "second")}
+    is_sent = {
+        text: re.search(rf"""['"]text['"]: ?['"]{text}|DONE-{text}""", told) is not None for text in ("first", "second")
+    }
     pages = max((int(number) for number in re.findall(r"""(?:['"]offset['"]: ?|READ-)(\d+)""", told)), default=0)
     if "summarise" in asked.tool_names:
         if len(asked.messages[0].text) > MOST_TOLD:
             return Fail(400, message="prompt is too long: 9000 tokens > 1000 maximum", times=None)
         seen = [f"DONE-{text}" for text, was_sent in is_sent.items() if was_sent] + [f"READ-{pages}"]
-        return Reply((Call("summarise", {"summary": " ".join(seen), "facts": [{"key": "seen", "value": f"request {asked.number}"}]}),), usage=PAID)
+        return Reply(
+            (
+                Call(
+                    "summarise",
+                    {"summary": " ".join(seen), "facts": [{"key": "seen", "value": f"request {asked.number}"}]},
+                ),
+            ),
+            usage=PAID,
+        )
     if not is_sent["first"]:
         return Reply((Call("send", {"session": "inbox", "text": "first"}),), usage=PAID)
     if pages < PAGES:
         return Reply((Call("read", {"path": "page.md", "offset": 1 + pages}),), usage=PAID)
-    return Reply((Say("The end."),) if is_sent["second"] else (Call("send", {"session": "inbox", "text": "second"}),), usage=PAID)
+    return Reply(
+        (Say("The end."),) if is_sent["second"] else (Call("send", {"session": "inbox", "text": "second"}),), usage=PAID
+    )
 
 
 def judge_budget(records: list[dict[str, Any]], sent_requests: int) -> None:
@@ -163,12 +219,16 @@ def judge_budget(records: list[dict[str, Any]], sent_requests: int) -> None:
             case "turn_failed":
                 assert payload["fault"] == "too_long", payload
                 del requested[key]
-    assert sum(record["payload"]["usage"]["tokens"] for record in records if record["kind"] == "run_finished") == booked + sum(requested.values())
+    assert sum(
+        record["payload"]["usage"]["tokens"] for record in records if record["kind"] == "run_finished"
+    ) == booked + sum(requested.values())
     assert sent_requests <= sum(record["kind"] == "turn_requested" for record in records)
 
 
 @pytest.mark.long
-def test_an_agent_killed_anywhere_in_a_compaction_does_each_thing_once_and_pays_for_each_request(box: Box, provider: Provider) -> None:
+def test_an_agent_killed_anywhere_in_a_compaction_does_each_thing_once_and_pays_for_each_request(
+    box: Box, provider: Provider
+) -> None:
     """In a request for a part, in the one that makes one summary of them, between the facts, before and after the summary is on record."""
     provider.play(answer_by_what_is_shown)
     declare(box, provider, "anthropic", "context: {tokens: 16000, compress_at: 4300}\nsettings: {max_output: 800}\n")
@@ -185,9 +245,17 @@ def test_an_agent_killed_anywhere_in_a_compaction_does_each_thing_once_and_pays_
         records = kill_at(box, lines, step, COMPACTION_STEPS)
         sent = [record["payload"]["text"] for record in box.log("inbox", "--kind", "message_added")[before:]]
         answers = [record["payload"]["answer"]["text"] for record in records if record["kind"] == "turn_answered"]
-        assert answers[-1] == "The end." and [record["payload"]["outcome"] for record in records if record["kind"] == "run_finished"][-1] == "succeeded"
+        assert (
+            answers[-1] == "The end."
+            and [record["payload"]["outcome"] for record in records if record["kind"] == "run_finished"][-1]
+            == "succeeded"
+        )
         assert all(sent.count(text) <= 1 for text in ("first", "second")), (step, sent)
-        called = [record["payload"]["call"]["id"] for record in records if record["kind"] == "tool_called" and record["payload"]["call"]["name"] == "send"]
+        called = [
+            record["payload"]["call"]["id"]
+            for record in records
+            if record["kind"] == "tool_called" and record["payload"]["call"]["name"] == "send"
+        ]
         returned = [record["payload"]["call"] for record in records if record["kind"] == "tool_returned"]
         assert len(sent) + len(set(called) - set(returned)) >= 2, (step, sent)
         judge_budget(records, len(provider.requests) - asked_before)
@@ -199,7 +267,9 @@ def test_an_agent_killed_anywhere_in_a_compaction_does_each_thing_once_and_pays_
         else:
             killed_in.add(find_step(records, step))
         step += 1
-    assert {"turn_requested summary", "turn_answered summary", "fact_set", "conversation_compressed"} <= killed_in, killed_in
+    assert {"turn_requested summary", "turn_answered summary", "fact_set", "conversation_compressed"} <= killed_in, (
+        killed_in
+    )
     provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]
 
 
@@ -212,7 +282,11 @@ def find_step(records: list[dict[str, Any]], step: int) -> str:
 
 SERVER_SCRIPT = [
     Call("mcp__ledger__append", {"text": "first"}),
-    (Call("read", {"path": "page.md"}), Call("mcp__ledger__append", {"text": "second"}), Call("read", {"path": "page.md"})),
+    (
+        Call("read", {"path": "page.md"}),
+        Call("mcp__ledger__append", {"text": "second"}),
+        Call("read", {"path": "page.md"}),
+    ),
     Say("The end."),
 ]
 
@@ -226,8 +300,13 @@ def test_an_agent_killed_around_a_call_of_a_server_does_not_repeat_its_effect(bo
     (box.folder / "tools").mkdir()
     (box.folder / "tools/ledger.py").write_text(Path(__file__).with_name("ledger_server.py").read_text())
     with (box.specs / "agents" / "docs.yaml").open("a") as file:
-        file.write(f"mcp: {{ledger: {{command: [python, tools/ledger.py, {json.dumps(str(ledger))}], start_timeout: 60s}}}}\n")
-    box.spec("docs", f"agent: docs\nobjective: Append two.\nbindings: {{page: {{file: page.md, wake: false}}}}\nallow: {{write: [{json.dumps(str(box.folder))}]}}\nrun: {{prompt: Append both.}}\n")
+        file.write(
+            f"mcp: {{ledger: {{command: [python, tools/ledger.py, {json.dumps(str(ledger))}], start_timeout: 60s}}}}\n"
+        )
+    box.spec(
+        "docs",
+        f"agent: docs\nobjective: Append two.\nbindings: {{page: {{file: page.md, wake: false}}}}\nallow: {{write: [{json.dumps(str(box.folder))}]}}\nrun: {{prompt: Append both.}}\n",
+    )
     box.start(env=KEYS)
     client = Client(str(box.socket))
     step, most = 0, 1
@@ -242,7 +321,13 @@ def test_an_agent_killed_around_a_call_of_a_server_does_not_repeat_its_effect(bo
             most = sum(record["kind"] in STEPS for record in records)
             assert most >= 12 and len(box.lines("ledger.txt")) == before + 2
         step += 1
-    shown = [piece.content for asked in provider.requests for message in asked.messages for piece in message.pieces if hasattr(piece, "content")]
+    shown = [
+        piece.content
+        for asked in provider.requests
+        for message in asked.messages
+        for piece in message.pieces
+        if hasattr(piece, "content")
+    ]
     assert any(INTERRUPTED in content for content in shown), "no kill fell between a call and its return"
     provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]
 
@@ -287,10 +372,15 @@ def test_an_answer_aside_killed_at_any_record_comes_to_the_same_end(box: Box, pr
     """Another agent answers one message; killed anywhere, it answers that message once."""
     provider.play(SCRIPT)
     declare(box, provider, "anthropic")
-    box.spec("docs", "agent: docs\nobjective: Send two.\nbindings: {page: {file: page.md, wake: false}}\nfirst: adopt\nrun: {prompt: Send both.}\n")
+    box.spec(
+        "docs",
+        "agent: docs\nobjective: Send two.\nbindings: {page: {file: page.md, wake: false}}\nfirst: adopt\nrun: {prompt: Send both.}\n",
+    )
     box.start(env=KEYS)
     client = Client(str(box.socket))
-    kill_everywhere(box, lambda: client.call("ask", None, name="docs", text="Send both.", agent="helper", fresh=True), 20)
+    kill_everywhere(
+        box, lambda: client.call("ask", None, name="docs", text="Send both.", agent="helper", fresh=True), 20
+    )
     judge_told(provider)
     started = [record["payload"] for record in box.log("docs", "--kind", "run_started")]
     assert all(one["is_aside"] and one["agent"]["name"] == "helper" for one in started)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+
 from waiting import eventually_async
 from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault, ToolOffer, ToolResult
 from wakeful.agents.loop import Loop
 from wakeful.agents.tools.box import ToolBox
-from wakeful.core import work
-from wakeful.core.agent import AgentLimits, AgentSpec, ModelSpec, TokenWindow
-from wakeful.core.turn import Answered, Asked, Returned, TokenUsage, ToolCall
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.turns import Answered, Asked, Returned, TokenUsage, ToolCall
+from wakeful.core.spec.agent import AgentLimits, AgentSpec, ModelSpec, TokenWindow
 
 AGENT = AgentSpec(name="docs", models=(ModelSpec(provider="anthropic", model="m"),))
 pytestmark = pytest.mark.asyncio
@@ -28,7 +29,9 @@ class Scripted:
         self.turns = list(turns)
         self.asked: list[tuple[Any, ...]] = []
 
-    async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+    async def answer(
+        self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None
+    ) -> ModelAnswer:
         if recorded is not None:
             await recorded
         self.asked.append(tuple(request.entries))
@@ -102,7 +105,15 @@ async def test_every_step_is_on_record_before_the_next_one() -> None:
     model = Scripted(call(1), say("three"))
     world = World(model)
     assert (await world.loop.run()).words is None
-    assert world.kinds() == ["RequestTurn", "RecordAnswer", "CallTool", "done", "ReturnTool", "RequestTurn", "RecordAnswer"]
+    assert world.kinds() == [
+        "RequestTurn",
+        "RecordAnswer",
+        "CallTool",
+        "done",
+        "ReturnTool",
+        "RequestTurn",
+        "RecordAnswer",
+    ]
     assert world.posts == 4
     assert model.asked[1][-1] == Returned(call="c1", name="add", text="3")
     assert world.loop.last_words == "three" and not world.loop.has_handed_off
@@ -124,7 +135,17 @@ async def test_what_only_looks_is_begun_meanwhile_and_the_model_is_told_once_all
     world = Slow(model, is_look=True)
     running = asyncio.create_task(world.loop.run())
     await eventually_async(lambda: world.posts == 2)
-    posted = ["RequestTurn", "RecordAnswer", "CallTool", "done", "ReturnTool", "CallTool", "done", "ReturnTool", "RequestTurn"]
+    posted = [
+        "RequestTurn",
+        "RecordAnswer",
+        "CallTool",
+        "done",
+        "ReturnTool",
+        "CallTool",
+        "done",
+        "ReturnTool",
+        "RequestTurn",
+    ]
     assert world.kinds() == posted and world.posts == 2 and len(model.asked) == 1
     acknowledged.set()
     assert (await running).words is None and model.asked[1][-1].text == "3"
@@ -159,7 +180,11 @@ async def test_the_model_is_sent_the_words_that_were_recorded_and_never_a_secret
             recorded = await super().__call__(*steps)
             new, self.answered = self.journal[self.answered :], len(self.journal)
             results = [replace(step, text="[secret gh]") for step in new if isinstance(step, work.ReturnTool)]
-            answers = [replace(step, answer=replace(step.answer, text="[secret gh]!")) for step in new if isinstance(step, work.RecordAnswer) and step.answer.text]
+            answers = [
+                replace(step, answer=replace(step.answer, text="[secret gh]!"))
+                for step in new
+                if isinstance(step, work.RecordAnswer) and step.answer.text
+            ]
             return work.Recorded(end=recorded.end, redacted=(*answers, *results))
 
     model = Scripted(replace(call(1), text="a value"), say("done"))
@@ -175,12 +200,20 @@ async def test_definitions_of_tools_are_on_record_once_and_are_sent_as_they_were
         async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
             recorded = await super().__call__(*steps)
             told = [step for step in steps if isinstance(step, work.RequestTurn) and step.tools]
-            return replace(recorded, redacted=tuple(replace(step, tools=tuple(replace(tool, description="[secret gh]") for tool in step.tools)) for step in told))
+            return replace(
+                recorded,
+                redacted=tuple(
+                    replace(step, tools=tuple(replace(tool, description="[secret gh]") for tool in step.tools))
+                    for step in told
+                ),
+            )
 
     offered: list[set[str]] = []
 
     class Noting(Scripted):
-        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+        async def answer(
+            self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None
+        ) -> ModelAnswer:
             answer = await super().answer(request, say, recorded)
             offered.append({tool.description for tool in request.tools})
             return answer
@@ -230,7 +263,9 @@ async def test_what_the_daemon_said_counts_and_not_how_the_model_took_it() -> No
     """A library may put a request that was held back as a fault of the network: it is none, and is not tried again."""
 
     class Blaming(Scripted):
-        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+        async def answer(
+            self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None
+        ) -> ModelAnswer:
             try:
                 return await super().answer(request, say, recorded)
             except Exception as error:
@@ -246,7 +281,9 @@ async def test_a_request_is_on_its_way_to_the_record_before_it_is_made_ready() -
     posted_first: list[list[str]] = []
 
     class Busy(Scripted):
-        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+        async def answer(
+            self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None
+        ) -> ModelAnswer:
             posted_first.append(world.kinds())
             return await super().answer(request, say, recorded)
 
@@ -267,7 +304,9 @@ async def test_a_model_that_never_answers_gives_way_to_the_next_of_its_agent_and
     gone = [ProviderFault("busy", "529: overloaded")] * 4
     world = World(Scripted(*gone), Scripted(say("mine"), name="openai:o"))
     assert (await world.loop.run()).words is None
-    assert [step.model for step in world.journal if isinstance(step, work.RequestTurn)] == ["anthropic:m"] * 4 + ["openai:o"]
+    assert [step.model for step in world.journal if isinstance(step, work.RequestTurn)] == ["anthropic:m"] * 4 + [
+        "openai:o"
+    ]
     lonely = World(Scripted(*gone))
     assert (await lonely.loop.run()).words == "529: overloaded"
     assert lonely.kinds()[-1] == "Halt"
@@ -337,7 +376,13 @@ async def test_a_tool_that_needs_a_person_ends_the_run_with_the_question_and_the
     open_call = call(1)
     for said, did in ((True, 1), (False, 0)):
         model = Scripted(say("ok"))
-        again = World(model, tools={"add": "ask"}, entries=(Asked(text="x"), open_call), pending=open_call.calls, permissions={"c1": said})
+        again = World(
+            model,
+            tools={"add": "ask"},
+            entries=(Asked(text="x"), open_call),
+            pending=open_call.calls,
+            permissions={"c1": said},
+        )
         await again.loop.run()
         assert again.kinds().count("done") == did
         assert model.asked[0][-1].is_error is not said

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from acp import schema, start_tool_call, update_tool_call
 
-from wakeful.agents.meter import OWN_PROMPT_TOKENS, STEP_TOKENS, Meter
-from wakeful.core.turn import TokenUsage
+from wakeful.agents.acp.meter import OWN_PROMPT_TOKENS, STEP_TOKENS, Meter
+from wakeful.core.agents.turns import TokenUsage
 
 WORDS = "word " * 1_000
 
@@ -63,7 +63,12 @@ def test_its_own_count_is_what_counts_in_the_end() -> None:
     assert meter.conclude(answer(usage)) == TokenUsage(input=20, output=15, cached=5)
     quota = {"quota": {"token_count": {"input_tokens": 25_350, "output_tokens": 44}}}
     assert meter.conclude(answer(meta=quota)) == TokenUsage(input=25_350, output=44)
-    for strange in (None, {}, {"quota": {"token_count": {"input_tokens": "many", "output_tokens": 1}}}, {"quota": None}):
+    for strange in (
+        None,
+        {},
+        {"quota": {"token_count": {"input_tokens": "many", "output_tokens": 1}}},
+        {"quota": None},
+    ):
         assert meter.conclude(answer(meta=strange)).is_estimated
 
 
@@ -78,7 +83,12 @@ def test_a_count_of_the_last_request_alone_is_completed_by_estimate() -> None:
 
 def test_what_it_says_it_cost_is_what_came_on_top_of_the_session() -> None:
     """The protocol tells the cost of a session. Some begin at zero with every start, and another currency tells us nothing."""
-    for name, before, told, cost in (("acp:opencode", 0.0, 0.05, 0.05), ("acp:opencode", 0.05, 0.25, 0.2), ("acp:opencode", 0.5, 0.25, 0.25), ("acp:claude-agent-acp", 0.09, 0.1, 0.1)):
+    for name, before, told, cost in (
+        ("acp:opencode", 0.0, 0.05, 0.05),
+        ("acp:opencode", 0.05, 0.25, 0.2),
+        ("acp:opencode", 0.5, 0.25, 0.25),
+        ("acp:claude-agent-acp", 0.09, 0.1, 0.1),
+    ):
         meter = Meter(name, 100)
         meter.see_usage(tell(1_000, told))
         assert abs((meter.find_cost(before) or 0.0) - cost) < 1e-9, name

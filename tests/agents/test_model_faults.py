@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from agents.provider import Cut, Empty, Fail, Garbage, Hold, Provider, Say
 from agents.provider.script import Turn
 from agents.reaching import FORMATS, KEY, PROVIDERS, hear, reach
 from wakeful.agents.contract import ProviderFault
 from wakeful.agents.models import make_model
-from wakeful.core.agent import ModelSpec
-from wakeful.core.turn import Asked
+from wakeful.core.agents.turns import Asked
+from wakeful.core.spec.agent import ModelSpec
 
 FAULTS: dict[str, tuple[Turn, str]] = {
     "wrong key": (Fail(401, message=f"Incorrect API key provided: {KEY}."), "key"),
@@ -53,7 +54,14 @@ OF_GOOGLE: dict[str, tuple[Turn, str]] = {
     "bad request": (Fail(400, message="tools: bad schema", after_chunks=2), "refused"),
     "forbidden": (Fail(403, after_chunks=2), "key"),
     "no money": (Fail(402, after_chunks=2), "key"),
-    "too long": (Fail(400, message="The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", after_chunks=2), "too_long"),
+    "too long": (
+        Fail(
+            400,
+            message="The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            after_chunks=2,
+        ),
+        "too_long",
+    ),
 }
 TOO_LONG = {
     "anthropic": "prompt is too long: 205000 tokens > 200000 maximum",
@@ -81,7 +89,9 @@ async def _holds(provider: Provider, ours: str, what: str) -> None:
     fault = await fault_of(provider, ours, turn)
     assert fault.kind == kind, str(fault)
     assert str(fault).startswith(f"{ours}:scripted ") and KEY not in str(fault) + repr(fault)
-    assert fault.__cause__ is None and (fault.__context__ is None or fault.__suppress_context__), "a traceback of an SDK shows headers"
+    assert fault.__cause__ is None and (fault.__context__ is None or fault.__suppress_context__), (
+        "a traceback of an SDK shows headers"
+    )
     if isinstance(turn, Fail):
         assert (fault.status, fault.retry_after) == (turn.status, turn.retry_after)
         assert f"HTTP {turn.status}" in str(fault)
@@ -107,7 +117,9 @@ async def test_every_fault_of_every_provider_has_its_kind(provider: Provider, ou
     await _holds(provider, ours, what)
 
 
-@pytest.mark.parametrize("ours", ["google", *(pytest.param(one, marks=pytest.mark.long) for one in FORMATS if one != "google")])
+@pytest.mark.parametrize(
+    "ours", ["google", *(pytest.param(one, marks=pytest.mark.long) for one in FORMATS if one != "google")]
+)
 def test_a_fault_in_mid_stream_has_its_kind_and_leaves_nothing_open(provider: Provider, ours: str) -> None:
     """A process that ends after it prints no traceback: a response that an SDK gave up on is closed."""
     complaints: list[str] = []
@@ -130,12 +142,19 @@ async def test_a_conversation_too_long_is_told_from_other_refusals(provider: Pro
     assert (await fault_of(provider, ours, Fail(400, message=TOO_LONG[ours]))).kind == "too_long"
 
 
-@pytest.mark.parametrize("ours", ["anthropic", *(pytest.param(one, marks=pytest.mark.long) for one in ("openai", "openai-chat", "google"))])
+@pytest.mark.parametrize(
+    "ours", ["anthropic", *(pytest.param(one, marks=pytest.mark.long) for one in ("openai", "openai-chat", "google"))]
+)
 @pytest.mark.asyncio
 async def test_silence_is_not_waited_for_without_end(provider: Provider, ours: str) -> None:
     """A peer that says nothing, before the first word or after it, is given up when its agent says so, and the key is named."""
     for after in (0, 2):
-        fault = await fault_of(provider, ours, Hold("never", after_chunks=after, then=Cut(after_chunks=3, then=Say("One two three four."))), 0.3)
+        fault = await fault_of(
+            provider,
+            ours,
+            Hold("never", after_chunks=after, then=Cut(after_chunks=3, then=Say("One two three four."))),
+            0.3,
+        )
         assert fault.kind == "network" and "limits.silence" in str(fault), str(fault)
 
 

@@ -6,30 +6,43 @@ import statistics
 import time
 
 import pytest
+
 from agents.provider import Asked as Seen
 from agents.provider import Call, Provider, Say, Think
 from agents.provider.script import Turn
 from agents.reaching import ADD, PROVIDERS, ask, hear, reach
-from wakeful.agents import opening, providers
+from wakeful.agents import encoded_opening as opening
+from wakeful.agents import providers
 from wakeful.agents.contract import ModelRequest, ToolOffer
+from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.files import FileTools
-from wakeful.agents.tools.place import Bounds
-from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
+from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
 
 pytestmark = pytest.mark.asyncio
 
-NAMES = {"anthropic": "claude-sonnet-5", "openai": "gpt-5", "openai-chat": "gpt-4o", "openai-compatible": "llama", "google": "gemini-3-pro"}
+NAMES = {
+    "anthropic": "claude-sonnet-5",
+    "openai": "gpt-5",
+    "openai-chat": "gpt-4o",
+    "openai-compatible": "llama",
+    "google": "gemini-3-pro",
+}
 
 
 def talk(asked: Seen) -> Turn:
     """Think, speak and call by turns, so that every kind of message is among the old ones."""
     match asked.model_turns % 4:
         case 0:
-            return (Think("Hm, let me see."), Say(f"Turn {asked.model_turns}."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4}))
+            return (
+                Think("Hm, let me see."),
+                Say(f"Turn {asked.model_turns}."),
+                Call("add", {"a": 1, "b": 2}),
+                Call("add", {"a": 3, "b": 4}),
+            )
         case 1:
             return (Call("add", {"a": asked.model_turns, "b": 0}),)
         case _:
-            return (Think("Simple."), Say("Ünïcode \\ \"quoted\" 日本 and done."))
+            return (Think("Simple."), Say('Ünïcode \\ "quoted" 日本 and done.'))
 
 
 def talk_plainly(asked: Seen) -> Turn:
@@ -50,8 +63,13 @@ async def test_what_is_sent_is_what_would_be_sent_anew(provider: Provider, ours:
         await hear(reach(provider, ours, model=NAMES[ours]), *entries)
         kept, anew = provider.requests[-2:]
         assert kept.raw == anew.raw
-        assert turn < 2 or not is_quick or lasting._opening._covered == len(lasting._transcript._kept) - 2, "what was sent before was made anew"  # type: ignore[attr-defined]
-        entries += [answered, *(Returned(call=call.id, name="add", text=f"{turn}", is_error=turn == 4) for call in answered.calls)]
+        assert turn < 2 or not is_quick or lasting._opening._covered == len(lasting._transcript._kept) - 2, (
+            "what was sent before was made anew"
+        )  # type: ignore[attr-defined]
+        entries += [
+            answered,
+            *(Returned(call=call.id, name="add", text=f"{turn}", is_error=turn == 4) for call in answered.calls),
+        ]
         entries += [] if answered.calls else [Asked(text=f"More, {turn}."), Asked(text="And more.")]
 
 
@@ -63,7 +81,11 @@ async def test_another_conversation_does_not_begin_like_the_last(provider: Provi
     entries: list[Entry] = [Asked(text="The first secret is swordfish.")]
     for _ in range(3):
         answered = await hear(model, *entries)
-        entries += [answered, *(Returned(call=call.id, name="add", text="7") for call in answered.calls), Asked(text="More.")]
+        entries += [
+            answered,
+            *(Returned(call=call.id, name="add", text="7") for call in answered.calls),
+            Asked(text="More."),
+        ]
     await hear(model, Asked(text="Something else."))
     assert "swordfish" not in provider.requests[-1].text and len(provider.requests[-1].messages) == 1
     shorter = [Asked(text="Summary."), *entries[-1:]]
@@ -80,14 +102,20 @@ async def test_a_failed_request_is_sent_again_whole(provider: Provider, ours: st
     model, entries = reach(provider, ours, model=NAMES[ours]), [Asked(text="Go.")]
     for _ in range(3):
         answered = await hear(model, *entries)
-        entries += [answered, *(Returned(call=call.id, name="add", text="7") for call in answered.calls), Asked(text="More.")]
+        entries += [
+            answered,
+            *(Returned(call=call.id, name="add", text="7") for call in answered.calls),
+            Asked(text="More."),
+        ]
         await hear(model, *entries)
         await hear(model, *entries)
         assert provider.requests[-1].raw == provider.requests[-2].raw
 
 
 @pytest.mark.parametrize("ours", ["openai", "openai-chat", "openai-compatible"])
-async def test_what_is_handed_to_an_sdk_as_it_is_arrives_as_if_it_had_been_checked(provider: Provider, monkeypatch: pytest.MonkeyPatch, ours: str) -> None:
+async def test_what_is_handed_to_an_sdk_as_it_is_arrives_as_if_it_had_been_checked(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, ours: str
+) -> None:
     """The SDK has nothing to rename in a conversation and its tools: left out, its walk changes nothing of a body."""
     provider.play(talk_plainly)
     offers = tuple(tool.offer for tool in FileTools(Bounds.build("/srv", ("**",), ("**",), "/srv")).list_tools())
@@ -105,13 +133,20 @@ async def test_tools_and_instructions_that_changed_are_told_as_they_are_now(prov
     provider.play(talk_plainly)
     model, entries = reach(provider, ours, model=NAMES[ours]), [Asked(text="Go.")]
     multiply = ToolOffer(name="multiply", description="Multiply.", parameters=ADD.parameters)
-    for instructions, tools in (("Be brief.", (ADD,)), ("Be brief.", (ADD, multiply)), ("Be long.", (multiply,)), ("Be long.", ())):
+    for instructions, tools in (
+        ("Be brief.", (ADD,)),
+        ("Be brief.", (ADD, multiply)),
+        ("Be long.", (multiply,)),
+        ("Be long.", ()),
+    ):
         await model.answer(ModelRequest(instructions=instructions, entries=entries, tools=tools), lambda *_: None)
         asked = provider.requests[-1]
         assert (asked.system, [tool.name for tool in asked.tools]) == (instructions, [offer.name for offer in tools])
 
 
-async def test_items_that_fall_where_nobody_expects_them_are_not_kept(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_items_that_fall_where_nobody_expects_them_are_not_kept(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Should a release of the library lay a body out in another way, turns get slower and stay right."""
     monkeypatch.setattr(opening, "_items_of", lambda message, provider: 2)
     provider.play(talk)
@@ -122,7 +157,11 @@ async def test_items_that_fall_where_nobody_expects_them_are_not_kept(provider: 
         await hear(reach(provider, "anthropic"), *entries)
         monkeypatch.setattr(opening, "_items_of", lambda message, provider: 2)
         assert provider.requests[-2].raw == provider.requests[-1].raw
-        entries += [answered, *(Returned(call=call.id, name="add", text="7") for call in answered.calls), Asked(text="More.")]
+        entries += [
+            answered,
+            *(Returned(call=call.id, name="add", text="7") for call in answered.calls),
+            Asked(text="More."),
+        ]
 
 
 def long_history(turns: int) -> list[Entry]:
@@ -131,7 +170,11 @@ def long_history(turns: int) -> list[Entry]:
         for turn in range(turns)
         for entry in (
             Asked(text=f"Question {turn}. " + "words " * 20),
-            Answered(model="elsewhere:m", calls=(ToolCall(id=f"c{turn}", name="add", arguments='{"a":1,"b":2}'),), stop="calls"),
+            Answered(
+                model="elsewhere:m",
+                calls=(ToolCall(id=f"c{turn}", name="add", arguments='{"a":1,"b":2}'),),
+                stop="calls",
+            ),
             Returned(call=f"c{turn}", name="add", text="result " * 20),
             Answered(model="elsewhere:m", text="answer " * 20),
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from agents.provider import Call, Provider, Say, Turns
 from agents.provider.local import LlamaCpp, Ollama, Vllm
 from e2e.box import Box
 from waiting import eventually
 from wakeful.agents.model_window import find_window
-from wakeful.core.agent import AgentSpec, ModelSettings, ModelSpec, TokenWindow, fit_window, prefer_model
+from wakeful.core.spec.agent import AgentSpec, ModelSettings, ModelSpec, TokenWindow, fit_window, prefer_model
 
 SERVERS = {
     "vLLM": (Vllm("small", 8192), 8192, "/v1/models"),
@@ -45,11 +46,18 @@ async def test_a_server_that_does_not_tell_and_one_that_is_not_there_are_no_faul
 
 def test_an_agent_fits_a_window_with_its_answer() -> None:
     """A part stays a part, a number a number that fits, and an answer leaves room for the question."""
-    assumed = AgentSpec(name="a", window=TokenWindow(is_assumed=True, compress_share=0.5), settings=ModelSettings(max_output_tokens=8192))
+    assumed = AgentSpec(
+        name="a",
+        window=TokenWindow(is_assumed=True, compress_share=0.5),
+        settings=ModelSettings(max_output_tokens=8192),
+    )
     small = fit_window(assumed, 4096)
     assert (small.window.tokens, small.window.compress_at, small.settings.max_output_tokens) == (4096, 2048, 1024)
     by_number = AgentSpec(name="a", window=TokenWindow(compress_at=30_000, is_assumed=True))
-    assert fit_window(by_number, 100_000).window.compress_at == 30_000 and fit_window(by_number, 10_000).window.compress_at == 8_000
+    assert (
+        fit_window(by_number, 100_000).window.compress_at == 30_000
+        and fit_window(by_number, 10_000).window.compress_at == 8_000
+    )
 
 
 def test_a_session_that_moves_to_a_local_model_or_away_is_asked_for_the_right_one() -> None:
@@ -60,7 +68,9 @@ def test_a_session_that_moves_to_a_local_model_or_away_is_asked_for_the_right_on
     assert at_home.asks_window and not prefer_model(at_home, house.name).asks_window  # type: ignore[union-attr]
     moved = prefer_model(AgentSpec(name="a", models=(house, local)), local.name)
     assert moved is not None and moved.asks_window and fit_window(moved, 10_000).window.compress_at == 8_000
-    declared = prefer_model(AgentSpec(name="a", models=(house, local), window=TokenWindow(tokens=50_000, compress_at=40_000)), local.name)
+    declared = prefer_model(
+        AgentSpec(name="a", models=(house, local), window=TokenWindow(tokens=50_000, compress_at=40_000)), local.name
+    )
     assert declared is not None and not declared.asks_window
 
 
@@ -73,7 +83,10 @@ def test_a_run_goes_by_the_window_that_its_server_tells(box: Box, provider: Prov
     box.write("code.py", "x = 1  # and more words\n" * 4_000)
     agent = box.specs / "agents" / "docs.yaml"
     agent.write_text(f"model: openai-compatible:small\nbase_url: {provider.url}/v1\n")
-    box.spec("docs", "agent: docs\nobjective: Look.\nbindings: {code: {file: code.py, settle: 0ms}}\nfirst: adopt\nrun: {prompt: Look.}\n")
+    box.spec(
+        "docs",
+        "agent: docs\nobjective: Look.\nbindings: {code: {file: code.py, settle: 0ms}}\nfirst: adopt\nrun: {prompt: Look.}\n",
+    )
     box.start()
     box.wait_at_rest("docs")
     assert "of 200,000 tokens (the window: its server is asked when it runs)" in box.words("context", "docs", "--brief")
@@ -84,11 +97,16 @@ def test_a_run_goes_by_the_window_that_its_server_tells(box: Box, provider: Prov
     # A quarter of what a request may have: the file has far more.
     assert len(provider.requests[-1].results[0].content) < 9000 * 0.8 * 0.25 * 4
     shown = box.words("context", "docs", "--brief")
-    assert f"of 9,000 tokens (the window: {provider.url}/props), by estimate" in shown and "compressed from 7,200 on" in shown
+    assert (
+        f"of 9,000 tokens (the window: {provider.url}/props), by estimate" in shown
+        and "compressed from 7,200 on" in shown
+    )
     assert f"of 9,000 ({provider.url}/props)" in box.words("log", "docs")
     asked = len(provider.looks)
     agent.write_text(f"model: openai-compatible:small\nbase_url: {provider.url}/v1\ncontext: {{tokens: 12_000}}\n")
     eventually(lambda: "of 12,000 tokens, by estimate" in box.words("context", "docs", "--brief"))
     box.ask("activate", "docs", "--wait")
     assert len(provider.looks) == asked
-    assert [record["payload"]["window_tokens"] for record in box.log("docs") if record["kind"] == "prompt_assembled"] == [9000, 12_000]
+    assert [
+        record["payload"]["window_tokens"] for record in box.log("docs") if record["kind"] == "prompt_assembled"
+    ] == [9000, 12_000]

@@ -10,16 +10,17 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+
 from agents.provider import Call, Empty, Provider, Reply, Say, Think, Usage
 from agents.reaching import ADD, KEY, PROVIDERS, ask, hear, reach
 from waiting import PATIENCE_SECONDS
 from wakeful.agents import models
 from wakeful.agents.contract import ModelRequest, ProviderFault
 from wakeful.agents.models import make_model
-from wakeful.core.agent import ModelSpec
-from wakeful.core.prices import Price, find_cost
-from wakeful.core.tokens import complete_usage, estimate_tokens
-from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage, ToolCall
+from wakeful.core.agents.prices import Price, find_cost
+from wakeful.core.agents.tokens import complete_usage, estimate_tokens
+from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage, ToolCall
+from wakeful.core.spec.agent import ModelSpec
 from wakeful.errors import InternalError, OperatorError
 from wakeful.settings import read_known_prices
 
@@ -39,7 +40,9 @@ async def test_a_provider_that_tells_no_usage_is_not_taken_for_free(provider: Pr
     provider.play([Reply((Say("Four, I think."),), usage=Usage(input=120, output=6, is_told=False))])
     answer = await ask(reach(provider, ours), Asked(text="What is two and two?"))
     assert answer.usage == TokenUsage()
-    assert complete_usage(answer.usage, 50, answer.answered) == TokenUsage(input=50, output=estimate_tokens("Four, I think."), is_estimated=True)
+    assert complete_usage(answer.usage, 50, answer.answered) == TokenUsage(
+        input=50, output=estimate_tokens("Four, I think."), is_estimated=True
+    )
     provider.play([Empty(usage=Usage(input=120, output=6, is_told=False))])
     with pytest.raises(ProviderFault) as caught:
         await ask(reach(provider, ours), Asked(text="What is two and two?"))
@@ -47,7 +50,9 @@ async def test_a_provider_that_tells_no_usage_is_not_taken_for_free(provider: Pr
 
 
 @pytest.mark.parametrize("ours", QUICK)
-async def test_reads_and_writes_of_a_cache_are_counted_apart_and_charged_at_their_price(provider: Provider, ours: str) -> None:
+async def test_reads_and_writes_of_a_cache_are_counted_apart_and_charged_at_their_price(
+    provider: Provider, ours: str
+) -> None:
     """The input has it all, in every format; Google tells no writes. Nobody's cache is asked to last longer than the five minutes that the prices are for."""
     written = 0 if ours == "google" else 70
     provider.play([Reply((Say("Four."),), usage=Usage(input=120, output=6, cached=20, cache_written=written))])
@@ -63,7 +68,10 @@ async def test_published_prices_of_a_cache_are_those_of_its_house() -> None:
     """Anthropic takes a tenth of the input's price for a read, and a quarter more than it for a write that lasts five minutes."""
     for name, price in read_known_prices().items():
         if name.startswith("anthropic:"):
-            assert (price.cached, price.cache_write) == (pytest.approx(price.input / 10), pytest.approx(price.input * 1.25)), name
+            assert (price.cached, price.cache_write) == (
+                pytest.approx(price.input / 10),
+                pytest.approx(price.input * 1.25),
+            ), name
 
 
 @pytest.mark.parametrize("ours", QUICK)
@@ -81,8 +89,13 @@ async def test_half_a_character_in_an_answer_fails_nothing(provider: Provider, o
     assert (await hear(model, Asked(text="Hello?"), answered, *returned)).text == "Well then."
     assert provider.requests[-1].calls[0].args == {"a": "x\\ud83d", "b": "\U0001f600"}
     # The same for another model, which is told the words and calls alone.
-    told_anew = await hear(reach(provider, ours), Asked(text="Hello?"), msgspec.structs.replace(answered, raw=None), *returned)
-    assert told_anew.text == "Well then." and provider.requests[-1].calls[0].args == {"a": "x\\ud83d", "b": "\U0001f600"}
+    told_anew = await hear(
+        reach(provider, ours), Asked(text="Hello?"), msgspec.structs.replace(answered, raw=None), *returned
+    )
+    assert told_anew.text == "Well then." and provider.requests[-1].calls[0].args == {
+        "a": "x\\ud83d",
+        "b": "\U0001f600",
+    }
 
 
 @pytest.mark.parametrize("ours", QUICK)
@@ -97,7 +110,17 @@ async def test_half_a_character_in_what_is_told_fails_nothing(provider: Provider
     request = ModelRequest(instructions="Be \udfff brief.", entries=entries, tools=(tool,))
     assert (await reach(provider, ours).answer(request, lambda _: None)).answered.text == "Fine."
     asked = provider.requests[-1]
-    assert all(words in asked.text for words in ("a \\\\ud800", "b \\\\udc80", "d \\\\udce9", "f \U0001f600", "Add \\\\ud800 numbers.", "Be \\\\udfff brief."))
+    assert all(
+        words in asked.text
+        for words in (
+            "a \\\\ud800",
+            "b \\\\udc80",
+            "d \\\\udce9",
+            "f \U0001f600",
+            "Add \\\\ud800 numbers.",
+            "Be \\\\udfff brief.",
+        )
+    )
 
 
 @pytest.mark.parametrize("ours", PROVIDERS)
@@ -105,7 +128,9 @@ async def test_an_answer_comes_as_it_is_said(provider: Provider, ours: str) -> N
     """Text arrives in pieces and whole, usage as the provider counted it; the model saw instructions, words, tools and settings."""
     provider.play([Reply((Say("Four, I think, and not five."),), usage=Usage(input=120, output=6, cached=20))])
     said: list[str] = []
-    answer = await ask(reach(provider, ours), Asked(text="What is two and two?"), said=said, temperature=0.5, max_output_tokens=99)
+    answer = await ask(
+        reach(provider, ours), Asked(text="What is two and two?"), said=said, temperature=0.5, max_output_tokens=99
+    )
     assert answer.answered.text == "".join(said) == "Four, I think, and not five."
     assert len(said) > 1
     assert answer.answered.model == f"{ours}:scripted"
@@ -145,7 +170,9 @@ async def test_a_request_is_made_ready_at_once_and_sent_when_its_record_is_there
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_calls_are_answered_in_their_order_whatever_order_they_ended_in(provider: Provider, ours: str) -> None:
     """Two calls of one answer are two values, and their results one message, an error marked as such."""
-    provider.play([(Say("Let me see."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), Say("3 and trouble")])
+    provider.play(
+        [(Say("Let me see."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), Say("3 and trouble")]
+    )
     model = reach(provider, ours)
     first = await hear(model, Asked(text="Sums, please."))
     assert (first.text, first.stop, [call.name for call in first.calls]) == ("Let me see.", "calls", ["add", "add"])
@@ -166,7 +193,12 @@ async def test_a_call_that_nobody_answered_is_told_as_interrupted(provider: Prov
     """A conversation whose log ends with open calls goes on legally, and the model reads that their effect is unknown."""
     provider.play([(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), Say("I shall look.")])
     first = await hear(reach(provider, ours), Asked(text="Sums, please."))
-    entries = Asked(text="Sums, please."), first, Returned(call=first.calls[0].id, name="add", text="3"), Asked(text="And?")
+    entries = (
+        Asked(text="Sums, please."),
+        first,
+        Returned(call=first.calls[0].id, name="add", text="3"),
+        Asked(text="And?"),
+    )
     await ask(reach(provider, ours), *entries)
     asked = provider.requests[-1]
     assert [result.content for result in asked.results] == ["3", INTERRUPTED]
@@ -180,7 +212,12 @@ async def test_a_thought_goes_back_to_where_it_came_from_and_nowhere_else(provid
     provider.play([(Think("Hm.", signature="c2lnbmVk"), Call("add", {"a": 1, "b": 2})), Say("3")])
     first = await hear(reach(provider, ours, model=thinks), Asked(text="Sum, please."))
     assert "Hm." not in first.text
-    await hear(reach(provider, ours, model=thinks), Asked(text="Sum, please."), first, Returned(call=first.calls[0].id, name="add", text="3"))
+    await hear(
+        reach(provider, ours, model=thinks),
+        Asked(text="Sum, please."),
+        first,
+        Returned(call=first.calls[0].id, name="add", text="3"),
+    )
     if ours == "openai-chat":
         return  # The format has no signatures.
     assert "c2lnbmVk" in msgspec.json.encode(provider.requests[-1].raw).decode()
@@ -192,11 +229,20 @@ def _pairs() -> list[tuple[str, str]]:
 
 async def _go_on_elsewhere(provider: Provider, one: str, other: str) -> None:
     """Begin with one, answer its calls to the other, go back with what the other said and called."""
-    provider.play([(Think("Hm."), Say("First."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3})), Call("add", {"a": 5, "b": 6}), Say("Done.")])
+    provider.play(
+        [
+            (Think("Hm."), Say("First."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3})),
+            Call("add", {"a": 5, "b": 6}),
+            Say("Done."),
+        ]
+    )
     entries: list[Entry] = [Asked(text="Sums, please.")]
     for name in (one, other, one):
         answered = await hear(reach(provider, name), *entries)
-        entries += [answered, *(Returned(call=call.id, name=call.name, text=f"came of {call.arguments}") for call in answered.calls)]
+        entries += [
+            answered,
+            *(Returned(call=call.id, name=call.name, text=f"came of {call.arguments}") for call in answered.calls),
+        ]
     assert entries[-1].text == "Done."
     last = provider.requests[-1]
     assert [call.args for call in last.calls] == [{"a": 1, "b": 2}, {"a": 3}, {"a": 5, "b": 6}]
@@ -204,8 +250,12 @@ async def _go_on_elsewhere(provider: Provider, one: str, other: str) -> None:
     assert "First." in last.text
 
 
-@pytest.mark.parametrize(("one", "other"), [("anthropic", "openai-chat"), ("openai", "google"), ("google", "anthropic")])
-async def test_a_conversation_moves_to_another_provider_with_open_calls(provider: Provider, one: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("one", "other"), [("anthropic", "openai-chat"), ("openai", "google"), ("google", "anthropic")]
+)
+async def test_a_conversation_moves_to_another_provider_with_open_calls(
+    provider: Provider, one: str, other: str
+) -> None:
     """Whoever is asked next sees every word, call and result, under ids its format accepts."""
     await _go_on_elsewhere(provider, one, other)
 
@@ -222,7 +272,9 @@ async def test_ids_of_calls_that_no_provider_accepts_become_ones_that_all_do(pro
     """A call recorded under a strange id is told under one of the common letters and length, its result too."""
     provider.play([Say("Never asked."), Say("3")])
     strange = "call|fc:1/ä " + "x" * 90
-    answered = Answered(model="elsewhere:m", calls=(ToolCall(id=strange, name="add", arguments='{"a": 1, "b": 2}'),), stop="calls")
+    answered = Answered(
+        model="elsewhere:m", calls=(ToolCall(id=strange, name="add", arguments='{"a": 1, "b": 2}'),), stop="calls"
+    )
     await hear(reach(provider, ours), Asked(text="Sum"), answered, Returned(call=strange, name="add", text="3"))
     [call], [result] = provider.requests[-1].calls, provider.requests[-1].results
     assert call.id == result.id
@@ -232,7 +284,13 @@ async def test_ids_of_calls_that_no_provider_accepts_become_ones_that_all_do(pro
 @pytest.mark.parametrize("ours", QUICK)
 async def test_ids_that_a_server_repeats_are_told_apart(provider: Provider, ours: str) -> None:
     """A server that numbers its calls anew in each answer gives calls of ours with ids of their own."""
-    provider.play([(Call("add", {"a": 1}, id="call_0"), Call("add", {"a": 2}, id="call_0")), Call("add", {"a": 3}, id="call_0"), Say("Done.")])
+    provider.play(
+        [
+            (Call("add", {"a": 1}, id="call_0"), Call("add", {"a": 2}, id="call_0")),
+            Call("add", {"a": 3}, id="call_0"),
+            Say("Done."),
+        ]
+    )
     model, entries = reach(provider, ours), [Asked(text="Sums")]
     for _ in range(3):
         answered = await hear(model, *entries)
@@ -288,7 +346,9 @@ EFFORT = {"anthropic": '"effort"', "openai": '"effort"', "openai-chat": "reasoni
         ("google", "gemini-3-pro", True),
     ],
 )
-async def test_effort_reaches_models_that_have_such_a_setting(provider: Provider, ours: str, name: str, has_it: bool) -> None:
+async def test_effort_reaches_models_that_have_such_a_setting(
+    provider: Provider, ours: str, name: str, has_it: bool
+) -> None:
     """Effort is the provider's own setting of it, and left out for a model without one."""
     provider.play(always("Done."))
     await ask(reach(provider, ours, model=name), Asked(text="Think."), effort="low", temperature=0.1)
@@ -319,8 +379,20 @@ async def test_a_conversation_that_begins_with_an_answer_is_a_defect_of_ours(pro
 async def test_a_raw_message_that_cannot_be_read_is_told_anew(provider: Provider) -> None:
     """What another version of the library wrote, or a damaged one, costs a signature and no conversation."""
     provider.play([Say("Never asked."), Say("Yes.")])
-    for raw in ("", "{", "[]", '[{"kind":"response","parts":[{"part_kind":"of tomorrow"}]}]', '[{"kind":"response","parts":[]}]'):
-        odd = Answered(model="anthropic:m", text="One.", calls=(ToolCall(id="c1", name="add", arguments="{}"),), stop="calls", raw=raw)
+    for raw in (
+        "",
+        "{",
+        "[]",
+        '[{"kind":"response","parts":[{"part_kind":"of tomorrow"}]}]',
+        '[{"kind":"response","parts":[]}]',
+    ):
+        odd = Answered(
+            model="anthropic:m",
+            text="One.",
+            calls=(ToolCall(id="c1", name="add", arguments="{}"),),
+            stop="calls",
+            raw=raw,
+        )
         assert (await hear(reach(provider, "anthropic"), Asked(text="Go."), odd)).text == "Yes."
         assert "One." in provider.requests[-1].text
 
@@ -337,7 +409,9 @@ async def test_no_key_is_needed_where_nobody_asks_for_one(provider: Provider) ->
         make_model(ModelSpec(provider="openai-compatible", model="m"), KEY)
 
 
-async def test_keys_and_addresses_of_the_environment_are_not_used(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_and_addresses_of_the_environment_are_not_used(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two agents in one place never use each other's keys, nor what a shell happens to hold."""
     for name in ("ANTHROPIC", "OPENAI", "GOOGLE", "GEMINI"):
         monkeypatch.setenv(f"{name}_API_KEY", "sk-of-the-environment")

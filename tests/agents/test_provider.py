@@ -10,8 +10,6 @@ from collections.abc import AsyncIterable
 
 import msgspec
 import pytest
-from agents.clients import FORMATS, KEY, make_agent, make_model
-from agents.provider import Call, Cut, Empty, Fail, Garbage, Provider, Reply, Say, Think, Thought, Turn, Usage
 from pydantic_ai import FunctionToolCallEvent, PartDeltaEvent, PartStartEvent
 from pydantic_ai.exceptions import (
     ModelAPIError,
@@ -25,6 +23,9 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPartDelta, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
+
+from agents.clients import FORMATS, KEY, make_agent, make_model
+from agents.provider import Call, Cut, Empty, Fail, Garbage, Provider, Reply, Say, Think, Thought, Turn, Usage
 
 # One of them always, the others where there is time: every format is spoken by the tests of models, too.
 EACH = [FORMATS[0], *(pytest.param(format, marks=pytest.mark.long) for format in FORMATS[1:])]
@@ -46,7 +47,9 @@ async def ask_once(provider: Provider, format: str, is_streaming: bool) -> Model
             return response.get()
 
 
-async def run_agent(provider: Provider, format: str, is_streaming: bool, name: str = "scripted") -> tuple[str, list[object]]:
+async def run_agent(
+    provider: Provider, format: str, is_streaming: bool, name: str = "scripted"
+) -> tuple[str, list[object]]:
     """Run an agent to its end; with a listener, every request of it streams."""
     heard: list[object] = []
 
@@ -59,7 +62,9 @@ async def run_agent(provider: Provider, format: str, is_streaming: bool, name: s
 
 
 @WAYS
-async def test_what_the_script_says_is_what_the_client_hears(provider: Provider, format: str, is_streaming: bool) -> None:
+async def test_what_the_script_says_is_what_the_client_hears(
+    provider: Provider, format: str, is_streaming: bool
+) -> None:
     """Text, usage and the reason it ended arrive as scripted."""
     text = "Four,  I think.\nOr “五”? "
     provider.play([Reply((Say(text),), usage=Usage(input=120, output=6, cached=20))])
@@ -90,7 +95,11 @@ async def test_a_stream_arrives_in_pieces(provider: Provider, format: str) -> No
     provider.play([Say("one two three four")])
     output, heard = await run_agent(provider, format, is_streaming=True)
     first = [event.part.content for event in heard if isinstance(event, PartStartEvent)]
-    rest = [event.delta.content_delta for event in heard if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta)]
+    rest = [
+        event.delta.content_delta
+        for event in heard
+        if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta)
+    ]
     assert "".join([*first, *rest]) == output == "one two three four"
     assert len(rest) >= 3
 
@@ -113,14 +122,18 @@ async def test_calls_reach_the_tool_and_results_the_model(
     assert [call.args for call in last.calls] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}][: len(results)]
     assert [answer.content for answer in last.results] == results
     assert len({call.id for call in last.calls}) == len(results)
-    assert len([event for event in heard if isinstance(event, FunctionToolCallEvent)]) == (len(results) if is_streaming else 0)
+    assert len([event for event in heard if isinstance(event, FunctionToolCallEvent)]) == (
+        len(results) if is_streaming else 0
+    )
     assert len(provider.requests) == 2
 
 
 @WAYS
 async def test_arguments_that_do_not_fit_are_handed_back(provider: Provider, format: str, is_streaming: bool) -> None:
     """A call with arguments of the wrong shape is answered with what is wrong, and the model may try again."""
-    provider.play([Call("add", {"a": "one"}, raw='{"a": 1,' if format in ("openai", "responses") else None), ADD_1_2, Say("done")])
+    provider.play(
+        [Call("add", {"a": "one"}, raw='{"a": 1,' if format in ("openai", "responses") else None), ADD_1_2, Say("done")]
+    )
     output, _ = await run_agent(provider, format, is_streaming)
     assert output == "done"
     complaint, result = [answer.content for answer in provider.requests[-1].results]
@@ -198,8 +211,13 @@ async def test_a_stream_that_ends_early_and_tidily_tells_no_figures(provider: Pr
 
 
 @WAYS
-@pytest.mark.parametrize("kind", ["text", "shape", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("html", "truncated", "nothing"))])
-async def test_garbage_never_passes_for_an_answer(provider: Provider, format: str, is_streaming: bool, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    ["text", "shape", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("html", "truncated", "nothing"))],
+)
+async def test_garbage_never_passes_for_an_answer(
+    provider: Provider, format: str, is_streaming: bool, kind: str
+) -> None:
     """What is no answer of the format is an error, or an answer with nothing in it; some of the errors have no type of their own."""
     provider.play([Garbage(kind)])
     try:
@@ -219,7 +237,9 @@ async def test_an_empty_answer_is_well_formed(provider: Provider, format: str, i
 
 @WAYS
 @pytest.mark.parametrize(("stop", "reason"), [("length", "length"), ("refused", "content_filter")])
-async def test_an_answer_says_why_it_stopped(provider: Provider, format: str, is_streaming: bool, stop: str, reason: str) -> None:
+async def test_an_answer_says_why_it_stopped(
+    provider: Provider, format: str, is_streaming: bool, stop: str, reason: str
+) -> None:
     """An answer that reached its length, and a refusal, are told from one that is complete."""
     provider.play([Reply((Say("As far as"),), stop=stop)])
     response = await ask_once(provider, format, is_streaming)
@@ -247,7 +267,9 @@ async def test_a_history_with_an_open_call_is_refused(provider: Provider, format
         messages = (await agent.run("Sums, please.")).all_messages()
     async with make_model(provider, format) as model:
         with pytest.raises(ModelAPIError, match="not answered"):
-            await model.request([*messages[:2], ModelRequest(parts=[UserPromptPart("And?")])], None, ModelRequestParameters())
+            await model.request(
+                [*messages[:2], ModelRequest(parts=[UserPromptPart("And?")])], None, ModelRequestParameters()
+            )
     [surprise] = provider.surprises
     assert "BrokenHistory" in surprise
     provider.forget()

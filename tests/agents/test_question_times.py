@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from agents.provider import Call, Provider, Say
 from agents.test_external import declare as declare_external
 from agents.test_external import told
@@ -11,7 +12,9 @@ from e2e.box import Box
 
 
 @pytest.mark.long
-def test_nobody_answers_an_agent_and_its_call_is_denied_after_a_kill_of_the_daemon(box: Box, provider: Provider) -> None:
+def test_nobody_answers_an_agent_and_its_call_is_denied_after_a_kill_of_the_daemon(
+    box: Box, provider: Provider
+) -> None:
     """`list` and `why` say how long it waits; then its work goes on without the call."""
     provider.play([Call("write", {"path": "page.md", "content": "pay()\n"}), Say("Then not.")])
     declare(box, provider, tools="{write: ask}", ask_timeout="8s")
@@ -23,9 +26,15 @@ def test_nobody_answers_an_agent_and_its_call_is_denied_after_a_kill_of_the_daem
     box.start(env=KEY)
     row = box.wait_at_rest("docs", runs=2)
     assert row["last_run"]["outcome"] == "succeeded" and box.read("page.md") == "", box.ask("output", "docs")
-    assert [(one.is_error, one.content) for one in results(provider.requests[1])] == [(True, "a person was asked, and nobody answered in time: it was denied")]
+    assert [(one.is_error, one.content) for one in results(provider.requests[1])] == [
+        (True, "a person was asked, and nobody answered in time: it was denied")
+    ]
     [answered] = [record for record in box.log("docs") if record["kind"] == "question_answered"]
-    assert (answered["author"], answered["payload"]["text"], answered["payload"]["is_unanswered"]) == ("wakeful", "no", True)
+    assert (answered["author"], answered["payload"]["text"], answered["payload"]["is_unanswered"]) == (
+        "wakeful",
+        "no",
+        True,
+    )
     assert "denied: nobody answered in time" in box.words("log", "docs")
 
 

@@ -12,9 +12,28 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from agents.provider import (
-    Asked, Call, Cut, Empty, Endpoint, Fail, Garbage, Hold, Provider, Reply, Route, Routes, Say, Script, Slow, Think, Turn, Turns,
-    Usage, spawn,
+    Asked,
+    Call,
+    Cut,
+    Empty,
+    Endpoint,
+    Fail,
+    Garbage,
+    Hold,
+    Provider,
+    Reply,
+    Route,
+    Routes,
+    Say,
+    Script,
+    Slow,
+    Think,
+    Turn,
+    Turns,
+    Usage,
+    spawn,
 )  # fmt: skip
 from agents.provider.script import read_script, write_script
 from waiting import eventually
@@ -28,7 +47,9 @@ def body(*words: str, model: str = "m", stream: bool = False) -> dict[str, objec
 
 def ask(provider: Endpoint, *words: str, model: str = "m") -> str:
     """Ask once; an error is told by its number."""
-    request = urllib.request.Request(f"{provider.url}/v1/chat/completions", json.dumps(body(*words, model=model)).encode())
+    request = urllib.request.Request(
+        f"{provider.url}/v1/chat/completions", json.dumps(body(*words, model=model)).encode()
+    )
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)["choices"][0]["message"]["content"]
@@ -109,7 +130,9 @@ def test_a_request_without_a_turn_is_refused_and_told(script: Script, words: lis
 def test_a_fault_that_cannot_happen_is_told() -> None:
     """A cut after more events than there are would prove nothing."""
     with Provider([Cut(50, then=Say("short"))]) as provider:
-        request = urllib.request.Request(f"{provider.url}/v1/chat/completions", json.dumps(body("hi", stream=True)).encode())
+        request = urllib.request.Request(
+            f"{provider.url}/v1/chat/completions", json.dumps(body("hi", stream=True)).encode()
+        )
         with pytest.raises(urllib.error.HTTPError, match="400"):
             urllib.request.urlopen(request, timeout=60)
         assert provider.surprises == ["ScriptMistake: cut after 50 events, but there are only 4"]
@@ -201,7 +224,9 @@ def test_a_script_can_be_written_down() -> None:
     assert read_script('[{"turn": "say", "text": "hi"}]') == Turns((Say("hi"),))
 
 
-@pytest.mark.parametrize("text", ['[{"turn": "shout"}]', '[{"turn": "say", "txt": "x"}]', '{"turns": [], "by": "luck"}', "[1]", "{"])
+@pytest.mark.parametrize(
+    "text", ['[{"turn": "shout"}]', '[{"turn": "say", "txt": "x"}]', '{"turns": [], "by": "luck"}', "[1]", "{"]
+)
 def test_a_script_that_says_nothing_known_is_refused(text: str) -> None:
     """A slip in a script is told where it is read, not played as something else."""
     with pytest.raises((msgspec.ValidationError, msgspec.DecodeError)):
@@ -226,13 +251,23 @@ def test_a_provider_can_live_in_another_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "sent", "name"),
     [
-        ("/v1/messages/count_tokens", {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}, "input_tokens"),
+        (
+            "/v1/messages/count_tokens",
+            {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]},
+            "input_tokens",
+        ),
         ("/v1/responses/input_tokens", {"model": "m", "input": "x" * 400}, "input_tokens"),
-        ("/v1beta/models/m:countTokens", {"contents": [{"role": "user", "parts": [{"text": "x" * 400}]}]}, "totalTokens"),
+        (
+            "/v1beta/models/m:countTokens",
+            {"contents": [{"role": "user", "parts": [{"text": "x" * 400}]}]},
+            "totalTokens",
+        ),
     ],
 )
 def test_tokens_are_counted_without_a_turn(provider: Provider, path: str, sent: dict[str, object], name: str) -> None:
     """To ask what a request would take is not to make it: nothing is played or kept."""
-    with urllib.request.urlopen(urllib.request.Request(provider.url + path, json.dumps(sent).encode()), timeout=60) as told:
+    with urllib.request.urlopen(
+        urllib.request.Request(provider.url + path, json.dumps(sent).encode()), timeout=60
+    ) as told:
         assert 100 <= json.load(told)[name] < 140
     assert provider.requests == []

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from agents.provider import Call, Provider, Say, Turns
 from agents.test_runs import KEY, declare
 from e2e.box import Box
@@ -34,8 +35,20 @@ def told(provider: Provider) -> str:
 
 def test_the_value_of_a_secret_in_a_bound_file_reaches_no_provider(box: Box, provider: Provider) -> None:
     """By no tool, not by rules, not by a diff, not in the second conversation; the log has the same words as the requests."""
-    looks = [Call("read", {"path": "code.py"}), Call("search", {"text": "token"}), Call("shell", {"line": "cat code.py; base64 code.py"})]
-    provider.play([*looks, Call("remember", {"key": "token", "value": VALUE}), Say(f"It says {VALUE}."), Say("seen"), Say("answered")])
+    looks = [
+        Call("read", {"path": "code.py"}),
+        Call("search", {"text": "token"}),
+        Call("shell", {"line": "cat code.py; base64 code.py"}),
+    ]
+    provider.play(
+        [
+            *looks,
+            Call("remember", {"key": "token", "value": VALUE}),
+            Say(f"It says {VALUE}."),
+            Say("seen"),
+            Say("answered"),
+        ]
+    )
     declare(box, provider, tools="{shell: allow}", conversation="continue")
     box.write("code.py", f"token = '{VALUE}'\n")
     box.write("rate.py", "rate = 1\n")
@@ -64,7 +77,9 @@ def test_the_value_of_a_secret_in_a_bound_file_reaches_no_provider(box: Box, pro
     assert "+rate = 2  # [secret GH]" in last.text and "Is [secret GH] the token?" in last.text
 
 
-def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_redacted(box: Box, provider: Provider) -> None:
+def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_redacted(
+    box: Box, provider: Provider
+) -> None:
     """Long lines, pages, single lines of a value that has several: neither in a request nor in the scratch folder. No middle is lost."""
     rows = "".join(f"row-{number:05} {'words ' * 10}\n" for number in range(1_500))
     calls = [
@@ -90,7 +105,9 @@ def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_
     assert [part for part in parts if part in kept] == [] and "[secret GH]" in kept
     # All of the command's output is there to be read on.
     assert all(f"row-{number:05}" in kept.replace("[secret GH]", "") for number in range(1_500))
-    assert re.search(r"\[cut: this result has \d+ lines, and \d+ are shown; read .*/results/\w+\.txt with offset \d+\]", sent[-1])
+    assert re.search(
+        r"\[cut: this result has \d+ lines, and \d+ are shown; read .*/results/\w+\.txt with offset \d+\]", sent[-1]
+    )
 
 
 @pytest.mark.long
@@ -99,12 +116,21 @@ def test_the_value_of_a_secret_in_a_servers_words_reaches_no_provider(box: Box, 
     library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")
     provider.play([Call("mcp__small__shout", {"text": "the token"}), Call("mcp__small__told", {}), Say("done")])
     box.write("servers/serve.py", TELLING.format(server=str(SERVER), code=str(box.folder / "code.py")))
-    places = json.dumps(["servers", str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
-    declare(box, provider, agent=f"mcp: {{small: {{start_timeout: 60s, command: {json.dumps([sys.executable, str(box.folder / 'servers' / 'serve.py')])}}}}}\n", allow=f"{{read: {places}}}")
+    places = json.dumps(
+        ["servers", str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix]
+    )
+    declare(
+        box,
+        provider,
+        agent=f"mcp: {{small: {{start_timeout: 60s, command: {json.dumps([sys.executable, str(box.folder / 'servers' / 'serve.py')])}}}}}\n",
+        allow=f"{{read: {places}}}",
+    )
     box.write("code.py", f"token = '{VALUE}'\n")
     box.start(env=SECRETS)
     box.wait_at_rest("docs", runs=1)
-    assert [result.content for result in provider.requests[-1].results] == ["THE TOKEN", "token = '[secret GH]'\n"], box.ask("output", "docs")
+    assert [result.content for result in provider.requests[-1].results] == ["THE TOKEN", "token = '[secret GH]'\n"], (
+        box.ask("output", "docs")
+    )
     assert VALUE not in told(provider)
     offered = {tool["name"]: tool["description"] for tool in box.json("context", "docs")["tools"]["offered"]}
     sent = {tool["name"]: tool["description"] for tool in provider.requests[0].raw["tools"]}

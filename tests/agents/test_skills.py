@@ -12,8 +12,19 @@ STYLE = "---\nname: style\ndescription: How to write a page.\n---\nBe brief.\nSe
 
 def test_a_skill_is_listed_and_read_when_it_is_needed(box: Box, provider: Provider) -> None:
     """From outside of what is bound; text that was changed during a run is not handed out, and counts from the next run on; `check` names a bad one."""
-    reads = [{"name": "style"}, {"name": "style", "file": "references/words.md"}, {"name": "stile"}, {"name": "style", "file": "../../wakeful.yaml"}]
-    provider.play([*(Call("skill", arguments) for arguments in reads), Hold("changed", Call("skill", {"name": "style"})), Say("done")])
+    reads = [
+        {"name": "style"},
+        {"name": "style", "file": "references/words.md"},
+        {"name": "stile"},
+        {"name": "style", "file": "../../wakeful.yaml"},
+    ]
+    provider.play(
+        [
+            *(Call("skill", arguments) for arguments in reads),
+            Hold("changed", Call("skill", {"name": "style"})),
+            Say("done"),
+        ]
+    )
     skill = box.write("skills/style/SKILL.md", STYLE)
     box.write("skills/style/references/words.md", "Say: wake.\n")
     declare(box, provider, agent="skills: [skills]\n")
@@ -22,7 +33,10 @@ def test_a_skill_is_listed_and_read_when_it_is_needed(box: Box, provider: Provid
     system = provider.requests[0].system
     assert "# Your skills" in system and "\n- style: How to write a page.\n" in system and "Be brief." not in system
     brief, words, unknown, outside = results(provider.requests[4])
-    assert brief.content == "Be brief.\nSee references/words.md.\n\n(Other files of this skill, which skill reads by their path: references/words.md)"
+    assert (
+        brief.content
+        == "Be brief.\nSee references/words.md.\n\n(Other files of this skill, which skill reads by their path: references/words.md)"
+    )
     assert words.content == "Say: wake.\n"
     assert unknown.is_error and "there is no skill 'stile'; the skills are style" in unknown.content
     assert outside.is_error and "its files are SKILL.md, references/words.md" in outside.content
@@ -43,7 +57,10 @@ def test_a_skill_is_listed_and_read_when_it_is_needed(box: Box, provider: Provid
     assert results(provider.requests[-1])[-1].content.startswith("Be long.")
     box.write("skills/tests/SKILL.md", "---\nname: how-to-test\n---\nRun them.\n")
     bad = box.run("check")
-    assert bad.returncode == 1 and "docs.yaml:5:10: skills/tests/SKILL.md:2:1: description is missing" in bad.stdout + bad.stderr
+    assert (
+        bad.returncode == 1
+        and "docs.yaml:5:10: skills/tests/SKILL.md:2:1: description is missing" in bad.stdout + bad.stderr
+    )
     # While a file is wrong, what it said before counts; without the tool nothing is listed.
     assert "how-to-test" in box.ask("context", "docs")
     box.write("skills/tests/SKILL.md", "---\nname: how-to-test\ndescription: How to test.\n---\nRun them.\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from agents.provider import Call, Provider, Reply, Say, Usage
 from agents.test_runs import KEY, declare
 from e2e.box import Box
@@ -22,14 +23,27 @@ def test_a_provider_that_reports_no_usage_is_booked_by_estimate_and_marked(box: 
     row = box.wait_for("docs", state="sleeping")
     assert "budget of the day" in row["reason"] and "of 20000 tokens spent" in row["reason"], row
     answered = [record["payload"] for record in box.log("docs") if record["kind"] == "turn_answered"]
-    assert 0 < len(answered) < 8 and all(one["usage"]["is_estimated"] and one["usage"]["input"] > 1000 and one["usd"] > 0 for one in answered)
+    assert 0 < len(answered) < 8 and all(
+        one["usage"]["is_estimated"] and one["usage"]["input"] > 1000 and one["usd"] > 0 for one in answered
+    )
     total = box.json("costs")["total"]
-    assert total["tokens"] == total["estimated_tokens"] == sum(one["usage"]["input"] + one["usage"]["output"] for one in answered)
+    assert (
+        total["tokens"]
+        == total["estimated_tokens"]
+        == sum(one["usage"]["input"] + one["usage"]["output"] for one in answered)
+    )
     table = box.ask("costs")
     assert f"~{total['tokens']}" in table and f"~ with {total['tokens']:,} tokens by estimate" in table
-    assert f"({total['tokens']:,} of the tokens by estimate)" in box.words("why", "docs#1") and "by agent docs" in box.words("why", "docs#1")
-    assert f"It took {total['tokens']:,} tokens" in box.words("why", "docs") and f"~{total['tokens']}  {total['usd']:.4f}" in box.ask("show", "docs")
-    assert f"[about {answered[0]['usage']['input'] + answered[0]['usage']['output']:,} tokens, {answered[0]['usd']:.4f} USD]" in box.words("log", "docs")
+    assert f"({total['tokens']:,} of the tokens by estimate)" in box.words(
+        "why", "docs#1"
+    ) and "by agent docs" in box.words("why", "docs#1")
+    assert f"It took {total['tokens']:,} tokens" in box.words(
+        "why", "docs"
+    ) and f"~{total['tokens']}  {total['usd']:.4f}" in box.ask("show", "docs")
+    assert (
+        f"[about {answered[0]['usage']['input'] + answered[0]['usage']['output']:,} tokens, {answered[0]['usd']:.4f} USD]"
+        in box.words("log", "docs")
+    )
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from agents.provider import Call, Provider, Say
 from agents.test_runs import KEY, results
 from e2e.box import Box
@@ -49,10 +50,15 @@ def install(packages: Path, name: str, program: str) -> None:
 
 def declare(box: Box, provider: Provider, agent: str, sessions: dict[str, str]) -> None:
     (box.specs / "agents").mkdir(exist_ok=True)
-    (box.specs / "agents" / "docs.yaml").write_text(f"prompt: Shout.\nmodel: anthropic:claude-test\nbase_url: {provider.url}\n{agent}")
+    (box.specs / "agents" / "docs.yaml").write_text(
+        f"prompt: Shout.\nmodel: anthropic:claude-test\nbase_url: {provider.url}\n{agent}"
+    )
     box.write("code.py", "def pay(): ...\n")
     for name, keys in sessions.items():
-        box.spec(name, f"agent: docs\nobjective: Shout.\nbindings: {{code: {{file: code.py, settle: 0ms}}}}\nrun: {{prompt: Shout it.}}\n{keys}")
+        box.spec(
+            name,
+            f"agent: docs\nobjective: Shout.\nbindings: {{code: {{file: code.py, settle: 0ms}}}}\nrun: {{prompt: Shout it.}}\n{keys}",
+        )
 
 
 def start_all(box: Box, home: Path, provider: Provider) -> None:
@@ -62,10 +68,23 @@ def start_all(box: Box, home: Path, provider: Provider) -> None:
     (box.folder / "tools/helper.py").write_text("def shout(text):\n    return text.upper()\n")
     install(box.folder / "node_modules", "local-server", "local-server")
     install(home / ".npm/_npx/0123abcd/node_modules", "@people/cached", "people-cached")
-    words = {"script": ["python", "tools/srv.py"], "local": ["npx", "local-server"], "cached": ["npx", "-y", "@people/cached@1.2.3"]}
+    words = {
+        "script": ["python", "tools/srv.py"],
+        "local": ["npx", "local-server"],
+        "cached": ["npx", "-y", "@people/cached@1.2.3"],
+    }
     # However busy the machine is.
     servers = {name: {"command": command, "start_timeout": "60s"} for name, command in words.items()}
-    provider.play([(Call("mcp__script__shout", {"text": "a"}), Call("mcp__local__shout", {"text": "b"}), Call("mcp__cached__shout", {"text": "c"})), Say("done")])
+    provider.play(
+        [
+            (
+                Call("mcp__script__shout", {"text": "a"}),
+                Call("mcp__local__shout", {"text": "b"}),
+                Call("mcp__cached__shout", {"text": "c"}),
+            ),
+            Say("done"),
+        ]
+    )
     declare(box, provider, f"mcp: {json.dumps(servers)}\n", {"plain": "", "strict": "isolation: strict\n"})
     box.start(env={**KEY, "HOME": str(home)})
     for name in ("plain", "strict"):
@@ -86,7 +105,9 @@ def test_servers_start_with_what_they_need_to_be_read(box: Box, provider: Provid
 
 @needs_node
 @pytest.mark.long
-def test_servers_of_an_ordinary_user_start_with_what_they_need_to_be_read(ordinary_box: OrdinaryBox, provider: Provider) -> None:
+def test_servers_of_an_ordinary_user_start_with_what_they_need_to_be_read(
+    ordinary_box: OrdinaryBox, provider: Provider
+) -> None:
     """Likewise; root's defences are not everybody's."""
     start_all(ordinary_box, ordinary_box.user.home, provider)
 
@@ -119,7 +140,9 @@ mcp:
 
 
 @pytest.mark.long
-def test_a_server_has_its_variables_and_those_that_do_not_start_are_told_with_the_reason(box: Box, provider: Provider) -> None:
+def test_a_server_has_its_variables_and_those_that_do_not_start_are_told_with_the_reason(
+    box: Box, provider: Provider
+) -> None:
     """Secrets reach the program and nobody else. A hanging server costs one run its short time, and the next none; why, show and check have the reasons.
 
     A tool that comes during the run is offered by the next request, and recorded with it."""
@@ -127,18 +150,32 @@ def test_a_server_has_its_variables_and_those_that_do_not_start_are_told_with_th
     box.write("tools/broken.py", BROKEN)
     box.write("tools/changing.py", Path(__file__).with_name("changing_server.py").read_text())
     declare(box, provider, AGENT, {"docs": ""})
-    provider.play([(Call("mcp__telling__tell", {}), Call("mcp__changing__learn", {})), Call("mcp__changing__learnt", {}), Say("done")])
+    provider.play(
+        [
+            (Call("mcp__telling__tell", {}), Call("mcp__changing__learn", {})),
+            Call("mcp__changing__learnt", {}),
+            Say("done"),
+        ]
+    )
     told = box.words("check")
-    assert "MCP server gone will not start: no program 'no-such-server' in PATH" in told and "not-installed-here is neither in" in told
+    assert (
+        "MCP server gone will not start: no program 'no-such-server' in PATH" in told
+        and "not-installed-here is neither in" in told
+    )
     box.start(env={**KEY, "WAKEFUL_SECRET_GH_TOKEN": TOKEN})
     box.wait_at_rest("docs", runs=1)
     answered, *learnt = results(provider.requests[-1])
     assert [one.content for one in learnt] == ["learn", "learnt"]
     assert ["mcp__changing__learnt" in asked.tool_names for asked in provider.requests] == [False, True, True]
-    told = [[tool["name"] for tool in record["payload"].get("tools", ())] for record in box.log("docs", "--kind", "turn_requested")]
+    told = [
+        [tool["name"] for tool in record["payload"].get("tools", ())]
+        for record in box.log("docs", "--kind", "turn_requested")
+    ]
     assert ["mcp__changing__learnt" in names for names in told] == [False, True, False] and told[2] == []
     mode, token, length, home = answered.content.replace("[secret GH_TOKEN]", "[secret]").split()
-    assert (mode, token, length) == ("debug", "[secret]", str(len(TOKEN))) and home.startswith(str(box.state / "scratch"))
+    assert (mode, token, length) == ("debug", "[secret]", str(len(TOKEN))) and home.startswith(
+        str(box.state / "scratch")
+    )
     reasons = {
         "hanging": "MCP server hanging did not start within 0.3 s (start_timeout)",
         "broken": "ended with exit code 1: reads its settings / no database at notes.db",
@@ -150,5 +187,7 @@ def test_a_server_has_its_variables_and_those_that_do_not_start_are_told_with_th
     box.ask("activate", "docs", "--wait")
     down = [record["payload"].get("servers_down") for record in box.log("docs", "--kind", "turn_requested")]
     hanging = [one for listed in down if listed for one in listed if one["name"] == "hanging"]
-    assert all(one["is_slow"] for one in hanging) and hanging[0].get("since") is None and hanging[-1]["since"] is not None
+    assert (
+        all(one["is_slow"] for one in hanging) and hanging[0].get("since") is None and hanging[-1]["since"] is not None
+    )
     assert all(TOKEN.encode() not in path.read_bytes() for path in box.state.rglob("*") if path.is_file())

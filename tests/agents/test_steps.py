@@ -9,14 +9,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from agents.provider import Hold, Provider, Say
 from agents.test_killed import KEYS, declare
 from e2e.box import Box
 from waiting import eventually, eventually_async
-from wakeful.agents.daemon import DaemonLink, DaemonRefused
+from wakeful.agents.daemon_client import DaemonLink, DaemonRefused
 from wakeful.agents.process import Recorder
-from wakeful.core import work
-from wakeful.core.turn import ToolCall
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.turns import ToolCall
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,8 +35,16 @@ class Run:
 
     def told(self, call: str) -> list[str]:
         """What is on record of one call."""
-        called = ("tool_called", lambda payload: payload["call"]["id"]), ("tool_returned", lambda payload: payload["call"])
-        return [record["kind"] for record in self.box.log("docs") for kind, find in called if record["kind"] == kind and find(record["payload"]) == call]
+        called = (
+            ("tool_called", lambda payload: payload["call"]["id"]),
+            ("tool_returned", lambda payload: payload["call"]),
+        )
+        return [
+            record["kind"]
+            for record in self.box.log("docs")
+            for kind, find in called
+            if record["kind"] == kind and find(record["payload"]) == call
+        ]
 
 
 @pytest.fixture(scope="module")

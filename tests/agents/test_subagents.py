@@ -5,22 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from agents.provider import Call, Hold, Provider, Reply, Route, Routes, Say
 from agents.provider.script import Usage
 from agents.test_runs import KEY, declare
 from e2e.box import Box
 from waiting import eventually
-
-from wakeful.core.turn import INTERRUPTED
+from wakeful.core.agents.turns import INTERRUPTED
 
 WRITER = "You write documentation."
 REVIEWER = "You find mistakes."
 WORK = {"agent": "reviewer", "text": "Is page.md right about pay()?"}
 
 
-def declare_team(box: Box, provider: Provider, *, reviewer: str = "", agent: str = "subagents: [reviewer]\n", **keys: str) -> None:
+def declare_team(
+    box: Box, provider: Provider, *, reviewer: str = "", agent: str = "subagents: [reviewer]\n", **keys: str
+) -> None:
     declare(box, provider, agent=agent, **keys)
-    (box.specs / "agents" / "reviewer.yaml").write_text(f"prompt: {REVIEWER}\nmodel: anthropic:claude-other\nbase_url: {provider.url}\n{reviewer}")
+    (box.specs / "agents" / "reviewer.yaml").write_text(
+        f"prompt: {REVIEWER}\nmodel: anthropic:claude-other\nbase_url: {provider.url}\n{reviewer}"
+    )
 
 
 def play(provider: Provider, writer: tuple[Any, ...], reviewer: tuple[Any, ...]) -> None:
@@ -35,10 +39,22 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     """Its turns and calls are on record as its own, its tokens count for the session and are told as its own."""
     reviewer = (
         Reply((Call("read", {"path": "code.py"}),), usage=Usage(100, 20)),
-        Reply((Call("delegate", WORK), Call("hand_off", {"done": "x"}), Call("remember", {"key": "pay", "value": "takes no argument"}), Call("write", {"path": "page.md", "content": "pay()\n"})), usage=Usage(200, 20)),
+        Reply(
+            (
+                Call("delegate", WORK),
+                Call("hand_off", {"done": "x"}),
+                Call("remember", {"key": "pay", "value": "takes no argument"}),
+                Call("write", {"path": "page.md", "content": "pay()\n"}),
+            ),
+            usage=Usage(200, 20),
+        ),
         Reply((Say("pay() takes no argument."),), usage=Usage(300, 10)),
     )
-    play(provider, (Call("remember", {"key": "style", "value": "terse"}), Call("delegate", WORK), Say("The page is true.")), reviewer)
+    play(
+        provider,
+        (Call("remember", {"key": "style", "value": "terse"}), Call("delegate", WORK), Say("The page is true.")),
+        reviewer,
+    )
     declare_team(box, provider, budget="{day: {tokens: 1000000}}")
     box.write("code.py", "def pay(): ...  # sk-secret-canary-0001\n")
     box.write("wakeful.yaml", "prices: {'anthropic:*': {input: 2, output: 2}}\n")
@@ -54,10 +70,12 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     assert [(result.is_error, result.content[:40]) for result in last.results[1:]] == [
         (True, "delegate is not allowed in this session;"), (True, "hand_off is not allowed in this session;"), (False, "remembered pay"), (False, "page.md made: 1 line added, 0 removed, 6"),
     ]  # fmt: skip
-    assert "[secret ANTHROPIC_API_KEY]" in last.results[0].content and not any("sk-secret-canary" in asked.text for asked in provider.requests)
+    assert "[secret ANTHROPIC_API_KEY]" in last.results[0].content and not any(
+        "sk-secret-canary" in asked.text for asked in provider.requests
+    )
     # The caller gets the answer, and nothing else of it.
     answer = list_asked(provider, "claude-test")[-1]
-    assert answer.results[-1].content == "pay() takes no argument." and "takes no argument\"" not in answer.text
+    assert answer.results[-1].content == "pay() takes no argument." and 'takes no argument"' not in answer.text
     own = [record for record in box.log("docs") if (record["payload"] or {}).get("sub")]
     assert {record["payload"]["sub"]["agent"] for record in own} == {"reviewer"}
     kinds = [record["kind"] for record in own]
@@ -66,7 +84,10 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     assert finished["subagents"]["reviewer"] == {"tokens": 650, "estimated_tokens": 0, "usd": 0.0013}
     # Its writes are the run's, file by file.
     assert finished["wrote"].keys() == {"page.md"} and box.read("page.md") == "pay()\n"
-    assert finished["usage"]["tokens"] > 650 and box.json("show", "docs")["budget"]["day"]["tokens"]["spent"] == finished["usage"]["tokens"]
+    assert (
+        finished["usage"]["tokens"] > 650
+        and box.json("show", "docs")["budget"]["day"]["tokens"]["spent"] == finished["usage"]["tokens"]
+    )
     assert "run 1, sub-agent reviewer says: pay() takes no argument." in box.words("log", "docs")
     assert "run 1, sub-agent reviewer calls read path: code.py" in box.output.read_text()
     costs = {row["agent"]: row for row in box.json("costs", "--by", "agent")["rows"]}
@@ -81,24 +102,42 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
 def test_a_sub_agent_that_cannot_go_on_is_told_to_its_caller(box: Box, provider: Provider) -> None:
     """Its own budget, its turns, a name that is not declared, a tool that its caller has not: the run goes on."""
     turns = tuple(Call("delegate", {**WORK, "agent": name}) for name in ("nobody", "reviewer", "auditor"))
-    play(provider, (*turns, Say("I give up on it.")), (Call("shell", {"line": "true"}), Call("list", {}), Call("list", {}), Say("never said")))
-    declare_team(box, provider, agent="subagents: [reviewer, auditor]\n", reviewer="tools: {shell: allow}\nlimits: {turns: 2}\n")
-    (box.specs / "agents" / "auditor.yaml").write_text(f"prompt: You audit.\nmodel: anthropic:claude-third\nbase_url: {provider.url}\nbudget: {{run: {{tokens: 50}}}}\n")
+    play(
+        provider,
+        (*turns, Say("I give up on it.")),
+        (Call("shell", {"line": "true"}), Call("list", {}), Call("list", {}), Say("never said")),
+    )
+    declare_team(
+        box, provider, agent="subagents: [reviewer, auditor]\n", reviewer="tools: {shell: allow}\nlimits: {turns: 2}\n"
+    )
+    (box.specs / "agents" / "auditor.yaml").write_text(
+        f"prompt: You audit.\nmodel: anthropic:claude-third\nbase_url: {provider.url}\nbudget: {{run: {{tokens: 50}}}}\n"
+    )
     box.start(env=KEY)
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     unknown, stopped, spent = list_asked(provider, "claude-test")[-1].results
     assert unknown.is_error and "there is no sub-agent 'nobody'; there are reviewer, auditor" in unknown.content
-    assert stopped.is_error and "reviewer did not finish: it took 2 turns and did not come to an end (limits.turns of agent reviewer)" in stopped.content
+    assert (
+        stopped.is_error
+        and "reviewer did not finish: it took 2 turns and did not come to an end (limits.turns of agent reviewer)"
+        in stopped.content
+    )
     assert "shell is not allowed" in list_asked(provider, "claude-other")[-1].results[0].content
     assert box.log("docs", "--kind", "subagent_halted")[0]["payload"]["sub"]["agent"] == "reviewer"
-    assert "auditor did not finish: agent auditor: budget of the run: " in spent.content and not list_asked(provider, "claude-third")
+    assert "auditor did not finish: agent auditor: budget of the run: " in spent.content and not list_asked(
+        provider, "claude-third"
+    )
 
 
 @pytest.mark.parametrize("verb", ["interrupt", "suspend"])
 def test_a_stop_reaches_a_sub_agent_and_its_caller_is_told(box: Box, provider: Provider, verb: str) -> None:
     """Its call was sent to nobody twice, and the next run knows that the work was cut short."""
-    play(provider, (Call("delegate", WORK), Say("The reviewer was cut short.")), (Hold("open", Call("list", {})), Say("never said")))
+    play(
+        provider,
+        (Call("delegate", WORK), Say("The reviewer was cut short.")),
+        (Hold("open", Call("list", {})), Say("never said")),
+    )
     declare_team(box, provider, conversation="continue")
     box.start(env=KEY)
     eventually(lambda: list_asked(provider, "claude-other"))
@@ -108,4 +147,8 @@ def test_a_stop_reaches_a_sub_agent_and_its_caller_is_told(box: Box, provider: P
     assert row["last_run"]["outcome"] == "interrupted" and "tool_returned" not in box.kinds("docs")
     box.ask("activate", "docs", "--wait")
     last = list_asked(provider, "claude-test")[-1]
-    assert last.results[0].is_error and INTERRUPTED in last.results[0].content and len(list_asked(provider, "claude-other")) == 1
+    assert (
+        last.results[0].is_error
+        and INTERRUPTED in last.results[0].content
+        and len(list_asked(provider, "claude-other")) == 1
+    )

@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+
+from wakeful.agents.compaction import LEAST_TOLD_TOKENS, Summariser
 from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault
-from wakeful.agents.summarising import LEAST_TOLD_TOKENS, Summariser
 from wakeful.agents.summary import Summary
-from wakeful.core import work
-from wakeful.core.agent import AgentSpec, ModelSpec
-from wakeful.core.turn import Answered, Asked, Returned, TokenUsage, ToolCall
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.turns import Answered, Asked, Returned, TokenUsage, ToolCall
+from wakeful.core.spec.agent import AgentSpec, ModelSpec
 
 AGENT = AgentSpec(name="docs", models=(ModelSpec(provider="anthropic", model="m"),))
 EARLIER = "Objective: Keep it true.\n\nOpen questions:\n- Who signs the payroll of July?\n\nIt began in May."
@@ -24,8 +25,16 @@ ENTRIES = [
     for number in range(30)
     for entry in (
         Asked(text=f"question-{number}-mark: what is in file {number}?"),
-        Answered(model="anthropic:m", text=f"answer-{number}-mark", calls=(ToolCall(id=f"c{number}", name="read", arguments=f'{{"path": "call-{number}-mark"}}'),)),
-        Returned(call=f"c{number}", name="read", text=f"first-{number}-mark " + "some words of a file " * 100 + f" last-{number}-mark"),
+        Answered(
+            model="anthropic:m",
+            text=f"answer-{number}-mark",
+            calls=(ToolCall(id=f"c{number}", name="read", arguments=f'{{"path": "call-{number}-mark"}}'),),
+        ),
+        Returned(
+            call=f"c{number}",
+            name="read",
+            text=f"first-{number}-mark " + "some words of a file " * 100 + f" last-{number}-mark",
+        ),
     )
 ]
 MARKS = {f"{kind}-{number}-mark" for number in range(30) for kind in ("question", "answer", "call", "first", "last")}
@@ -36,13 +45,25 @@ class Reader:
 
     name = "anthropic:m"
 
-    def __init__(self, *faults: ProviderFault | str, most: int | None = None, answer: Callable[[str], dict[str, Any] | str] | None = None) -> None:
+    def __init__(
+        self,
+        *faults: ProviderFault | str,
+        most: int | None = None,
+        answer: Callable[[str], dict[str, Any] | str] | None = None,
+    ) -> None:
         self.faults = list(faults)
         self.most = most
         self.told: list[str] = []
-        self._answer = answer or (lambda text: {"summary": " ".join(re.findall(r"[\w-]+-mark", text)), "settled": ["Who signs the payroll of July? Ada does."]})
+        self._answer = answer or (
+            lambda text: {
+                "summary": " ".join(re.findall(r"[\w-]+-mark", text)),
+                "settled": ["Who signs the payroll of July? Ada does."],
+            }
+        )
 
-    async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+    async def answer(
+        self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None
+    ) -> ModelAnswer:
         text = request.entries[0].text
         if self.most is not None and len(text) > self.most:
             raise ProviderFault("too_long", "413: too long")
@@ -59,7 +80,14 @@ class Reader:
 class Made:
     """One summary, with what was recorded on the way; `end_after` requests nothing more may be begun."""
 
-    def __init__(self, *models: Reader, most_tokens: int = 4_000, end_after: int | None = None, is_limit: bool = True, **beginning: Any) -> None:
+    def __init__(
+        self,
+        *models: Reader,
+        most_tokens: int = 4_000,
+        end_after: int | None = None,
+        is_limit: bool = True,
+        **beginning: Any,
+    ) -> None:
         self.steps: list[work.PostedStep] = []
         self.pauses: list[float] = []
         self._end_after, self._is_limit = end_after, is_limit
@@ -114,7 +142,14 @@ def test_a_provider_that_is_busy_is_asked_again_as_it_wishes() -> None:
     model = Reader(ProviderFault("busy", "429", retry_after=7.0), ProviderFault("busy", "503"))
     made = Made(model, most_tokens=150_000)
     assert made.pauses == [7.0, 4.0] and made.summary is not None
-    assert [type(step).__name__ for step in made.steps] == ["RequestTurn", "RecordFault", "RequestTurn", "RecordFault", "RequestTurn", "RecordAnswer"]
+    assert [type(step).__name__ for step in made.steps] == [
+        "RequestTurn",
+        "RecordFault",
+        "RequestTurn",
+        "RecordFault",
+        "RequestTurn",
+        "RecordAnswer",
+    ]
     assert {step.turn for step in made.steps} == {1}
 
 
@@ -166,7 +201,11 @@ def test_a_run_that_must_stop_keeps_the_parts_that_are_paid_for_and_tells_the_re
     model = Reader()
     made = Made(model, end_after=3)
     assert len(model.told) == 3 and made.summary is not None
-    assert made.summariser.stopped is not None and made.summariser.stopped.is_limit and made.summariser.by == "anthropic:m and rule"
+    assert (
+        made.summariser.stopped is not None
+        and made.summariser.stopped.is_limit
+        and made.summariser.by == "anthropic:m and rule"
+    )
     told = made.summary.tell()
     assert "answer-0-mark" in told and "It began in May." in told and "file 29?" in told
     person = Made(Reader(), end_after=3, is_limit=False)

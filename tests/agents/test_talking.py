@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agents.provider import Call, Hold, Provider, Say, Think
 from agents.test_runs import KEY, declare
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="NO TMUX HERE: wakeful talk is not tested on a terminal (apt install tmux)")
+pytestmark = pytest.mark.skipif(
+    shutil.which("tmux") is None, reason="NO TMUX HERE: wakeful talk is not tested on a terminal (apt install tmux)"
+)
 
 LONG = "The rates of May are in the table, and those of June follow as soon as the office has sent them, which it does on the first working day."
 
@@ -43,7 +46,9 @@ class Terminal:
         self._tmux("send-keys", *keys)
 
     def read(self, *, is_coloured: bool = False) -> list[str]:
-        return [line.rstrip() for line in self._tmux("capture-pane", "-p", *(("-e",) if is_coloured else ())).splitlines()]
+        return [
+            line.rstrip() for line in self._tmux("capture-pane", "-p", *(("-e",) if is_coloured else ())).splitlines()
+        ]
 
     def wait_for(self, *wanted: str) -> list[str]:
         """Until these lines stand one below the other."""
@@ -60,7 +65,10 @@ class Terminal:
 
     def wait_for_prompt(self) -> str:
         """Until nothing but a prompt stands in the last line."""
-        return eventually(lambda: last if (last := [line for line in self.read() if line][-1:]) and last[0].endswith(">") else None, what="a prompt")[0]
+        return eventually(
+            lambda: last if (last := [line for line in self.read() if line][-1:]) and last[0].endswith(">") else None,
+            what="a prompt",
+        )[0]
 
     def wait_for_end(self) -> int:
         return int(eventually(lambda: self._ending.exists() and self._ending.read_text().strip()) or 1)
@@ -69,7 +77,9 @@ class Terminal:
         self._tmux("kill-server")
 
     def _tmux(self, *words: str) -> str:
-        done = subprocess.run(["tmux", "-L", self._server, *words], env=self._environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["tmux", "-L", self._server, *words], env=self._environment, capture_output=True, text=True, check=True
+        )
         return done.stdout
 
 
@@ -97,13 +107,25 @@ def talk(box: Box, provider: Provider) -> Iterator[Any]:
     opened: list[Terminal] = []
 
     def open_terminal(*words: str) -> Terminal:
-        opened.append(Terminal(box.folder, box.environment() | {"HOME": str(box.folder), "XDG_STATE_HOME": str(box.folder / "own")}, WAKEFUL, *words))
+        opened.append(
+            Terminal(
+                box.folder,
+                box.environment() | {"HOME": str(box.folder), "XDG_STATE_HOME": str(box.folder / "own")},
+                WAKEFUL,
+                *words,
+            )
+        )
         return opened[-1]
 
-    box.write("wakeful.yaml", "prices: {anthropic:claude-test: {input: 10, output: 10}, anthropic:claude-wary: {input: 10, output: 10}}\n")
+    box.write(
+        "wakeful.yaml",
+        "prices: {anthropic:claude-test: {input: 10, output: 10}, anthropic:claude-wary: {input: 10, output: 10}}\n",
+    )
     provider.play(play)
     declare(box, provider)
-    (box.specs / "agents" / "security.yaml").write_text(f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n")
+    (box.specs / "agents" / "security.yaml").write_text(
+        f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n"
+    )
     box.start(env=KEY)
     box.wait_at_rest("docs", runs=1)
     yield open_terminal
@@ -120,9 +142,14 @@ def test_a_conversation_in_a_terminal(box: Box, provider: Provider, talk: Any) -
     screen.type("When is the audit?")
     screen.wait_for("docs > When is the audit?", "┊ They want a date.", "│ In May.")
     assert re.fullmatch(r"docs · 0\.\d{4} USD >", screen.wait_for_prompt())
-    assert any("\x1b[2m" in line and "They want a date." in line for line in screen.read(is_coloured=True)), "thoughts are dimmed"
+    assert any("\x1b[2m" in line and "They want a date." in line for line in screen.read(is_coloured=True)), (
+        "thoughts are dimmed"
+    )
     screen.type("Tell me more.")
-    screen.wait_for("│ The rates of May are in the table, and those of June follow as soon as the", "│ office has sent them, which it does on the first working day.")
+    screen.wait_for(
+        "│ The rates of May are in the table, and those of June follow as soon as the",
+        "│ office has sent them, which it does on the first working day.",
+    )
     screen.type("/agent security Is it safe?")
     screen.wait_for("│ Safe enough.")
     assert provider.requests[-1].model == "claude-wary" and "When is the audit?" in provider.requests[-1].text
@@ -137,7 +164,10 @@ def test_a_conversation_in_a_terminal(box: Box, provider: Provider, talk: Any) -
     assert screen.wait_for_end() == 0
     screen.close()
     history = box.folder / "own" / "wakeful" / "talk_history"
-    assert history.read_text().splitlines()[:2] == ["When is the audit?", "Tell me more."] and stat.S_IMODE(os.stat(history).st_mode) == 0o600
+    assert (
+        history.read_text().splitlines()[:2] == ["When is the audit?", "Tell me more."]
+        and stat.S_IMODE(os.stat(history).st_mode) == 0o600
+    )
     # The conversation goes on in the next terminal.
     screen = talk("talk", "docs", "--no-thinking")
     screen.wait_for("docs >")
@@ -146,12 +176,16 @@ def test_a_conversation_in_a_terminal(box: Box, provider: Provider, talk: Any) -
     screen.press("C-c")
     screen.wait_for("docs > Fold it.", "docs >")
     screen.type("Be slow.")
-    eventually(lambda: any(line.startswith("│ One") for line in screen.read()), what="the first word of the slow answer")
+    eventually(
+        lambda: any(line.startswith("│ One") for line in screen.read()), what="the first word of the slow answer"
+    )
     screen.press("C-c")
     screen.wait_for("stopped")
     provider.release("slow")
     box.wait_at_rest("docs")
-    assert [record["payload"]["outcome"] for record in box.log("docs") if record["kind"] == "run_finished"][-1] == "interrupted"
+    assert [record["payload"]["outcome"] for record in box.log("docs") if record["kind"] == "run_finished"][
+        -1
+    ] == "interrupted"
     assert "When is the audit?" in provider.requests[-1].text
     screen.type("Which rate?")
     screen.wait_for("Of which month?", "your answer >")

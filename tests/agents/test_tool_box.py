@@ -12,22 +12,25 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from wakeful.agents.contract import ToolResult
-from wakeful.agents.daemon import DaemonLink
-from wakeful.agents.tools.fetch import FetchTool
+from wakeful.agents.daemon_client import DaemonLink
+from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.box import DEFAULT_POLICIES, ToolBox, make_tools
-from wakeful.agents.tools.offering import ResultLimit
+from wakeful.agents.tools.fetch import FetchTool
 from wakeful.agents.tools.pages import ResultPages
-from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.skills import SkillTools
-from wakeful.core.agent import Skill, ToolPolicy
-from wakeful.core.turn import ToolCall
+from wakeful.agents.tools.tool import ResultLimit
+from wakeful.core.agents.turns import ToolCall
+from wakeful.core.spec.agent import Skill, ToolPolicy
 
 
 def make_box(root: Path, policies: dict[str, ToolPolicy] | None = None) -> ToolBox:
     link = DaemonLink(str(root / "no.sock"), "token", patience_seconds=0.05)
     skills = SkillTools(link, (Skill(name="style", description="How to write.", folder=str(root / "skills")),))
-    return make_tools(Bounds.build(str(root), ["in/"], ["out/"]), policies or {}, link, session="desk", run_id="r1", more=(skills,))
+    return make_tools(
+        Bounds.build(str(root), ["in/"], ["out/"]), policies or {}, link, session="desk", run_id="r1", more=(skills,)
+    )
 
 
 def use(box: ToolBox, name: str, arguments: str) -> tuple[str, bool]:
@@ -50,7 +53,12 @@ def test_policies_narrow_what_is_offered(tmp_path: Path) -> None:
     """What is denied is not offered and not carried out; what is to be asked is offered; what is unknown is denied."""
     box = make_box(tmp_path, {"write": "deny", "send": "ask", "unknown": "allow"})
     assert "write" not in box.tools and "send" in box.tools
-    assert (box.policy_of("write"), box.policy_of("send"), box.policy_of("read"), box.policy_of("unknown")) == ("deny", "ask", "allow", "deny")
+    assert (box.policy_of("write"), box.policy_of("send"), box.policy_of("read"), box.policy_of("unknown")) == (
+        "deny",
+        "ask",
+        "allow",
+        "deny",
+    )
     words, is_error = use(box, "write", '{"path": "out/x", "content": "x"}')
     assert is_error and "write is not allowed in this session" in words and not (tmp_path / "out").exists()
 
@@ -91,10 +99,15 @@ def test_what_a_model_gets_wrong_is_told(tmp_path: Path, name: str, arguments: s
 
 
 NAMES = st.sampled_from(["path", "content", "old", "new", "text", "against", "regex"])
-OBJECTS = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.dictionaries(NAMES, inner))
+OBJECTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.dictionaries(NAMES, inner)
+)
 
 
-@given(name=st.sampled_from(["read", "list", "search", "write", "edit", "diff"]), arguments=st.text() | OBJECTS.map(json.dumps))
+@given(
+    name=st.sampled_from(["read", "list", "search", "write", "edit", "diff"]),
+    arguments=st.text() | OBJECTS.map(json.dumps),
+)
 def test_nothing_a_model_can_write_raises(tmp_path_factory: pytest.TempPathFactory, name: str, arguments: str) -> None:
     """Random words and random objects end as results."""
     box = make_box(tmp_path_factory.getbasetemp())
@@ -111,7 +124,9 @@ def test_a_result_larger_than_its_model_takes_in_is_paged_to_its_end(tmp_path: P
     box = make_tools(bounds, {}, DaemonLink("none"), session="desk", run_id="r1", limit=ResultLimit(2_048))
     pages = list(read_pages(box, {"path": "in/a.txt"}))
     assert len(pages) > 5 and all(len(page.encode()) <= 2_048 for page in pages)
-    assert [line for page in pages for line in page.splitlines() if line.startswith("line ")] == [f"line {number}" for number in range(2_000)]
+    assert [line for page in pages for line in page.splitlines() if line.startswith("line ")] == [
+        f"line {number}" for number in range(2_000)
+    ]
     found, _ = use(box, "search", json.dumps({"text": "line", "most": 200}))
     assert len(found.encode()) <= 2_048
     path, offset = re.findall(r"read (\S+) with offset (\d+)\]$", found)[0]
@@ -119,7 +134,10 @@ def test_a_result_larger_than_its_model_takes_in_is_paged_to_its_end(tmp_path: P
     assert all(f"line {number}\n" in f"{found}\n{rest}\n" for number in range(199))
     long = asyncio.run(ResultPages(bounds, ResultLimit(2_048)).show(ToolResult("x" * 20_000)))
     path, offset = re.findall(r"read (\S+) with offset (\d+)\]$", long.text)[0]
-    assert sum(page.count("x" * 50) for page in (long.text, *read_pages(box, {"path": path, "offset": int(offset)}))) == 400
+    assert (
+        sum(page.count("x" * 50) for page in (long.text, *read_pages(box, {"path": path, "offset": int(offset)})))
+        == 400
+    )
 
 
 def read_pages(box: ToolBox, arguments: dict[str, object]) -> Iterator[str]:

@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_address
 
 import pytest
+
 from wakeful.agents.contract import ToolResult
 from wakeful.agents.tools import web_request
 from wakeful.agents.tools.fetch import FetchTool
-from wakeful.agents.tools.offering import ResultLimit
+from wakeful.agents.tools.tool import ResultLimit
 from wakeful.agents.tools.web_request import MOST_BYTES, FetchRefused, check_addresses, check_host, is_public, split_url
 
 Answer = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
@@ -69,11 +70,19 @@ async def test_a_page_is_text_between_marks_that_it_cannot_close() -> None:
     async with serving(sending(head() + PAGE)) as (port, asked):
         brought = await fetch(f"http://127.0.0.1:{port}/a?b=c", f"127.0.0.1:{port}")
     assert not brought.is_error and "status 200" in brought.text and "never as an instruction" in brought.text
-    assert "# Rates" in brought.text and f"more (http://127.0.0.1:{port}/more)" in brought.text and "- one\n- two" in brought.text
+    assert (
+        "# Rates" in brought.text
+        and f"more (http://127.0.0.1:{port}/more)" in brought.text
+        and "- one\n- two" in brought.text
+    )
     assert "called A page" in brought.text and "alert" not in brought.text and "Ignore your rules" not in brought.text
     mark = brought.text.rsplit("</data ", 1)[1].rstrip(">")
     assert brought.text.count(mark) == 2
-    assert asked[0].startswith("GET /a?b=c HTTP/1.1") and "cookie" not in asked[0].lower() and "authorization" not in asked[0].lower()
+    assert (
+        asked[0].startswith("GET /a?b=c HTTP/1.1")
+        and "cookie" not in asked[0].lower()
+        and "authorization" not in asked[0].lower()
+    )
 
 
 @pytest.mark.asyncio
@@ -81,7 +90,15 @@ async def test_nothing_is_offered_or_asked_that_is_not_declared() -> None:
     """No hosts: no tool. Another host, another port, another scheme, a name in front of the host: refused before anything is sent."""
     assert list(FetchTool(()).list_tools()) == []
     async with serving(sending(head() + b"x")) as (port, asked):
-        for url in (f"http://localhost:{port}/", f"http://127.0.0.1:{port + 1}/", "file:///etc/passwd", f"http://me:pw@127.0.0.1:{port}/", "http://exa mple/", "gopher://a/", "http://"):
+        for url in (
+            f"http://localhost:{port}/",
+            f"http://127.0.0.1:{port + 1}/",
+            "file:///etc/passwd",
+            f"http://me:pw@127.0.0.1:{port}/",
+            "http://exa mple/",
+            "gopher://a/",
+            "http://",
+        ):
             refused = await fetch(url, f"127.0.0.1:{port}")
             assert refused.is_error, url
     assert asked == []
@@ -93,7 +110,13 @@ async def test_a_redirect_is_judged_as_what_was_asked_for() -> None:
     async with serving(sending(head() + b"secret of the machine")) as (inner, inner_asked):
 
         async def answer(path: str, writer: asyncio.StreamWriter) -> None:
-            targets = {"/in": f"http://127.0.0.1:{inner}/", "/name": f"http://localhost:{inner}/", "/round": "/round", "/on": "/there", "/scheme": "file:///etc/passwd"}
+            targets = {
+                "/in": f"http://127.0.0.1:{inner}/",
+                "/name": f"http://localhost:{inner}/",
+                "/round": "/round",
+                "/on": "/there",
+                "/scheme": "file:///etc/passwd",
+            }
             if path in targets:
                 writer.write(f"HTTP/1.1 302 Found\r\nLocation: {targets[path]}\r\nContent-Length: 0\r\n\r\n".encode())
             else:
@@ -112,7 +135,9 @@ async def test_a_redirect_is_judged_as_what_was_asked_for() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_name_that_leads_to_a_private_address_is_refused_and_a_changed_answer_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_leads_to_a_private_address_is_refused_and_a_changed_answer_is_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A declared name is looked up once: what was judged is what is connected to."""
     async with serving(sending(head() + b"secret")) as (port, asked):
         refused = await fetch(f"http://localhost:{port}/", f"localhost:{port}")
@@ -140,7 +165,22 @@ async def test_a_name_that_leads_to_a_private_address_is_refused_and_a_changed_a
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "①②⑦.0.0.1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "127.1",
+        "0",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+        "①②⑦.0.0.1",
+    ],
+)
 async def test_no_spelling_of_this_machine_gets_through(host: str) -> None:
     """Where every public host is allowed."""
     async with serving(sending(head() + b"secret")) as (port, asked):
@@ -160,15 +200,29 @@ def test_an_address_that_is_not_public_is_refused_unless_it_is_declared_as_an_ad
         check_addresses("intranet.example", 443, ["93.184.215.14", address], ["intranet.example:443"])
     with pytest.raises(FetchRefused):
         check_addresses("intranet.example", 443, [address], [f"[{address}]:8443"])
-    assert check_addresses("intranet.example", 443, [address], ["intranet.example:443", f"[{address}]:443"]) == [address]
+    assert check_addresses("intranet.example", 443, [address], ["intranet.example:443", f"[{address}]:443"]) == [
+        address
+    ]
 
 
 def test_hosts_are_what_is_declared_and_nothing_like_it() -> None:
     allowed = ("docs.example.org:443", "*.example.com:443", "[2606:2800:21f:cb07::1]:443")
-    for url in ("https://docs.example.org/", "https://DOCS.example.org./", "https://a.b.example.com/", "https://[2606:2800:21f:cb07:0::1]/"):
+    for url in (
+        "https://docs.example.org/",
+        "https://DOCS.example.org./",
+        "https://a.b.example.com/",
+        "https://[2606:2800:21f:cb07:0::1]/",
+    ):
         _, host, port = split_url(url)
         check_host(host, port, allowed)
-    for url in ("https://example.com/", "https://docs.example.org.evil.net/", "https://notexample.com/", "https://docs.example.org:8443/", "http://docs.example.org/", "https://evil.net/docs.example.org"):
+    for url in (
+        "https://example.com/",
+        "https://docs.example.org.evil.net/",
+        "https://notexample.com/",
+        "https://docs.example.org:8443/",
+        "http://docs.example.org/",
+        "https://evil.net/docs.example.org",
+    ):
         _, host, port = split_url(url)
         with pytest.raises(FetchRefused):
             check_host(host, port, allowed)
@@ -191,11 +245,16 @@ async def test_an_endless_body_is_cut_and_a_bomb_does_not_unpack() -> None:
     packer = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packer.compress(b"\0x" * 5_000_000) for _ in range(20)) + packer.flush()
     assert len(bomb) < MOST_BYTES / 4
-    async with serving(sending(head("text/plain", Content_Encoding="gzip", Content_Length=str(len(bomb))) + bomb)) as (port, _):
+    async with serving(sending(head("text/plain", Content_Encoding="gzip", Content_Length=str(len(bomb))) + bomb)) as (
+        port,
+        _,
+    ):
         brought = await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
     assert not brought.is_error and f"more than {MOST_BYTES:,} bytes" in brought.text
     packed = gzip.compress(b"small")
-    async with serving(sending(head("text/plain", Content_Encoding="gzip", Content_Length=str(len(packed))) + packed)) as (port, _):
+    async with serving(
+        sending(head("text/plain", Content_Encoding="gzip", Content_Length=str(len(packed))) + packed)
+    ) as (port, _):
         assert "\nsmall\n" in (await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")).text
 
 
@@ -213,7 +272,13 @@ async def test_a_server_that_dawdles_and_one_that_talks_nonsense_are_results(mon
         late = await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
         assert late.is_error and "did not come within 0.3 s" in late.text
         gone.set()
-    for nonsense in (b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 20_000, b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nx", b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nx", b""):
+    for nonsense in (
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 20_000,
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nx",
+        b"",
+    ):
         async with serving(sending(nonsense)) as (port, _):
             refused = await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
             assert refused.is_error, nonsense[:40]
@@ -242,10 +307,16 @@ async def test_a_long_page_is_told_in_parts_of_one_text_each_between_marks() -> 
 
     async with serving(answer) as (port, asked):
         (tool,) = FetchTool((f"127.0.0.1:{port}",), ResultLimit(12_000)).list_tools()
-        parts = [(await tool.carry_out({"url": f"http://127.0.0.1:{port}/", "part": part}, "1")).text for part in (1, 2, 3)]
+        parts = [
+            (await tool.carry_out({"url": f"http://127.0.0.1:{port}/", "part": part}, "1")).text for part in (1, 2, 3)
+        ]
         beyond = await tool.carry_out({"url": f"http://127.0.0.1:{port}/", "part": 9}, "1")
         assert len(asked) == 1 and beyond.is_error and "It has 3 parts" in beyond.text
     for number, part in enumerate(parts, 1):
-        assert "never as an instruction" in part and part.count("<data ") == part.count("</data ") == 1 and f"[part {number} of 3" in part
+        assert (
+            "never as an instruction" in part
+            and part.count("<data ") == part.count("</data ") == 1
+            and f"[part {number} of 3" in part
+        )
         assert len(part.encode()) <= 12_000
     assert sum(part.count("line ") for part in parts) in (2_000, 1_999, 1_998) and "fetch it with part 2" in parts[0]

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from wakeful.agents.contract import ToolResult
-from wakeful.agents.tools import place
+from wakeful.agents.tools import bound_files as place
+from wakeful.agents.tools.bound_files import Bounds, Place
+from wakeful.agents.tools.file_replace import LARGEST_FILE_BYTES, digest_content
 from wakeful.agents.tools.files import FileTools
-from wakeful.agents.tools.offering import RESULT_BYTES
-from wakeful.agents.tools.place import Bounds, Place
-from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content
-from wakeful.agents.tools.rules import NestedRules
+from wakeful.agents.tools.folder_rules import NestedRules
 from wakeful.agents.tools.search import SearchTool
-from wakeful.core.turn import WroteFile
+from wakeful.agents.tools.tool import RESULT_BYTES
+from wakeful.core.agents.turns import WroteFile
 
 SECRET = "the-secret-of-somebody-else"
 
@@ -44,7 +45,9 @@ class World:
 
     def reload(self, before: Any = None) -> None:
         self.files = FileTools(self.bounds, before)
-        self.tools = {tool.offer.name: tool for made in (self.files, SearchTool(self.bounds)) for tool in made.list_tools()}
+        self.tools = {
+            tool.offer.name: tool for made in (self.files, SearchTool(self.bounds)) for tool in made.list_tools()
+        }
 
     def use(self, name: str, **arguments: Any) -> ToolResult:
         result = asyncio.run(self.tools[name].carry_out(arguments, "call-1"))
@@ -71,7 +74,10 @@ def world(tmp_path: Path) -> World:
 def test_read_shows_lines_with_a_header(world: World) -> None:
     """The file as it is, named, with its lines counted."""
     assert world.get("read", path="src/a.py") == "src/a.py, lines 1-2 of 2:\ndef area(side):\n    return side * side"
-    assert world.get("read", path=str(world.root / "src/a.py"), offset=2) == "src/a.py, lines 2-2 of 2:\n    return side * side"
+    assert (
+        world.get("read", path=str(world.root / "src/a.py"), offset=2)
+        == "src/a.py, lines 2-2 of 2:\n    return side * side"
+    )
     assert world.get("read", path="./src/deep/../a.py", limit=1).endswith("[lines 2-2 are left; read on with offset 2]")
     assert "behind its end" in world.refuse("read", path="src/a.py", offset=3)
 
@@ -120,7 +126,9 @@ def test_odd_files_are_told_in_words(world: World) -> None:
     os.mkfifo(docs / "pipe")
     assert "docs/image is binary: 6 bytes, beginning with 89 50 4e 47 00 01" == world.get("read", path="docs/image")
     assert world.get("read", path="docs/empty") == "docs/empty is empty"
-    assert "[96000 more characters in this line; read on with offset 1 and column 4001]" in world.get("read", path="docs/line")
+    assert "[96000 more characters in this line; read on with offset 1 and column 4001]" in world.get(
+        "read", path="docs/line"
+    )
     assert "not valid UTF-8" in world.get("read", path="docs/latin") and "caf�" in world.get("read", path="docs/latin")
     assert world.get("read", path="docs/dos") == "docs/dos, lines 1-2 of 2 (with CRLF line ends):\na\nb"
     assert "larger than" in world.refuse("read", path="docs/huge")
@@ -139,10 +147,17 @@ def test_what_is_not_bound_is_neither_read_nor_written(world: World, path: str) 
     """By dots, by absolute paths, by a name that a pattern nearly means: refused, with what is bound."""
     (world.root / "docs/.git").mkdir()
     (world.root / "docs/.git/config").write_text(SECRET)
-    for tool, more in (("read", {}), ("write", {"content": "x"}), ("edit", {"old": "t", "new": "x"}), ("diff", {"against": "src/a.py"})):
+    for tool, more in (
+        ("read", {}),
+        ("write", {"content": "x"}),
+        ("edit", {"old": "t", "new": "x"}),
+        ("diff", {"against": "src/a.py"}),
+    ):
         assert world.use(tool, path=path, **more).is_error
     assert world.use("diff", path="src/a.py", against=path or "private/key.txt").is_error
-    assert (world.root / "private/key.txt").read_text() == SECRET and (world.root / "docs/.git/config").read_text() == SECRET
+    assert (world.root / "private/key.txt").read_text() == SECRET and (
+        world.root / "docs/.git/config"
+    ).read_text() == SECRET
 
 
 def test_a_refusal_teaches(world: World) -> None:
@@ -177,7 +192,9 @@ def test_links_lead_to_what_is_bound_and_nowhere_else(world: World) -> None:
     assert "docs/good.md" in listed and "out.md" not in listed and "folder" not in listed and "inside" not in listed
 
 
-def test_a_path_swapped_for_a_link_while_it_is_opened_leads_nowhere(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_swapped_for_a_link_while_it_is_opened_leads_nowhere(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the judgement and the opening a folder becomes a link to somewhere else: refused, since no link may be on the way."""
     real = place.open_without_links
     target = world.root / "docs/sub"
@@ -217,10 +234,16 @@ def test_write_is_atomic_keeps_the_mode_and_is_attributed(world: World) -> None:
     path.write_text("old\n")
     path.chmod(0o750)
     inode = path.stat().st_ino
-    assert world.get("write", path="docs/run.sh", content="one\ntwo\n") == "docs/run.sh written: 2 lines added, 1 removed, 8 bytes now"
+    assert (
+        world.get("write", path="docs/run.sh", content="one\ntwo\n")
+        == "docs/run.sh written: 2 lines added, 1 removed, 8 bytes now"
+    )
     assert stat.S_IMODE(path.stat().st_mode) == 0o750 and path.stat().st_ino != inode
     assert "nothing was written" in world.get("write", path="docs/run.sh", content="one\ntwo\n")
-    assert world.get("write", path="docs/deep/er/new.md", content="") == "docs/deep/er/new.md made: 0 lines added, 0 removed, 0 bytes now"
+    assert (
+        world.get("write", path="docs/deep/er/new.md", content="")
+        == "docs/deep/er/new.md made: 0 lines added, 0 removed, 0 bytes now"
+    )
     first, second = world.files.written["call-1"]
     assert first == WroteFile(path="docs/run.sh", base=digest_content(b"old\n"), digest=digest_content(b"one\ntwo\n"))
     assert second == WroteFile(path="docs/deep/er/new.md", digest=digest_content(b""))
@@ -230,7 +253,9 @@ def test_write_is_atomic_keeps_the_mode_and_is_attributed(world: World) -> None:
     assert (world.scratch / "draft").read_text() == "x" and len(world.files.written["call-1"]) == 2
 
 
-def test_a_folder_that_is_closed_still_lets_its_one_file_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_closed_still_lets_its_one_file_be_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the isolation opens the file and not its folder, it is written in place; a new one cannot be made, and that is said."""
     real = os.open
 
@@ -270,7 +295,9 @@ def test_two_hands_at_once_and_neither_loses(world: World, monkeypatch: pytest.M
             path.write_text("theirs\n")
 
     monkeypatch.setattr(os, "fsync", intervene)
-    assert "by somebody else in this very moment; nothing was written" in world.refuse("write", path="docs/api.md", content="mine\n")
+    assert "by somebody else in this very moment; nothing was written" in world.refuse(
+        "write", path="docs/api.md", content="mine\n"
+    )
     assert not path.exists() if hand == "removes it" else path.read_text() == "theirs\n"
     assert world.files.written == {} and not list(path.parent.glob(".*.tmp"))
 
@@ -279,8 +306,13 @@ def test_edit_replaces_what_occurs_once(world: World) -> None:
     """Exact and unique, or told what is there; line ends of the file are kept."""
     page = world.root / "docs/api.md"
     page.write_text("one two\nthree two\n")
-    assert "occurs 2 times" in (words := world.refuse("edit", path="docs/api.md", old="two", new="2")) and "lines 1, 2" in words
-    assert "the line most like its first is 'three two'" in world.refuse("edit", path="docs/api.md", old="three  two", new="")
+    assert (
+        "occurs 2 times" in (words := world.refuse("edit", path="docs/api.md", old="two", new="2"))
+        and "lines 1, 2" in words
+    )
+    assert "the line most like its first is 'three two'" in world.refuse(
+        "edit", path="docs/api.md", old="three  two", new=""
+    )
     world.get("edit", path="docs/api.md", old="one two", new="1")
     assert page.read_text() == "1\nthree two\n"
     page.write_text("x x x")
@@ -304,7 +336,12 @@ def test_two_edits_at_once_both_count(world: World) -> None:
 
     async def both() -> list[ToolResult]:
         edit = world.tools["edit"]
-        return await asyncio.gather(*(edit.carry_out({"path": "docs/api.md", "old": f"<{number}>", "new": f"[{number}]"}, str(number)) for number in range(20)))
+        return await asyncio.gather(
+            *(
+                edit.carry_out({"path": "docs/api.md", "old": f"<{number}>", "new": f"[{number}]"}, str(number))
+                for number in range(20)
+            )
+        )
 
     assert not any(result.is_error for result in asyncio.run(both()))
     assert (world.root / "docs/api.md").read_text() == "".join(f"[{number}]\n" for number in range(20))
@@ -315,7 +352,11 @@ def test_diff_compares_two_bound_files_or_a_file_with_what_was(world: World) -> 
     """Unified, of bound files only; without a kept version the answer says so."""
     (world.root / "docs/old.md").write_text("# API\n\nvolume(side)\n")
     words = world.get("diff", path="docs/api.md", against="docs/old.md")
-    assert words.splitlines()[:2] == ["--- docs/old.md", "+++ docs/api.md"] and "-volume(side)" in words and "+area(side)" in words
+    assert (
+        words.splitlines()[:2] == ["--- docs/old.md", "+++ docs/api.md"]
+        and "-volume(side)" in words
+        and "+area(side)" in words
+    )
     assert "hold the same" in world.get("diff", path="docs/api.md", against="docs/api.md")
     assert "nobody kept" in world.refuse("diff", path="docs/api.md")
 
@@ -332,7 +373,12 @@ def test_list_shows_bound_files_and_says_when_there_are_more(world: World) -> No
     """Names, sizes and what may be written, below a folder or by a pattern; nothing that is left out."""
     (world.root / "src/__pycache__").mkdir()
     (world.root / "src/__pycache__/c.py").write_text("")
-    assert world.get("list").splitlines() == ["3 bound files, 66 bytes in all:", "docs/api.md  18 bytes  (write)", "src/a.py  39 bytes", "src/deep/b.py  9 bytes"]
+    assert world.get("list").splitlines() == [
+        "3 bound files, 66 bytes in all:",
+        "docs/api.md  18 bytes  (write)",
+        "src/a.py  39 bytes",
+        "src/deep/b.py  9 bytes",
+    ]
     assert "1 bound file" in world.get("list", path="src/deep")
     assert "2 bound files" in world.get("list", path="**/*.py")
     assert "no bound file is there under private; bound are: src/**/*.py" in world.get("list", path="private")
@@ -341,7 +387,9 @@ def test_list_shows_bound_files_and_says_when_there_are_more(world: World) -> No
         (world.root / f"docs/{number:03}.md").write_text("")
     assert "[103 more; give a folder or a pattern as path]" in world.get("list")
     (world.scratch / "draft").write_text("x")
-    assert str(world.scratch / "draft") in world.get("list", path=str(world.scratch)) and "draft" not in world.get("list", path="docs")
+    assert str(world.scratch / "draft") in world.get("list", path=str(world.scratch)) and "draft" not in world.get(
+        "list", path="docs"
+    )
 
 
 def test_a_walk_that_takes_too_long_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +403,11 @@ def test_a_walk_that_takes_too_long_ends(world: World, monkeypatch: pytest.Monke
 def test_search_finds_lines(world: World) -> None:
     """A text as it stands, or an expression; with its file and line, only of bound files that are text."""
     (world.root / "docs/blob").write_bytes(b"area\0")
-    assert world.get("search", text="area(").splitlines() == ["2 lines in 2 files:", "docs/api.md:3: area(side)", "src/a.py:1: def area(side):"]
+    assert world.get("search", text="area(").splitlines() == [
+        "2 lines in 2 files:",
+        "docs/api.md:3: area(side)",
+        "src/a.py:1: def area(side):",
+    ]
     assert world.get("search", text=r"^def \w+\(", regex=True) == "1 line in 1 file:\nsrc/a.py:1: def area(side):"
     assert "2 lines" in world.get("search", text="AREA", ignore_case=True)
     assert "1 line" in world.get("search", text="AREA", ignore_case=True, regex=True, path="docs/")
@@ -395,7 +447,9 @@ def test_search_leaves_out_what_is_not_to_be_searched(world: World, make: Callab
     """A file of megabytes is named as left out; a folder is gone into."""
     make(world.root / "docs/odd.md")
     words = world.get("search", text="area(")
-    assert "docs/api.md:3" in words and (("left out, such as docs/odd.md" in words) == (world.root / "docs/odd.md").is_file())
+    assert "docs/api.md:3" in words and (
+        ("left out, such as docs/odd.md" in words) == (world.root / "docs/odd.md").is_file()
+    )
 
 
 class Told:
@@ -406,7 +460,11 @@ class Told:
 
     async def look(self, path: str, params: dict[str, str]) -> dict[str, str]:
         self.asked.append(params["folder"])
-        return {"out/AGENTS.md": "<rules 1 out/AGENTS.md>\nBe brief.\n</rules 1>"} if params["folder"].startswith("out") else {}
+        return (
+            {"out/AGENTS.md": "<rules 1 out/AGENTS.md>\nBe brief.\n</rules 1>"}
+            if params["folder"].startswith("out")
+            else {}
+        )
 
 
 def test_rules_are_told_once_and_again_when_they_may_be_gone(tmp_path: Path) -> None:
@@ -424,7 +482,9 @@ def test_rules_are_told_once_and_again_when_they_may_be_gone(tmp_path: Path) -> 
 
     assert not use("edit", path="out/a.md", old="none", new="b").startswith("<rules")
     assert use("edit", path="out/a.md", old="a", new="b").startswith("<rules 1 out/AGENTS.md>\nBe brief.")
-    assert not use("read", path="out/a.md").startswith("<rules") and not use("write", path="out/deep/b.md", content="b").startswith("<rules")
+    assert not use("read", path="out/a.md").startswith("<rules") and not use(
+        "write", path="out/deep/b.md", content="b"
+    ).startswith("<rules")
     rules.forget()
     assert use("read", path="out/deep/b.md").startswith("<rules")
     assert link.asked == ["out", "out", "out/deep", "out/deep"]

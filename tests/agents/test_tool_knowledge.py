@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 
 # What a run does here: the calls of a file, one after the other, with the tools as the loop has them.
 PROGRAM = """
 import asyncio, json, os, sys
-from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.box import make_tools
-from wakeful.agents.tools.place import Bounds
-from wakeful.core.turn import ToolCall
+from wakeful.agents.tools.bound_files import Bounds
+from wakeful.core.agents.turns import ToolCall
 
 async def main():
     async with DaemonLink.from_environment(os.environ) as link:
@@ -100,6 +101,10 @@ def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
     assert box.kinds("desk").count("fact_set") == 1
     assert box.json("show", "desk")["memory"] == {"row": "7"}
     assert "done: rates\nnext: totals" in json.dumps(box.json("show", "desk")).replace("\\n", "\n")
-    assert box.json("show", "desk")["todo"] == [{"text": "read", "status": "done"}, {"text": "write", "status": "doing"}, {"text": "send", "status": "open"}]
+    assert box.json("show", "desk")["todo"] == [
+        {"text": "read", "status": "done"},
+        {"text": "write", "status": "doing"},
+        {"text": "send", "status": "open"},
+    ]
     (got,) = [record for record in box.log("peer") if record["kind"] == "message_added"]
     assert (got["author"], got["payload"]["text"]) == ("run:desk#1", "rates are in")

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from waiting import PATIENCE_SECONDS, eventually
 from wakeful.agents.contract import ToolResult
+from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.mcp import McpTools, ServerPlace, make_safe_name, open_servers
-from wakeful.agents.tools.narrowing import narrow, select_environment
-from wakeful.agents.tools.place import Bounds
-from wakeful.core.agent import McpServer
-from wakeful.core.turn import DownServer
+from wakeful.agents.tools.shell_confinement import narrow, select_environment
+from wakeful.core.agents.turns import DownServer
+from wakeful.core.spec.agent import McpServer
 from wakeful.runners.isolation.landlock import probe_abi
 
 library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")
@@ -32,16 +33,32 @@ STDIO = McpServer(name="small", argv=(sys.executable, str(PROGRAM)), start_secon
 
 
 @asynccontextmanager
-async def opened(*servers: McpServer, folder: Path, is_narrow: bool = False, failing: tuple[DownServer, ...] = ()) -> AsyncIterator[McpTools]:
+async def opened(
+    *servers: McpServer, folder: Path, is_narrow: bool = False, failing: tuple[DownServer, ...] = ()
+) -> AsyncIterator[McpTools]:
     (folder / "run").mkdir(exist_ok=True)
     (folder / "run/token").write_text("the-token")
     (folder / "open").write_text("for all")
-    environ = {"PATH": os.environ["PATH"], "WAKEFUL_TOKEN_FILE": str(folder / "run/token"), "MODEL_KEY": "a-key-in-a-variable"}
+    environ = {
+        "PATH": os.environ["PATH"],
+        "WAKEFUL_TOKEN_FILE": str(folder / "run/token"),
+        "MODEL_KEY": "a-key-in-a-variable",
+    }
     bounds = Bounds.build(str(folder), ["open"])
-    narrowing = narrow(bounds, environ, reads=(str(Path(library.__file__).parents[1]), str(PROGRAM.parent))) if is_narrow else None
+    narrowing = (
+        narrow(bounds, environ, reads=(str(Path(library.__file__).parents[1]), str(PROGRAM.parent)))
+        if is_narrow
+        else None
+    )
     environments = {server.name: select_environment(environ) | server.env for server in servers}
     words = {server.name: server.argv for server in servers}
-    place = ServerPlace(root=str(folder), narrowing=narrowing, words=words, environments=environments, read_key={"SMALL_KEY": "open-sesame"}.get)
+    place = ServerPlace(
+        root=str(folder),
+        narrowing=narrowing,
+        words=words,
+        environments=environments,
+        read_key={"SMALL_KEY": "open-sesame"}.get,
+    )
     async with open_servers(servers, place) as tools:
         await tools.wait(failing)
         yield tools
@@ -52,7 +69,9 @@ def problems(tools: McpTools) -> list[str]:
 
 
 async def use(tools: McpTools, name: str, **arguments: object) -> ToolResult:
-    (tool,) = [tool for tool in tools.list_tools() if tool.offer.name == name] or pytest.fail(f"no {name}: {tools.down}")
+    (tool,) = [tool for tool in tools.list_tools() if tool.offer.name == name] or pytest.fail(
+        f"no {name}: {tools.down}"
+    )
     return await tool.carry_out(arguments, "1")
 
 
@@ -118,7 +137,9 @@ async def test_a_program_s_tools_are_used_and_it_ends_with_the_run(tmp_path: Pat
 @pytest.mark.asyncio
 async def test_an_address_is_used_with_its_key(tmp_path: Path, address: str) -> None:
     """Over HTTP, with the secret as a bearer token; without it the server's refusal is told, and no key."""
-    async with opened(McpServer(name="small", start_seconds=PATIENCE_SECONDS, url=address, key="SMALL_KEY"), folder=tmp_path) as tools:
+    async with opened(
+        McpServer(name="small", start_seconds=PATIENCE_SECONDS, url=address, key="SMALL_KEY"), folder=tmp_path
+    ) as tools:
         await check_tools(tools)
     async with opened(McpServer(name="small", start_seconds=PATIENCE_SECONDS, url=address), folder=tmp_path) as tools:
         (words,) = problems(tools)
@@ -152,7 +173,9 @@ async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock: no program can be kept narrower than its run")
+@pytest.mark.skipif(
+    probe_abi() == 0, reason="this kernel has no Landlock: no program can be kept narrower than its run"
+)
 @pytest.mark.long
 async def test_a_server_is_kept_from_the_run_s_token(tmp_path: Path) -> None:
     """It reads what is bound, and not the token; one that is not narrowed reads both."""
@@ -178,9 +201,21 @@ async def test_policies_are_declared_for_a_tool_or_for_its_server(tmp_path: Path
 def test_names_are_safe_for_models_and_their_own() -> None:
     """Short enough, of plain characters, and no two tools share one."""
     names: list[str] = []
-    for server, tool in [("a", "b"), ("a", "b.c"), ("a", "b/c"), ("a", "b_c"), ("s", "x" * 200), ("s", "x" * 201), ("a", "é"), ("a__b", "c"), ("a", "b__c")]:
+    for server, tool in [
+        ("a", "b"),
+        ("a", "b.c"),
+        ("a", "b/c"),
+        ("a", "b_c"),
+        ("s", "x" * 200),
+        ("s", "x" * 201),
+        ("a", "é"),
+        ("a__b", "c"),
+        ("a", "b__c"),
+    ]:
         names.append(make_safe_name(server, tool, names))
-    assert len(set(names)) == len(names) and all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() and name.isascii() for name in names)
+    assert len(set(names)) == len(names) and all(
+        len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() and name.isascii() for name in names
+    )
 
 
 def test_without_servers_the_library_is_not_imported() -> None:
@@ -193,29 +228,47 @@ def test_without_servers_the_library_is_not_imported() -> None:
 async def test_a_program_that_does_not_start_is_told_with_its_end_and_its_last_lines(tmp_path: Path) -> None:
     """Exit code and the last lines; of a program that is missing, that; nothing of it is taken for a server that is slow."""
     failing = "import sys; print('reading settings', file=sys.stderr); raise ValueError('no such database')"
-    servers = (McpServer(name="broken", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, "-c", failing)), McpServer(name="missing", start_seconds=PATIENCE_SECONDS, argv=("no-such-program",)))
+    servers = (
+        McpServer(name="broken", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, "-c", failing)),
+        McpServer(name="missing", start_seconds=PATIENCE_SECONDS, argv=("no-such-program",)),
+    )
     async with opened(*servers, folder=tmp_path) as tools:
         broken, missing = problems(tools)
-    assert "ended with exit code 1: " in broken and "reading settings" in broken and broken.endswith("ValueError: no such database")
-    assert missing == "MCP server missing cannot be started or reached: no-such-program: no-such-program: No such file or directory"
+    assert (
+        "ended with exit code 1: " in broken
+        and "reading settings" in broken
+        and broken.endswith("ValueError: no such database")
+    )
+    assert (
+        missing
+        == "MCP server missing cannot be started or reached: no-such-program: no-such-program: No such file or directory"
+    )
     assert not any(one.is_slow for one in tools.down)
 
 
 @pytest.mark.asyncio
-@pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock: no program can be kept narrower than its run")
+@pytest.mark.skipif(
+    probe_abi() == 0, reason="this kernel has no Landlock: no program can be kept narrower than its run"
+)
 async def test_a_program_that_was_denied_a_place_is_told_with_it(tmp_path: Path) -> None:
     """And with the line that allows it."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/notes.db").write_text("x")
     reading = f"open({str(tmp_path / 'elsewhere/notes.db')!r})"
-    async with opened(McpServer(name="notes", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, "-c", reading)), folder=tmp_path, is_narrow=True) as tools:
+    async with opened(
+        McpServer(name="notes", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, "-c", reading)),
+        folder=tmp_path,
+        is_narrow=True,
+    ) as tools:
         (words,) = problems(tools)
     assert "ended with exit code 1" in words and "Permission denied" in words
     assert f"it was denied {tmp_path}/elsewhere/notes.db: add that to allow of the session" in words
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_was_too_slow_is_not_waited_for_again_and_its_tools_come_when_it_is_there(tmp_path: Path) -> None:
+async def test_a_server_that_was_too_slow_is_not_waited_for_again_and_its_tools_come_when_it_is_there(
+    tmp_path: Path,
+) -> None:
     """The run goes on at once, keeps the words of before, and is offered the tools by a refresh."""
     slow = DownServer(name="small", words="it was too slow", is_slow=True, since=1)
     async with opened(STDIO, folder=tmp_path, failing=(slow,)) as tools:
@@ -243,7 +296,7 @@ async def test_tools_that_change_during_a_run_are_noticed(tmp_path: Path, era: s
         assert (await use(tools, "mcp__changing__learnt")).text == "learnt"
 
 
-HALVES = r'''
+HALVES = r"""
 import json, sys
 for line in sys.stdin:
     asked = json.loads(line)
@@ -259,14 +312,17 @@ for line in sys.stdin:
     if "id" in asked:
         told = {"result": result} if result else {"error": {"code": -32601, "message": "no such method"}}
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **told}), flush=True)
-'''
+"""
 
 
 @pytest.mark.asyncio
 async def test_half_a_character_of_a_server_keeps_nobody_waiting(tmp_path: Path) -> None:
     """In a description and in a result: it is shown as an escape."""
     (tmp_path / "halves.py").write_text(HALVES)
-    async with opened(McpServer(name="halves", argv=(sys.executable, str(tmp_path / "halves.py")), start_seconds=PATIENCE_SECONDS), folder=tmp_path) as tools:
+    async with opened(
+        McpServer(name="halves", argv=(sys.executable, str(tmp_path / "halves.py")), start_seconds=PATIENCE_SECONDS),
+        folder=tmp_path,
+    ) as tools:
         [tool] = tools.list_tools()
         assert "Says half: \\ud83d." in tool.offer.description
         said = await use(tools, "mcp__halves__say")

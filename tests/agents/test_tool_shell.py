@@ -19,16 +19,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from e2e.box import Box
 from waiting import eventually, eventually_async
 from wakeful.agents.contract import ToolResult
-from wakeful.agents.tools.narrowing import narrow
-from wakeful.agents.tools.offering import KEPT_BYTES
-from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.shell import ShellTool
+from wakeful.agents.tools.shell_confinement import narrow
+from wakeful.agents.tools.tool import KEPT_BYTES
 from wakeful.runners.isolation.landlock import probe_abi
 
-pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock: no shell can be kept narrower than its run")
+pytestmark = pytest.mark.skipif(
+    probe_abi() == 0, reason="this kernel has no Landlock: no shell can be kept narrower than its run"
+)
 
 TOKEN, KEY, VARIABLE = "the-token-of-the-run", "the-key-of-the-model", "a-key-in-a-variable"
 
@@ -54,13 +57,19 @@ class Yard:
         self.bounds = Bounds.build(str(self.root), ["in/"], ["out/"], str(self.scratch))
 
     def tool(self, *, is_narrow: bool = True, network: bool | tuple[int, ...] = False) -> ShellTool:
-        return ShellTool(str(self.root), narrow(self.bounds, self.environ, network=network) if is_narrow else None, self.environ)
+        return ShellTool(
+            str(self.root), narrow(self.bounds, self.environ, network=network) if is_narrow else None, self.environ
+        )
 
-    async def start(self, line: str = "", *, is_narrow: bool = True, network: bool | tuple[int, ...] = False, **more: object) -> ToolResult:
+    async def start(
+        self, line: str = "", *, is_narrow: bool = True, network: bool | tuple[int, ...] = False, **more: object
+    ) -> ToolResult:
         (shell,) = self.tool(is_narrow=is_narrow, network=network).list_tools()
         return await shell.carry_out({**({"line": line} if line else {}), **more}, "1")
 
-    def use(self, line: str = "", *, is_narrow: bool = True, network: bool | tuple[int, ...] = False, **more: object) -> str:
+    def use(
+        self, line: str = "", *, is_narrow: bool = True, network: bool | tuple[int, ...] = False, **more: object
+    ) -> str:
         return asyncio.run(self.start(line, is_narrow=is_narrow, network=network, **more)).text
 
     def python(self, text: str) -> str:
@@ -82,7 +91,9 @@ def test_a_command_works_on_what_is_bound(yard: Yard) -> None:
     assert "exit code 127" in yard.use(argv=["no-such-program"])
     assert "give either line or argv" in yard.use() and "give either line or argv" in yard.use("true", argv=["true"])
     assert "NUL" in yard.use("a\0b")
-    assert "Permission denied" in yard.use("cat other/data") and "unbound" in yard.use("cat other/data", is_narrow=False)
+    assert "Permission denied" in yard.use("cat other/data") and "unbound" in yard.use(
+        "cat other/data", is_narrow=False
+    )
     assert "exit code 0" in yard.use("yes | head -c 100000 > /dev/null")
 
 
@@ -157,7 +168,9 @@ def listening(family: int, address: object) -> Iterator[list[bytes]]:
 
 def test_the_control_socket_is_out_of_reach(yard: Yard) -> None:
     """Also where the session has a network: sockets that are files are nobody's there. Outside of the domain it connects."""
-    attack = yard.python(f"import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect({str(yard.socket)!r})\ns.sendall(b'hello')\nprint('sent')")
+    attack = yard.python(
+        f"import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect({str(yard.socket)!r})\ns.sendall(b'hello')\nprint('sent')"
+    )
     with listening(socket.AF_UNIX, str(yard.socket)) as heard:
         assert "Permission denied" in yard.use(attack) and "Permission denied" in yard.use(attack, network=True)
         assert heard == []
@@ -168,10 +181,21 @@ def test_the_control_socket_is_out_of_reach(yard: Yard) -> None:
 def test_the_network_is_as_the_session_has_it(yard: Yard) -> None:
     """None at all, neither TCP nor UDP; or all of it; or the ports that are named."""
     with listening(socket.AF_INET, ("127.0.0.1", 0)) as heard, listening(socket.AF_INET, ("127.0.0.1", 0)):
-        ports = [connection.laddr.port for connection in psutil.Process().net_connections("tcp4") if connection.status == "LISTEN"]
+        ports = [
+            connection.laddr.port
+            for connection in psutil.Process().net_connections("tcp4")
+            if connection.status == "LISTEN"
+        ]
         first, second = ports[:2]
-        attacks = [yard.python(f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 2).sendall(b'hello')\nprint('sent')") for port in (first, second)]
-        datagram = yard.python("import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))\nprint('sent')")
+        attacks = [
+            yard.python(
+                f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 2).sendall(b'hello')\nprint('sent')"
+            )
+            for port in (first, second)
+        ]
+        datagram = yard.python(
+            "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))\nprint('sent')"
+        )
         for attack in (*attacks, datagram):
             assert "Permission denied" in yard.use(attack)
             assert "sent" in yard.use(attack, network=True) and "sent" in yard.use(attack, is_narrow=False)
@@ -190,7 +214,13 @@ def alive(mark: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("line", ["sleep {n} & setsid sleep {n} & (setsid nohup sh -c 'sleep {n} & sleep {n}' &) ; echo left", "exec >/dev/null 2>&1; setsid sleep {n} &"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sleep {n} & setsid sleep {n} & (setsid nohup sh -c 'sleep {n} & sleep {n}' &) ; echo left",
+        "exec >/dev/null 2>&1; setsid sleep {n} &",
+    ],
+)
 def test_nothing_that_a_command_starts_outlives_it(yard: Yard, line: str) -> None:
     """In the background, in another session, without a parent, with its output closed: gone when the result is there."""
     mark = f"{100_000 + os.getpid()}.{len(line)}"
@@ -235,7 +265,7 @@ def test_long_output_keeps_its_beginning_and_its_end(yard: Yard) -> None:
 
 def test_where_nothing_can_be_confined_no_command_runs(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail closed: the result says what is missing."""
-    monkeypatch.setattr("wakeful.agents.tools.narrowing.probe_abi", lambda: 0)
+    monkeypatch.setattr("wakeful.agents.tools.shell_confinement.probe_abi", lambda: 0)
     assert "this kernel has no Landlock" in yard.use("echo ran > out/ran")
     assert not (yard.root / "out/ran").exists()
 
@@ -243,8 +273,8 @@ def test_where_nothing_can_be_confined_no_command_runs(yard: Yard, monkeypatch: 
 # What a run does here: one command inside of the run's own confinement, by the tools as the loop has them.
 PROGRAM = """
 import asyncio, json, os
-from wakeful.agents.tools.narrowing import narrow
-from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.shell_confinement import narrow
+from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.shell import ShellTool
 
 bounds = Bounds.build(os.getcwd(), ["in.txt"], ["out/"], os.environ["WAKEFUL_SCRATCH"])

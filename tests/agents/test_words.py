@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 import pytest
+
 from agents.provider import Call, Cut, Hold, Provider, Say, Think, Turns
 from agents.reaching import FORMATS as WIRE
 from agents.test_runs import KEY, declare
@@ -29,7 +30,12 @@ TRIES = 5
 @contextmanager
 def started(box: Box, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     command = subprocess.Popen(
-        [WAKEFUL, *words], cwd=box.folder, env=box.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [WAKEFUL, *words],
+        cwd=box.folder,
+        env=box.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         yield command
@@ -121,7 +127,11 @@ def test_no_secret_passes_in_pieces_and_an_answer_that_broke_off_begins_anew(box
         provider.release("spoken")
         shown += read_until(following.stdout, b"succeeded")
     words = shown.decode()
-    assert "          docs  ┊ Hm.\n" in words and "          docs  │ Nothing\n          docs  │ is known.\n" in words and "recall" in words
+    assert (
+        "          docs  ┊ Hm.\n" in words
+        and "          docs  │ Nothing\n          docs  │ is known.\n" in words
+        and "recall" in words
+    )
     assert words.count("is known.") == 1
 
 

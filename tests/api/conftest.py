@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+
 from api.small_daemon import RunningDaemon
 from waiting import PATIENCE_SECONDS
 

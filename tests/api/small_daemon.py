@@ -15,16 +15,17 @@ from typing import Any, TypeVar
 
 from waiting import PATIENCE_SECONDS
 from wakeful import __version__
-from wakeful.api.following import LiveFollower
+from wakeful.api.live_words import LiveWords
+from wakeful.api.routes.follow import LiveFollower
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
-from wakeful.blobs import Blobs
-from wakeful.core.calls import Call, Called, Reply, Work
+from wakeful.core.calls.values import Call, Called, Reply, Work
 from wakeful.core.decide import Observation, decide
-from wakeful.core.decision import Decision
-from wakeful.core.machine import Core
-from wakeful.core.meaning import Found
-from wakeful.core.observation import (
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.machine import Core
+from wakeful.core.looking.path_reports import Found
+from wakeful.core.looking.targets import FileTarget
+from wakeful.core.observations import (
     DaemonStarted,
     Declaration,
     Enforceable,
@@ -41,19 +42,18 @@ from wakeful.core.observation import (
     TargetsHinted,
     Usage,
 )
-from wakeful.core.spec import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
-from wakeful.core.target import FileTarget
+from wakeful.core.spec.session import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.live_words import LiveWords
 from wakeful.secrets.redact import Redactor
-from wakeful.sources.checkouts import Checkouts
+from wakeful.sources.git.checkouts import Checkouts
+from wakeful.system.blobs import Blobs
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
-from wakeful.trust.reader import HouseReader
-from wakeful.workspaces.places import Workspaces
+from wakeful.trust.spec_reader import HouseReader
+from wakeful.workspaces.fork_workspaces import Workspaces
 
 T = TypeVar("T")
 
@@ -125,7 +125,9 @@ class SmallDaemon:
         appends = []
         for session in sessions:
             own = [entry for entry in decision.entries if entry.session == session]
-            drafts = tuple(Draft(*encode(entry.event), author=entry.author, run=entry.run, parent=entry.parent) for entry in own)
+            drafts = tuple(
+                Draft(*encode(entry.event), author=entry.author, run=entry.run, parent=entry.parent) for entry in own
+            )
             appends.append(Append(session, own[0].seq - 1, drafts, key=next((e.key for e in own if e.key), None)))
         if appends:
             await self.log.append(appends, decision.moment.wall)
@@ -139,7 +141,14 @@ class SmallDaemon:
         version = self.versions.get(name, "a" * 32)
         previous, self._last_look[key] = self._last_look.get(key), version
         return TargetLooked(
-            LookResult(target=key, generation=generation, version=version, previous=previous, changes=self.changes.get(name, ()), stamp=version)
+            LookResult(
+                target=key,
+                generation=generation,
+                version=version,
+                previous=previous,
+                changes=self.changes.get(name, ()),
+                stamp=version,
+            )
         )
 
     # -- what a test does ------------------------------------------------------------------------
@@ -150,7 +159,9 @@ class SmallDaemon:
     async def change(self, pattern: str, version: str, *paths: PathChange) -> None:
         """Another version of what a pattern matches, found by the next look."""
         self.versions[pattern], self.changes[pattern] = version, paths
-        keys = tuple(k for k, look in self.core.looked.targets.items() if getattr(look.target, "pattern", "") == pattern)
+        keys = tuple(
+            k for k, look in self.core.looked.targets.items() if getattr(look.target, "pattern", "") == pattern
+        )
         await self.observe(TargetsHinted(keys))
 
     async def finish(self, name: str, exit_code: int = 0, output: bytes = b"") -> None:
@@ -159,7 +170,9 @@ class SmallDaemon:
         assert session.run is not None, f"{name} does not run"
         self.kept[(session.id, session.run.run)] = (output, b"", len(output))
         usage = Usage(wall_seconds=1.5, cpu_seconds=0.5)
-        ended = ProcessEnded(session=session.id, run_id=session.run.run_id, exit_code=exit_code, usage=usage, output=Output())
+        ended = ProcessEnded(
+            session=session.id, run_id=session.run.run_id, exit_code=exit_code, usage=usage, output=Output()
+        )
         await self.observe(ended)
 
     def give_token(self, name: str) -> str:
@@ -216,7 +229,11 @@ class SmallDaemon:
         return "watched by events"
 
     def usage(self, session_id: str) -> Usage | None:
-        return Usage(cpu_seconds=0.25, max_rss_bytes=30_000_000) if self.core.state.get(session_id).run is not None else None
+        return (
+            Usage(cpu_seconds=0.25, max_rss_bytes=30_000_000)
+            if self.core.state.get(session_id).run is not None
+            else None
+        )
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
         try:
@@ -253,7 +270,12 @@ class SmallDaemon:
         return len(self._listeners)
 
     def enforceable(self) -> Enforceable:
-        return Enforceable(landlock=7, unenforced=("stat", "TCP by port (Linux 6.7 can)"), gaps=(Gap("TCP by port", "a list opens every port", "Linux 6.7"),), is_shielding=False)
+        return Enforceable(
+            landlock=7,
+            unenforced=("stat", "TCP by port (Linux 6.7 can)"),
+            gaps=(Gap("TCP by port", "a list opens every port", "Linux 6.7"),),
+            is_shielding=False,
+        )
 
     def find_tracing_obstacle(self) -> str | None:
         return None

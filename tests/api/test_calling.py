@@ -5,10 +5,10 @@ import os
 from typing import Any
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, declare, reads
-
-from wakeful.api.peers import name_person
+from wakeful.api.gate.callers import name_person
 
 ME = name_person(os.geteuid())
 
@@ -16,7 +16,11 @@ ME = name_person(os.geteuid())
 @pytest.fixture(autouse=True)
 def rested(daemon: RunningDaemon) -> None:
     """payroll ran once and rests."""
-    daemon.do(lambda d: d.declare(declare("payroll", reads("salaries", "salaries.csv")), declare("other", reads("x", "x.csv"))))
+    daemon.do(
+        lambda d: d.declare(
+            declare("payroll", reads("salaries", "salaries.csv")), declare("other", reads("x", "x.csv"))
+        )
+    )
     daemon.do(lambda d: d.finish("payroll"))
     daemon.do(lambda d: d.finish("other"))
 
@@ -31,7 +35,12 @@ def last(daemon: RunningDaemon, name: str, kind: str) -> Any:
 def test_a_call_is_recorded_with_its_author_and_answered_in_words(daemon: RunningDaemon, speaker: Speaker) -> None:
     """Who called is what the kernel says, never what the body says."""
     reply = speaker.call("activate", name="payroll", note="month end")
-    assert reply.status == 200 and reply.json == {"words": "activated", "name": "payroll", "record": reply.json["record"], "is_repeated": False}
+    assert reply.status == 200 and reply.json == {
+        "words": "activated",
+        "name": "payroll",
+        "record": reply.json["record"],
+        "is_repeated": False,
+    }
     record, payload = last(daemon, "payroll", "activation_requested")
     assert record.author == ME and payload["note"] == "month end"
     assert speaker.get("/sessions").json[1]["state"] == "running"
@@ -48,7 +57,9 @@ def test_a_call_is_recorded_with_its_author_and_answered_in_words(daemon: Runnin
         ("rename", {"new": "hr/payroll"}, "session_renamed"),
     ],
 )
-def test_each_verb_leaves_its_event(daemon: RunningDaemon, speaker: Speaker, verb: str, body: dict[str, Any], kind: str) -> None:
+def test_each_verb_leaves_its_event(
+    daemon: RunningDaemon, speaker: Speaker, verb: str, body: dict[str, Any], kind: str
+) -> None:
     """One verb, one kind of event."""
     assert speaker.call(verb, name="payroll", **body).status == 200
     name = body["new"] if verb == "rename" else "payroll"

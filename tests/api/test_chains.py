@@ -7,15 +7,15 @@ from typing import Any
 
 import apsw
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
-
-from wakeful.api.chains import MOST_LINKS, Walk
-from wakeful.core import events as ev
-from wakeful.core.calls import Activate, Send
-from wakeful.core.machine import Core
-from wakeful.core.observation import PathChange
-from wakeful.core.spec import MessageBinding
+from wakeful.api.routes.causal_chain import MOST_LINKS, Walk
+from wakeful.core.calls.values import Activate, Send
+from wakeful.core.deciding.machine import Core
+from wakeful.core.observations import PathChange
+from wakeful.core.record import events as ev
+from wakeful.core.spec.session import MessageBinding
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
@@ -35,7 +35,9 @@ def record_run(log: EventLog, session: str, run: int, parent: str | None) -> Non
     wake = Draft(*encode(ev.WakeRequested(wake=run, causes=(cause,))), "wakeful", parent=parent)
     started = ev.RunStarted(run=run, run_id="x", wake=run, attempt=0, incarnation="i", versions={}, causes=(cause,))
     start = Draft(*encode(started), "wakeful", run, f"{session}:{seq + 1}")
-    end = Draft(*encode(ev.RunFinished(run=run, outcome="succeeded", is_final=True)), "wakeful", run, f"{session}:{seq + 2}")
+    end = Draft(
+        *encode(ev.RunFinished(run=run, outcome="succeeded", is_final=True)), "wakeful", run, f"{session}:{seq + 2}"
+    )
     log.append_blocking([Append(session, seq, (wake, start, end))], 1)
 
 
@@ -58,7 +60,12 @@ def test_a_run_that_led_to_a_wake_in_two_ways_is_one_link(log: EventLog) -> None
     cause = ev.Cause(binding="in", kind="file", key="file in")
     wake = Draft(*encode(ev.WakeRequested(wake=1, causes=(cause,))), "wakeful", parent="a:3")
     more = Draft(*encode(ev.WakeExtended(wake=1, causes=(cause,))), "wakeful", parent="a:3")
-    start = Draft(*encode(ev.RunStarted(run=1, run_id="x", wake=1, attempt=0, incarnation="i", versions={}, causes=(cause,))), "wakeful", 1, "b:1")
+    start = Draft(
+        *encode(ev.RunStarted(run=1, run_id="x", wake=1, attempt=0, incarnation="i", versions={}, causes=(cause,))),
+        "wakeful",
+        1,
+        "b:1",
+    )
     log.append_blocking([Append("b", 0, (wake, more, start))], 1)
     assert [label for label, _ in walk(log, "b", 1)] == ["b#1", "a#1"]
 
@@ -108,7 +115,9 @@ def test_a_run_is_explained_by_its_number(daemon: RunningDaemon, speaker: Speake
     """NAME#RUN and run=N are the same; who activated it is told, and so is a message's sender."""
 
     async def live(small: SmallDaemon) -> None:
-        await small.declare(declare("a", reads("in", "a.csv")), declare("b", reads("in", "b.csv"), MessageBinding(name="message")))
+        await small.declare(
+            declare("a", reads("in", "a.csv")), declare("b", reads("in", "b.csv"), MessageBinding(name="message"))
+        )
         await small.finish("a")
         await small.finish("b")
         await small.call(Activate(name="a", note="month end"), author="person:ada", key=None, run=None)

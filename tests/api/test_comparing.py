@@ -1,10 +1,10 @@
 """`diff` over the wire: facts, memory, hand-off, spec, bindings and files of two sides, and nothing that is the same."""
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
-
-from wakeful.core.calls import Forget, Note, Remember
+from wakeful.core.calls.values import Forget, Note, Remember
 
 PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), objective="Pay everybody.")
 
@@ -49,7 +49,10 @@ def test_two_positions_differ_in_what_was_recorded_between(told: RunningDaemon, 
     assert month["key"] == "month" and month["b"] is None
     assert found["handoff"] == {"a": "next: April", "b": "next: May\nblocked: nothing"}
     spec = {entry["key"]: (entry["a"], entry["b"]) for entry in found["spec"]}
-    assert spec["objective"] == ("Pay everybody.", "Pay nearly everybody.") and spec["bindings.tax.pattern"] == (None, "tax.csv")
+    assert spec["objective"] == ("Pay everybody.", "Pay nearly everybody.") and spec["bindings.tax.pattern"] == (
+        None,
+        "tax.csv",
+    )
     assert not any(key.startswith("bindings.salaries") for key in spec)
     bindings = {entry["name"]: entry for entry in found["bindings"]}
     assert bindings["salaries"]["seen"] == {"a": "a" * 32, "b": "b" * 32} == bindings["salaries"]["good"]
@@ -72,10 +75,14 @@ def test_both_directions_tell_the_same(told: RunningDaemon, speaker: Speaker) ->
 
 def test_two_sessions_are_compared_by_what_they_bind(told: RunningDaemon, speaker: Speaker) -> None:
     """Their names alone are no difference; a name may hold an @ itself."""
-    told.do(lambda d: d.declare(declare("ticket@7", reads("salaries", "salaries.csv"), objective="Pay nearly everybody.")))
+    told.do(
+        lambda d: d.declare(declare("ticket@7", reads("salaries", "salaries.csv"), objective="Pay nearly everybody."))
+    )
     found = speaker.get("/diff?a=payroll&b=ticket@7").json
     assert found["b"]["name"] == "ticket@7" and {entry["key"] for entry in found["facts"]} == {"currency"}
-    assert "objective" not in {entry["key"] for entry in found["spec"]} and "name" not in {entry["key"] for entry in found["spec"]}
+    assert "objective" not in {entry["key"] for entry in found["spec"]} and "name" not in {
+        entry["key"] for entry in found["spec"]
+    }
     assert speaker.get("/diff?a=ticket@7@1&b=ticket@7").json["a"]["seq"] == 1
 
 

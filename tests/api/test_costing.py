@@ -4,12 +4,23 @@ from collections import Counter
 from itertools import permutations
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
+from wakeful.core.calls.values import Activate
 
-from wakeful.core.calls import Activate
-
-FIGURES = {"runs", "failed", "cpu_seconds", "wall_seconds", "tokens", "usd", "read_bytes", "written_bytes", "output_bytes", "estimated_tokens"}
+FIGURES = {
+    "runs",
+    "failed",
+    "cpu_seconds",
+    "wall_seconds",
+    "tokens",
+    "usd",
+    "read_bytes",
+    "written_bytes",
+    "output_bytes",
+    "estimated_tokens",
+}
 
 
 @pytest.fixture
@@ -72,7 +83,10 @@ def test_costs_since_a_moment_leave_out_what_ended_before(ran: RunningDaemon, sp
     assert nothing["rows"] == [] and nothing["total"]["runs"] == 0 and set(nothing["total"]) == FIGURES
 
 
-@pytest.mark.parametrize(("query", "words"), [("by=month", "'month'"), ("by=", "expected one"), ("by=day,day", "twice"), ("since=x", "RFC 3339")])
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("by=month", "'month'"), ("by=", "expected one"), ("by=day,day", "twice"), ("since=x", "RFC 3339")],
+)
 def test_keys_that_are_none_are_refused_in_words(ran: RunningDaemon, speaker: Speaker, query: str, words: str) -> None:
     """What was found, and what was expected."""
     reply = speaker.get(f"/costs?{query}")

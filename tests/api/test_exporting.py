@@ -3,12 +3,25 @@
 from collections.abc import Iterator
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
+from wakeful.core.calls.values import Note
 
-from wakeful.core.calls import Note
-
-FIELDS = ["session", "id", "seq", "at", "kind", "author", "run", "payload", "hash", "parent", "rationale", "payload_hash"]
+FIELDS = [
+    "session",
+    "id",
+    "seq",
+    "at",
+    "kind",
+    "author",
+    "run",
+    "payload",
+    "hash",
+    "parent",
+    "rationale",
+    "payload_hash",
+]
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +31,9 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     async def live(small: SmallDaemon) -> None:
         await small.declare(*(declare(name, reads("in", f"{name}.csv")) for name in ("a", "b")))
         for number in range(1200):
-            await small.call(Note(name="ab"[number % 2], text=f"note {number}"), author="person:ada", key=None, run=None)
+            await small.call(
+                Note(name="ab"[number % 2], text=f"note {number}"), author="person:ada", key=None, run=None
+            )
 
     with RunningDaemon(tmp_path_factory.mktemp("noted")) as running:
         running.do(live)
@@ -50,13 +65,20 @@ def test_sessions_kinds_and_times_are_chosen(noted: RunningDaemon, speaker: Spea
     middle = both[700]["at"]
     since = speaker.get(f"/export?since={middle}").lines
     assert since == [line for line in both if line["at"] >= middle]
-    assert speaker.get(f"/export?until={middle}&name=b").lines == [line for line in both if line["at"] <= middle and line["session"] == "b"]
+    assert speaker.get(f"/export?until={middle}&name=b").lines == [
+        line for line in both if line["at"] <= middle and line["session"] == "b"
+    ]
     assert {line["kind"] for line in speaker.get("/export?kind=run_started").lines} == {"run_started"}
     assert speaker.get("/export?until=1h").lines == []
 
 
-@pytest.mark.parametrize(("query", "words"), [("format=xml", "expected jsonl"), ("name=c", "no session"), ("kind=x", "no kind"), ("since=x", "RFC 3339")])
-def test_what_cannot_be_exported_is_refused_before_the_first_line(noted: RunningDaemon, speaker: Speaker, query: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("format=xml", "expected jsonl"), ("name=c", "no session"), ("kind=x", "no kind"), ("since=x", "RFC 3339")],
+)
+def test_what_cannot_be_exported_is_refused_before_the_first_line(
+    noted: RunningDaemon, speaker: Speaker, query: str, words: str
+) -> None:
     """A wrong bound is an answer of its own, never an empty file."""
     reply = speaker.get(f"/export?{query}")
     assert reply.status in (400, 404) and words in reply.error

@@ -4,11 +4,11 @@ import json
 import os
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
-
-from wakeful.api.peers import name_person
-from wakeful.core.calls import Activate, Note, Remember
+from wakeful.api.gate.callers import name_person
+from wakeful.core.calls.values import Activate, Note, Remember
 
 PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), people={"ada": "maintainer", "eve": "contributor"})
 
@@ -19,7 +19,13 @@ MY_NAME = name_person(ME)
 
 async def live(small: SmallDaemon) -> None:
     await small.declare(PAYROLL)
-    for author, run in (("person:bob", None), ("person:ada", None), ("run:payroll#1", 1), ("run:payroll#2", 1), ("person:ada", None)):
+    for author, run in (
+        ("person:bob", None),
+        ("person:ada", None),
+        ("run:payroll#1", 1),
+        ("run:payroll#2", 1),
+        ("person:ada", None),
+    ):
         await small.call(Note(name="payroll", text=f"by {author}"), author=author, key=None, run=run)
     await small.finish("payroll")
 
@@ -46,7 +52,10 @@ def test_what_was_counted_is_counted_once(daemon: RunningDaemon, speaker: Speake
     assert parts(speaker) == parts(speaker)
     seq = daemon.small.core.state.by_name("payroll").seq
     daemon.do(lambda d: d.call(Remember(name="payroll", key="a", value="b"), author="person:eve", key=None, run=None))
-    assert parts(speaker)["person:eve"] == ("contributor", 1) and parts(speaker, f"?at={seq}")["person:eve"] == ("contributor", 0)
+    assert parts(speaker)["person:eve"] == ("contributor", 1) and parts(speaker, f"?at={seq}")["person:eve"] == (
+        "contributor",
+        0,
+    )
     assert parts(speaker, "?at=1") == {}
 
 

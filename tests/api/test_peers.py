@@ -6,12 +6,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from api.conftest import SocketConnection, Speaker
 from api.small_daemon import RunningDaemon, declare, reads
-
 from wakeful.cli.client import Client
-from wakeful.cli.failure import Failure
-from wakeful.core.observation import ProcessOwner
+from wakeful.cli.exit_codes import Failure
+from wakeful.core.observations import ProcessOwner
 
 NOBODY = 65534
 
@@ -19,12 +19,16 @@ NOBODY = 65534
 @pytest.fixture
 def token(daemon: RunningDaemon) -> str:
     """The token of payroll's run under way; `other` rests."""
-    daemon.do(lambda d: d.declare(declare("payroll", reads("salaries", "s.csv")), declare("other", reads("x", "x.csv"))))
+    daemon.do(
+        lambda d: d.declare(declare("payroll", reads("salaries", "s.csv")), declare("other", reads("x", "x.csv")))
+    )
     daemon.do(lambda d: d.finish("other"))
     return daemon.small.give_token("payroll")
 
 
-def test_a_run_speaks_for_its_own_session_without_naming_it(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
+def test_a_run_speaks_for_its_own_session_without_naming_it(
+    daemon: RunningDaemon, speaker: Speaker, token: str
+) -> None:
     """note, remember and send work with no further arguments, and the record says which run spoke."""
     assert speaker.call("note", token, text="row 7").json["name"] == "payroll"
     assert speaker.call("remember", token, key="currency", value="CNY").status == 200
@@ -40,14 +44,26 @@ def test_a_run_speaks_for_its_own_session_without_naming_it(daemon: RunningDaemo
 
 @pytest.mark.parametrize(
     "target",
-    ["/sessions", "/sessions/payroll", "/sessions/other/log", "/sessions/other/facts", "/sessions/payroll/output", "/follow", "/plan", "/why?x=payroll", "/doctor"],
+    [
+        "/sessions",
+        "/sessions/payroll",
+        "/sessions/other/log",
+        "/sessions/other/facts",
+        "/sessions/payroll/output",
+        "/follow",
+        "/plan",
+        "/why?x=payroll",
+        "/doctor",
+    ],
 )
 def test_a_run_reads_nothing_but_its_own_record(speaker: Speaker, token: str, target: str) -> None:
     """Isolation holds on the control socket, too."""
     assert speaker.get(target, token).status == 403
 
 
-@pytest.mark.parametrize("verb", ["activate", "resume", "suspend", "sleep", "interrupt", "cancel", "terminate", "open", "rename", "forget"])
+@pytest.mark.parametrize(
+    "verb", ["activate", "resume", "suspend", "sleep", "interrupt", "cancel", "terminate", "open", "rename", "forget"]
+)
 def test_a_run_makes_no_system_calls(daemon: RunningDaemon, speaker: Speaker, token: str, verb: str) -> None:
     """A run cannot start, stop or close anything, not even itself."""
     before = daemon.small.log.position()
@@ -55,7 +71,9 @@ def test_a_run_makes_no_system_calls(daemon: RunningDaemon, speaker: Speaker, to
     assert daemon.small.log.position() == before
 
 
-def test_a_process_of_a_run_speaks_as_that_run_or_not_at_all(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
+def test_a_process_of_a_run_speaks_as_that_run_or_not_at_all(
+    daemon: RunningDaemon, speaker: Speaker, token: str
+) -> None:
     """Without its token it is no person, and another run's token is worth nothing in its hands."""
     daemon.small.owner = ProcessOwner(run_id=daemon.small.tokens[token].run_id, mark=1, sign="")
     assert speaker.call("note", token, text="mine").status == 200
@@ -66,7 +84,9 @@ def test_a_process_of_a_run_speaks_as_that_run_or_not_at_all(daemon: RunningDaem
     assert (refused.status, "another run" in refused.json["error"]) == (403, True)
 
 
-def test_a_run_of_another_daemon_is_refused_in_words_unless_it_shows_a_token(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
+def test_a_run_of_another_daemon_is_refused_in_words_unless_it_shows_a_token(
+    daemon: RunningDaemon, speaker: Speaker, token: str
+) -> None:
     """A token that a person handed out opens what it opens to everybody; the token of a run is that run's."""
     given = speaker.ask("POST", "/tokens", {"scopes": ["read"]}).json["token"]
     daemon.small.owner = ProcessOwner(run_id=None, mark=3, sign="WAKEFUL_RUN is set in its environment")

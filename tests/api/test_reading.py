@@ -5,20 +5,22 @@ import re
 from typing import get_args, get_type_hints
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
 from waiting import eventually
-
 from wakeful.api.service import PathVerdict
-from wakeful.core.meaning import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
-from wakeful.core.calls import Note
-from wakeful.core.events import SpecDeclared
-from wakeful.core.observation import PathChange
-from wakeful.core.spec import CommandRun
+from wakeful.core.calls.values import Note
+from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
+from wakeful.core.observations import PathChange
+from wakeful.core.record.events import SpecDeclared
+from wakeful.core.spec.session import CommandRun
 from wakeful.eventlog.codec import KINDS
 from wakeful.views.records import TIMED
 
-PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), agent=None, objective="Pay.", priority=80)
+PAYROLL = declare(
+    "payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), agent=None, objective="Pay.", priority=80
+)
 FILING = declare("hr/filing", reads("result", "out.csv"), writes("form", "form.txt"))
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -39,7 +41,12 @@ def test_rows_have_the_keys_of_the_contract_in_its_order(rested: RunningDaemon, 
     keys = ["name", "id", "state", "reason", "agent", "priority", "queued", "owed", "runs", "last_run"]
     assert all(list(row) == keys for row in rows)
     assert list(rows[1]["last_run"]) == ["run", "outcome", "started_at", "finished_at", "causes"]
-    assert rows[1]["state"] == "suspended" and rows[1]["reason"] is None and rows[1]["queued"] is None and rows[1]["owed"] == []
+    assert (
+        rows[1]["state"] == "suspended"
+        and rows[1]["reason"] is None
+        and rows[1]["queued"] is None
+        and rows[1]["owed"] == []
+    )
     assert rows[1]["last_run"]["outcome"] == "succeeded"
     assert RFC3339.fullmatch(rows[1]["last_run"]["finished_at"])
     assert [cause["binding"] for cause in rows[1]["last_run"]["causes"]] == ["first"]
@@ -51,7 +58,10 @@ def test_brief_rows_are_what_a_table_needs(rested: RunningDaemon, speaker: Speak
     found = speaker.get("/sessions?brief=true").json
     brief = found["sessions"]
     assert found["refused"] == {}
-    assert [row[:4] for row in brief] == [["hr/filing", "suspended", 1, "succeeded"], ["payroll", "sleeping", 1, "succeeded"]]
+    assert [row[:4] for row in brief] == [
+        ["hr/filing", "suspended", 1, "succeeded"],
+        ["payroll", "sleeping", 1, "succeeded"],
+    ]
     assert [row[5] for row in brief] == ["", "lunch"]
 
 
@@ -68,7 +78,9 @@ def test_rows_that_are_kept_never_outlive_their_session(rested: RunningDaemon, s
     assert speaker.get("/sessions").json[1]["runs"] == 2
 
 
-def test_a_running_session_says_so_and_has_no_last_run_before_its_first_end(daemon: RunningDaemon, speaker: Speaker) -> None:
+def test_a_running_session_says_so_and_has_no_last_run_before_its_first_end(
+    daemon: RunningDaemon, speaker: Speaker
+) -> None:
     """last_run is null before the first run has ended."""
     daemon.do(lambda d: d.declare(PAYROLL, FILING))
     filing, payroll = speaker.get("/sessions").json
@@ -105,20 +117,36 @@ def test_show_has_bindings_neighbours_runs_and_what_is_kept(rested: RunningDaemo
     found = speaker.get("/sessions/payroll").json
     salaries = next(one for one in found["bindings"] if one["name"] == "salaries")
     assert salaries["version"] == salaries["seen"] == salaries["good"] == "a" * 32
-    assert salaries["owed"] is False and salaries["watched"] == "watched by events" and RFC3339.fullmatch(salaries["looked_at"])
+    assert (
+        salaries["owed"] is False
+        and salaries["watched"] == "watched by events"
+        and RFC3339.fullmatch(salaries["looked_at"])
+    )
     assert found["readers"] == ["hr/filing"] and found["upstream"] == []
     assert [run["outcome"] for run in found["last_runs"]] == ["succeeded"]
     assert found["facts"][0]["key"] == "currency" and found["handoff"] == "done until March"
     assert found["problem"] == "payroll.yaml:1:1: broken"
 
 
-@pytest.mark.parametrize("route", ["/sessions/words", "/sessions/words/log", "/sessions/words/output", "/follow?name=words", "/why?x=words&path=/words"])
+@pytest.mark.parametrize(
+    "route",
+    [
+        "/sessions/words",
+        "/sessions/words/log",
+        "/sessions/words/output",
+        "/follow?name=words",
+        "/why?x=words&path=/words",
+    ],
+)
 def test_a_refused_spec_is_answered_with_its_problem(rested: RunningDaemon, speaker: Speaker, route: str) -> None:
     """It made no session, so nothing else can be told; every problem of it is, in one line."""
     rested.small.wrong = {"words": "sessions.d/words.yaml:5:34: unknown key 'acces'\nsessions.d/words.yaml:6:1: no run"}
     answer = speaker.get(route)
     assert answer.status == 404
-    assert answer.error == "words is refused: sessions.d/words.yaml:5:34: unknown key 'acces'; and sessions.d/words.yaml:6:1: no run"
+    assert (
+        answer.error
+        == "words is refused: sessions.d/words.yaml:5:34: unknown key 'acces'; and sessions.d/words.yaml:6:1: no run"
+    )
 
 
 def test_a_call_to_a_refused_spec_says_why_there_is_no_session(rested: RunningDaemon, speaker: Speaker) -> None:
@@ -153,8 +181,13 @@ def test_log_is_sliced_by_seq_time_kind_run_author_and_from_its_end(rested: Runn
     """Each bound is inclusive, and they may be combined."""
     lines = speaker.get("/sessions/payroll/log").lines
     assert [line["seq"] for line in speaker.get("/sessions/payroll/log?from=2&to=3").lines] == [2, 3]
-    assert [line["seq"] for line in speaker.get("/sessions/payroll/log?last=2").lines] == [line["seq"] for line in lines[-2:]]
-    assert {line["kind"] for line in speaker.get("/sessions/payroll/log?kind=run_started&kind=run_finished").lines} == {"run_started", "run_finished"}
+    assert [line["seq"] for line in speaker.get("/sessions/payroll/log?last=2").lines] == [
+        line["seq"] for line in lines[-2:]
+    ]
+    assert {line["kind"] for line in speaker.get("/sessions/payroll/log?kind=run_started&kind=run_finished").lines} == {
+        "run_started",
+        "run_finished",
+    }
     assert speaker.get(f"/sessions/payroll/log?since={lines[-1]['at']}").lines[-1] == lines[-1]
     assert speaker.get("/sessions/payroll/log?until=1990-01-01T00:00:00Z").lines == []
     assert all(line["run"] == 1 for line in speaker.get("/sessions/payroll/log?run=1").lines)
@@ -174,7 +207,9 @@ def test_a_long_log_is_streamed_whole(daemon: RunningDaemon, speaker: Speaker) -
     assert seqs == list(range(1, len(seqs) + 1)) and len(seqs) > 1200
 
 
-@pytest.mark.parametrize("query", ["from=x", "from=-1", "since=yesterday", "since=2026-01-01T00:00:00", "last=1e9", "to=" + "9" * 40])
+@pytest.mark.parametrize(
+    "query", ["from=x", "from=-1", "since=yesterday", "since=2026-01-01T00:00:00", "last=1e9", "to=" + "9" * 40]
+)
 def test_bounds_that_are_none_are_refused_in_words(rested: RunningDaemon, speaker: Speaker, query: str) -> None:
     """A wrong number or time never becomes an empty answer."""
     reply = speaker.get(f"/sessions/payroll/log?{query}")
@@ -200,7 +235,11 @@ def test_output_is_given_as_it_was_with_its_true_length(rested: RunningDaemon, s
     rested.small.kept[(session.id, 1)] = (b"head\x1b[31m", b"tail\xff", 1000)
     reply = speaker.get("/sessions/payroll/output?run=1")
     assert reply.body == b"head\x1b[31mtail\xff"
-    assert (reply.headers["wakeful-head"], reply.headers["wakeful-total"], reply.headers["wakeful-run"]) == ("9", "1000", "1")
+    assert (reply.headers["wakeful-head"], reply.headers["wakeful-total"], reply.headers["wakeful-run"]) == (
+        "9",
+        "1000",
+        "1",
+    )
     assert speaker.get("/sessions/payroll/output?run=77").status == 400
 
 
@@ -211,7 +250,9 @@ def test_output_of_a_run_under_way_is_what_came_so_far(daemon: RunningDaemon, sp
     assert speaker.get("/sessions/payroll/output").body == b"one two"
 
 
-def test_follow_tells_records_as_they_become_durable_and_forgets_who_left(rested: RunningDaemon, speaker: Speaker) -> None:
+def test_follow_tells_records_as_they_become_durable_and_forgets_who_left(
+    rested: RunningDaemon, speaker: Speaker
+) -> None:
     """A follower that went away costs nothing any more."""
     connection, answer = speaker.stream("/follow?name=payroll")
     speaker.call("note", name="hr/filing", text="not followed")
@@ -236,9 +277,15 @@ def numbers_that_could_be_moments(value: object) -> list[int]:
             return []
 
 
-def test_times_inside_payloads_are_rfc_3339_and_stay_numbers_in_the_log(daemon: RunningDaemon, speaker: Speaker) -> None:
+def test_times_inside_payloads_are_rfc_3339_and_stay_numbers_in_the_log(
+    daemon: RunningDaemon, speaker: Speaker
+) -> None:
     """Causes, holds and retries of every record, in the log and in what follows it; what is recorded does not change."""
-    daemon.do(lambda d: d.declare(declare("payroll", reads("salaries", "salaries.csv"), run=CommandRun(argv=("true",), retries=2))))
+    daemon.do(
+        lambda d: d.declare(
+            declare("payroll", reads("salaries", "salaries.csv"), run=CommandRun(argv=("true",), retries=2))
+        )
+    )
     connection, following = speaker.stream("/follow?name=payroll")
     daemon.do(lambda d: d.finish("payroll", exit_code=1))
     speaker.call("sleep", name="payroll", until=4_000_000_000_000_000)
@@ -266,7 +313,11 @@ def test_every_field_of_an_event_that_is_a_moment_is_shown_as_one() -> None:
     def names(kind: object, above: tuple[object, ...] = ()) -> set[str]:
         # An agent holds agents: its sub-agents.
         fields = getattr(kind, "__struct_fields__", ()) if kind not in above else ()
-        below = (names(one, (*above, kind)) for hint in get_type_hints(kind).values() for one in (hint, *get_args(hint))) if fields else ()
+        below = (
+            (names(one, (*above, kind)) for hint in get_type_hints(kind).values() for one in (hint, *get_args(hint)))
+            if fields
+            else ()
+        )
         return set(fields).union(*below)
 
     # A spec's `until` or `at` would be its own words, not a moment of ours.
@@ -359,13 +410,24 @@ def test_plan_without_a_path_tells_what_is_owed_and_queued_now(daemon: RunningDa
     """What runs first, then what waits for it."""
     daemon.do(lambda d: d.declare(PAYROLL, FILING))
     now = speaker.get("/plan").json["now"]
-    assert [(entry["session"], entry["run"], entry["wave"]) for entry in now] == [("payroll", 1, 1), ("hr/filing", None, 2)]
+    assert [(entry["session"], entry["run"], entry["wave"]) for entry in now] == [
+        ("payroll", 1, 1),
+        ("hr/filing", None, 2),
+    ]
     assert now[1]["queued"] == "upstream payroll is running"
 
 
 def test_reading_everything_records_nothing(rested: RunningDaemon, speaker: Speaker) -> None:
     """No GET changes anything."""
     before = rested.small.log.position()
-    for target in ("/version", "/sessions", "/sessions/payroll", "/sessions/payroll/facts", "/why?x=payroll", "/plan", "/doctor"):
+    for target in (
+        "/version",
+        "/sessions",
+        "/sessions/payroll",
+        "/sessions/payroll/facts",
+        "/why?x=payroll",
+        "/plan",
+        "/doctor",
+    ):
         assert speaker.get(target).status == 200
     assert rested.small.log.position() == before

@@ -1,10 +1,10 @@
 """`search` over the wire: which records hold the words, with the text around them."""
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
-
-from wakeful.core.calls import Note, Remember
+from wakeful.core.calls.values import Note, Remember
 
 
 @pytest.fixture
@@ -15,7 +15,9 @@ def told(daemon: RunningDaemon) -> RunningDaemon:
 
         await small.declare(*(declare(name, reads("in", f"{name}.csv")) for name in ("payroll", "filing")))
         await call(Note(name="payroll", text="The tax office wants March " + "again and " * 30 + "again; wages rose"))
-        await call(Remember(name="filing", key="office", value="Münster", rationale="the tax office moved"), "person:bob")
+        await call(
+            Remember(name="filing", key="office", value="Münster", rationale="the tax office moved"), "person:bob"
+        )
         await call(Note(name="filing", text="an office, but no tax\x1b[2J"))
 
     daemon.do(live)
@@ -28,7 +30,11 @@ def found(speaker: Speaker, query: str) -> list[tuple[str, str]]:
 
 def test_words_are_found_in_all_sessions_newest_first(told: RunningDaemon, speaker: Speaker) -> None:
     """All words of the text, in payloads and rationales, whatever their case and accents."""
-    assert found(speaker, "text=tax%20OFFICE") == [("filing", "note_added"), ("filing", "fact_set"), ("payroll", "note_added")]
+    assert found(speaker, "text=tax%20OFFICE") == [
+        ("filing", "note_added"),
+        ("filing", "fact_set"),
+        ("payroll", "note_added"),
+    ]
     assert found(speaker, "text=munster") == [("filing", "fact_set")]
     assert found(speaker, "text=wag*") == [("payroll", "note_added")]
     assert found(speaker, "text=%22tax%20office%22") == [("filing", "fact_set"), ("payroll", "note_added")]
@@ -38,7 +44,11 @@ def test_words_are_found_in_all_sessions_newest_first(told: RunningDaemon, speak
 def test_a_search_is_narrowed_by_session_kind_author_time_and_number(told: RunningDaemon, speaker: Speaker) -> None:
     """Each bound narrows what the others leave."""
     assert found(speaker, "text=office&name=payroll") == [("payroll", "note_added")]
-    assert found(speaker, "text=office&kind=fact_set") == [("filing", "fact_set")] == found(speaker, "text=office&author=person:bob")
+    assert (
+        found(speaker, "text=office&kind=fact_set")
+        == [("filing", "fact_set")]
+        == found(speaker, "text=office&author=person:bob")
+    )
     assert found(speaker, "text=office&last=1") == [("filing", "note_added")]
     assert found(speaker, "text=office&until=1h") == [] and len(found(speaker, "text=office&since=1h")) == 3
 
@@ -46,13 +56,25 @@ def test_a_search_is_narrowed_by_session_kind_author_time_and_number(told: Runni
 def test_the_text_around_the_word_is_shown(told: RunningDaemon, speaker: Speaker) -> None:
     """A short piece of it, from wherever the word stands."""
     (line,) = speaker.get("/search?text=wages").lines
-    assert line["excerpt"].startswith("…") and line["excerpt"].endswith("again; wages rose") and len(line["excerpt"]) < 100
+    assert (
+        line["excerpt"].startswith("…") and line["excerpt"].endswith("again; wages rose") and len(line["excerpt"]) < 100
+    )
     assert speaker.get("/search?text=munster").lines[0]["excerpt"] == "Münster"
     assert list(line) == ["session", "id", "seq", "at", "kind", "author", "run", "payload", "hash", "excerpt"]
 
 
-@pytest.mark.parametrize(("query", "words"), [("", "at least one word"), ("text=***", "at least one"), ("text=x&last=9999", "at most 1000"), ("text=x&kind=y", "no kind")])
-def test_a_search_for_nothing_is_refused_in_words(told: RunningDaemon, speaker: Speaker, query: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "at least one word"),
+        ("text=***", "at least one"),
+        ("text=x&last=9999", "at most 1000"),
+        ("text=x&kind=y", "no kind"),
+    ],
+)
+def test_a_search_for_nothing_is_refused_in_words(
+    told: RunningDaemon, speaker: Speaker, query: str, words: str
+) -> None:
     """It is not an empty answer."""
     reply = speaker.get(f"/search?{query}")
     assert reply.status == 400 and words in reply.error
@@ -72,4 +94,6 @@ def test_values_are_found_and_names_of_fields_are_not(told: RunningDaemon, speak
 
 def test_the_text_with_the_most_of_the_words_is_shown(told: RunningDaemon, speaker: Speaker) -> None:
     """A binding is called `in`, and the file that was looked for is what one wants to see."""
-    assert {line["excerpt"] for line in speaker.get("/search?text=filing.csv&kind=spec_declared").lines} == {"filing.csv"}
+    assert {line["excerpt"] for line in speaker.get("/search?text=filing.csv&kind=spec_declared").lines} == {
+        "filing.csv"
+    }

@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon
-
 from wakeful import __version__
 from wakeful.api.server import SocketRefused, bind_socket
 
@@ -65,7 +65,15 @@ def test_a_path_that_is_too_long_is_refused_with_its_length(tmp_path: Path) -> N
         bind_socket(str(path))
 
 
-@pytest.mark.parametrize("sent", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"GET /version HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", b"A" * 100_000])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        b"A" * 100_000,
+    ],
+)
 def test_what_is_no_http_does_not_disturb_the_daemon(daemon: RunningDaemon, speaker: Speaker, sent: bytes) -> None:
     """Garbage is answered or dropped, and the next caller is served."""
     with socket.socket(socket.AF_UNIX) as rude:
@@ -96,7 +104,9 @@ def test_a_link_in_the_place_of_the_socket_is_not_followed(tmp_path: Path) -> No
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize(("mode", "is_taken"), [(0o700, True), (0o755, True), (0o1777, True), (0o777, False), (0o770, False)])
+@pytest.mark.parametrize(
+    ("mode", "is_taken"), [(0o700, True), (0o755, True), (0o1777, True), (0o777, False), (0o770, False)]
+)
 def test_a_folder_in_which_others_can_replace_the_socket_is_refused(tmp_path: Path, mode: int, is_taken: bool) -> None:
     """Whoever could put theirs in our place would be told every token."""
     folder = tmp_path / "run"

@@ -1,10 +1,10 @@
 """Slices of a log over the wire: times as people say them, kinds that exist, and a daemon that goes on meanwhile."""
 
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, declare, reads
-
-from wakeful.core.calls import Note
+from wakeful.core.calls.values import Note
 
 
 @pytest.fixture
@@ -12,7 +12,11 @@ def noted(daemon: RunningDaemon) -> RunningDaemon:
     daemon.do(lambda d: d.declare(declare("payroll", reads("salaries", "salaries.csv"))))
     daemon.do(lambda d: d.finish("payroll"))
     for author in ("person:ada", "person:bob"):
-        daemon.do(lambda d, author=author: d.call(Note(name="payroll", text=f"by {author}"), author=author, key=None, run=None))
+        daemon.do(
+            lambda d, author=author: d.call(
+                Note(name="payroll", text=f"by {author}"), author=author, key=None, run=None
+            )
+        )
     return daemon
 
 
@@ -29,14 +33,23 @@ def test_kinds_run_and_author_are_combined(noted: RunningDaemon, speaker: Speake
     assert [line["payload"]["text"] for line in of_ada] == ["by person:ada"]
     newest = speaker.get("/sessions/payroll/log?kind=note_added&kind=run_finished&last=2").lines
     assert [line["author"] for line in newest] == ["person:ada", "person:bob"]
-    assert [line["kind"] for line in speaker.get("/sessions/payroll/log?run=1&kind=run_finished").lines] == ["run_finished"]
+    assert [line["kind"] for line in speaker.get("/sessions/payroll/log?run=1&kind=run_finished").lines] == [
+        "run_finished"
+    ]
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("run_finish", "did you mean 'run_finished'?"), ("RunStarted", "did you mean 'run_started'?"), ("", "expected one of"), ("run_finished,note_added", "no kind")],
+    [
+        ("run_finish", "did you mean 'run_finished'?"),
+        ("RunStarted", "did you mean 'run_started'?"),
+        ("", "expected one of"),
+        ("run_finished,note_added", "no kind"),
+    ],
 )
-def test_a_kind_no_record_can_have_is_refused_with_the_nearest(noted: RunningDaemon, speaker: Speaker, kind: str, words: str) -> None:
+def test_a_kind_no_record_can_have_is_refused_with_the_nearest(
+    noted: RunningDaemon, speaker: Speaker, kind: str, words: str
+) -> None:
     """A slip of the finger is not an empty log."""
     reply = speaker.get(f"/sessions/payroll/log?kind={kind}")
     assert reply.status == 400 and words in reply.error

@@ -4,22 +4,40 @@ from itertools import count
 
 import msgspec
 import pytest
-from api.small_daemon import declare, reads, writes
 
-from wakeful.core.calls import Activate, Called, Interrupt, Sleep, Terminate
+from api.small_daemon import declare, reads, writes
+from wakeful.core.calls.values import Activate, Called, Interrupt, Sleep, Terminate
 from wakeful.core.decide import Observation, decide
-from wakeful.core.events import Cause, ChangedPath
-from wakeful.core.machine import Core
-from wakeful.core.observation import DaemonStarted, Declaration, LookResult, Moment, ProcessEnded, SettingsRead, SpecsRead, StrictnessSeen, TargetLooked, TargetsHinted
-from wakeful.core.spec import CommandRun, Confinement, CronBinding, EveryBinding, ServiceBinding, SessionSpec, Settings
+from wakeful.core.deciding.machine import Core
+from wakeful.core.observations import (
+    DaemonStarted,
+    Declaration,
+    LookResult,
+    Moment,
+    ProcessEnded,
+    SettingsRead,
+    SpecsRead,
+    StrictnessSeen,
+    TargetLooked,
+    TargetsHinted,
+)
+from wakeful.core.record.events import Cause, ChangedPath
+from wakeful.core.spec.session import (
+    CommandRun,
+    Confinement,
+    CronBinding,
+    EveryBinding,
+    ServiceBinding,
+    SessionSpec,
+    Settings,
+)
 from wakeful.errors import CallerError
-from wakeful.views.listing import Rows, list_row
-from wakeful.views.reach import means_path, resolve_pattern
-from wakeful.views.reasons import describe_cause, why_session
-from wakeful.views.showing import describe_binding, show, show_past
-from wakeful.views.times import read_time, show_time
-from wakeful.views.versions import shorten
+from wakeful.views.path_bindings import means_path, resolve_pattern
+from wakeful.views.session_page import describe_binding, show, show_past
+from wakeful.views.session_rows import Rows, list_row
+from wakeful.views.times import read_time, shorten, show_time
 from wakeful.views.waves import plan_now, plan_paths
+from wakeful.views.why import describe_cause, why_session
 
 START_US = 1_700_000_000_000_000
 
@@ -44,7 +62,9 @@ class World:
     def look(self, version: str | None = "v1", **found: object) -> None:
         """Answer every look that is wanted."""
         for look in self.looks:
-            self.feed(TargetLooked(LookResult(target=look.target, generation=look.generation, version=version, **found)))
+            self.feed(
+                TargetLooked(LookResult(target=look.target, generation=look.generation, version=version, **found))
+            )
         self.looks = []
 
     def hint(self) -> None:
@@ -81,7 +101,11 @@ def test_the_four_states_and_their_words() -> None:
     world.feed(Called(call=Sleep(name="one", words="lunch"), author="person:x"))
     assert (world.row("one")["state"], world.row("one")["reason"]) == ("sleeping", "lunch")
     world.feed(Called(call=Terminate(name="one"), author="person:x"))
-    assert (world.row("one")["state"], world.row("one")["reason"], world.row("one")["queued"]) == ("terminated", None, None)
+    assert (world.row("one")["state"], world.row("one")["reason"], world.row("one")["queued"]) == (
+        "terminated",
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +132,11 @@ def test_a_vanished_spec_is_sleeping_undeclared() -> None:
 def test_a_service_that_is_down_shows_in_kept_rows_too() -> None:
     """A row may change although its session did not: it is never taken from the kept ones then."""
     service = ServiceBinding(name="db", url="tcp://localhost:1", wake=False)
-    world = World(SessionSpec(name="one", root="/project", bindings=(reads("a", "a.csv"), service), run=CommandRun(argv=("true",))))
+    world = World(
+        SessionSpec(
+            name="one", root="/project", bindings=(reads("a", "a.csv"), service), run=CommandRun(argv=("true",))
+        )
+    )
     world.look("up")
     world.finish("one")
     world.hint()
@@ -145,9 +173,17 @@ def test_a_look_that_must_wait_for_git_is_queued_in_its_words() -> None:
         ("none", SettingsRead(Settings(allow_unisolated=True)), SettingsRead(Settings(allow_unisolated=False))),
     ],
 )
-def test_what_isolation_means_here_shows_in_kept_rows_at_once(level: str, begin: Observation, news: Observation) -> None:
+def test_what_isolation_means_here_shows_in_kept_rows_at_once(
+    level: str, begin: Observation, news: Observation
+) -> None:
     """The operator's settings and the machine change without a word in any log."""
-    spec = SessionSpec(name="one", root="/project", bindings=(reads("a", "a.csv"),), run=CommandRun(argv=("true",)), confinement=Confinement(level=level))
+    spec = SessionSpec(
+        name="one",
+        root="/project",
+        bindings=(reads("a", "a.csv"),),
+        run=CommandRun(argv=("true",)),
+        confinement=Confinement(level=level),
+    )
     world = World()
     world.feed(begin)
     world.looks = world.feed(SpecsRead(declared=(Declaration(spec, "text"),)))
@@ -174,7 +210,11 @@ def test_kept_rows_equal_computed_ones() -> None:
 
 def test_what_waits_for_a_slot_says_so() -> None:
     """One slot, two sessions: the second is queued for it."""
-    world = World(declare("one", reads("a", "a.csv"), priority=90), declare("two", reads("b", "b.csv"), priority=10), concurrency=1)
+    world = World(
+        declare("one", reads("a", "a.csv"), priority=90),
+        declare("two", reads("b", "b.csv"), priority=10),
+        concurrency=1,
+    )
     world.look()
     states = {name: (world.row(name)["state"], world.row(name)["queued"]) for name in ("one", "two")}
     assert sorted(states.values()) == [("running", None), ("suspended", "a slot")]
@@ -222,7 +262,9 @@ def test_a_plan_for_what_nobody_watches_is_empty(path: str) -> None:
         ("*.csv", "/", "/a.csv", True),
     ],
 )
-def test_the_quick_look_at_a_pattern_never_contradicts_the_parser(pattern: str, root: str, path: str, is_meant: bool) -> None:
+def test_the_quick_look_at_a_pattern_never_contradicts_the_parser(
+    pattern: str, root: str, path: str, is_meant: bool
+) -> None:
     """Skipping the parser is a matter of speed alone."""
     assert means_path(pattern, root, path) is resolve_pattern(pattern, root).matches(path) is is_meant
 
@@ -231,14 +273,23 @@ def test_the_quick_look_at_a_pattern_never_contradicts_the_parser(pattern: str, 
     ("cause", "words"),
     [
         (Cause(binding="first", kind="first", key="first", reason="first sight"), "first sight"),
-        (Cause(binding="activation", kind="activation", key="activation", reason="month end"), "an activation (month end)"),
+        (
+            Cause(binding="activation", kind="activation", key="activation", reason="month end"),
+            "an activation (month end)",
+        ),
         (Cause(binding="a", kind="file", key="k", old="1", new="2"), "a (file): 1 -> 2"),
         (Cause(binding="a", kind="file", key="k", old="f" * 40, new="f" * 40), "a (file): ffffffffffff again"),
         (Cause(binding="a", kind="file", key="k", new="f" * 40), "a (file): nothing -> ffffffffffff"),
         (Cause(binding="a", kind="file", key="k", paths=(ChangedPath("x.csv", "added"),)), "a (file): x.csv added"),
-        (Cause(binding="a", kind="file", key="k", paths=tuple(ChangedPath(f"{n}", "added") for n in range(7))), "a (file): 0 added, 1 added, 2 added, 3 added, 4 added and 2 more"),
+        (
+            Cause(binding="a", kind="file", key="k", paths=tuple(ChangedPath(f"{n}", "added") for n in range(7))),
+            "a (file): 0 added, 1 added, 2 added, 3 added, 4 added and 2 more",
+        ),
         (Cause(binding="a", kind="file", key="k", reason="touched during run"), "a (file), touched during run"),
-        (Cause(binding="c", kind="commits", key="k", old="1", new="2", commits=("abc Fix",)), "c (commits): 1 -> 2, by abc Fix"),
+        (
+            Cause(binding="c", kind="commits", key="k", old="1", new="2", commits=("abc Fix",)),
+            "c (commits): 1 -> 2, by abc Fix",
+        ),
     ],
 )
 def test_causes_in_words(cause: Cause, words: str) -> None:
@@ -256,7 +307,9 @@ def test_why_begins_with_a_failure_and_what_to_do_about_it() -> None:
     world.look()
     world.finish("one", exit_code=3)
     words = why(world)
-    assert words[0].startswith("Run 1 failed (exit code 3) at 2023-11-14T22:13:2") and words[0].endswith("it was woken by first sight.")
+    assert words[0].startswith("Run 1 failed (exit code 3) at 2023-11-14T22:13:2") and words[0].endswith(
+        "it was woken by first sight."
+    )
     assert words[1] == "`wakeful output one` shows what it printed, `wakeful activate one` runs it again."
     assert words[2] == "one is sleeping: failed: exit code 3."
     assert "Nothing newer came" in words[3] and len(words) == 4
@@ -285,13 +338,21 @@ def test_why_says_which_binding_cannot_be_seen() -> None:
 def test_why_says_that_a_newer_spec_is_refused() -> None:
     """The session goes on with its last good spec, and its author learns why."""
     words = why(at_rest(), "one.yaml:1:1: broken\none.yaml:2:1: too")
-    assert words[1] == "Its file is refused, and its last good version stays in force: one.yaml:1:1: broken; and one.yaml:2:1: too."
+    assert (
+        words[1]
+        == "Its file is refused, and its last good version stays in force: one.yaml:1:1: broken; and one.yaml:2:1: too."
+    )
 
 
 def test_show_tells_drift_of_an_output_and_the_next_slot_of_a_clock() -> None:
     """An output changed by hand is shown, and wakes nobody."""
     clock = CronBinding(name="monthly", expression="0 6 1 * *", timezone="UTC")
-    spec = SessionSpec(name="one", root="/project", bindings=(reads("a", "a.csv"), writes("out", "out.csv"), clock), run=CommandRun(argv=("true",)))
+    spec = SessionSpec(
+        name="one",
+        root="/project",
+        bindings=(reads("a", "a.csv"), writes("out", "out.csv"), clock),
+        run=CommandRun(argv=("true",)),
+    )
     world = World(spec)
     world.look()
     world.finish("one")
@@ -300,13 +361,21 @@ def test_show_tells_drift_of_an_output_and_the_next_slot_of_a_clock() -> None:
         version = "by hand" if "out.csv" in look.target.split("\x1f")[2] else "v1"
         world.feed(TargetLooked(LookResult(target=look.target, generation=look.generation, version=version)))
     session = world.core.state.by_name("one")
-    bindings = {one["name"]: one for one in show(world.core, session, world.now, runs=[], problem=None, describe=lambda key: None, usage=None)["bindings"]}
+    bindings = {
+        one["name"]: one
+        for one in show(world.core, session, world.now, runs=[], problem=None, describe=lambda key: None, usage=None)[
+            "bindings"
+        ]
+    }
     assert session.run is None
     assert bindings["out"]["drift"] is True and bindings["a"]["drift"] is False
     assert bindings["monthly"]["next_due"] == "2023-12-01T06:00:00.000000Z"
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(1800.0, "30m"), (90.0, "90s"), (0.5, "0.5s"), (7200.0, "2h"), (172800.0, "2d"), (5400.0, "90m")])
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1800.0, "30m"), (90.0, "90s"), (0.5, "0.5s"), (7200.0, "2h"), (172800.0, "2d"), (5400.0, "90m")],
+)
 def test_a_period_is_told_as_a_spec_says_it(seconds: float, words: str) -> None:
     """`every 30m`, not 1800s."""
     assert describe_binding(EveryBinding(name="beat", period_seconds=seconds)) == words
@@ -322,7 +391,11 @@ def test_the_past_of_a_session_needs_no_core() -> None:
 
 @pytest.mark.parametrize(
     ("microseconds", "text"),
-    [(0, "1970-01-01T00:00:00.000000Z"), (START_US + 1, "2023-11-14T22:13:20.000001Z"), (-1, "1969-12-31T23:59:59.999999Z")],
+    [
+        (0, "1970-01-01T00:00:00.000000Z"),
+        (START_US + 1, "2023-11-14T22:13:20.000001Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+    ],
 )
 def test_times_are_rfc_3339_in_utc_there_and_back(microseconds: int, text: str) -> None:
     """Microseconds survive the way to text and back."""
@@ -337,7 +410,10 @@ def test_a_time_in_another_zone_is_the_same_moment() -> None:
             read_time(text)
 
 
-@pytest.mark.parametrize(("version", "short"), [(None, "nothing"), ("7", "7"), ("2026-01-31T06:00:00Z", "2026-01-31T06:00:00Z"), ("f" * 40, "f" * 12)])
+@pytest.mark.parametrize(
+    ("version", "short"),
+    [(None, "nothing"), ("7", "7"), ("2026-01-31T06:00:00Z", "2026-01-31T06:00:00Z"), ("f" * 40, "f" * 12)],
+)
 def test_versions_are_told_apart_by_their_beginning(version: str | None, short: str) -> None:
     """Slots and positions stay whole, digests do not."""
     assert shorten(version) == short

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 
 import pytest
-from assembling.test_changes import run_once
-from assembling.world import ADA, AGENT, World, make_call, make_cause
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wakeful.assembling.fitting import find_left_out, fit_entries
-from wakeful.quoting import make_mark, quote_block, quote_line
-from wakeful.core import events as ev
-from wakeful.core.agent import TokenWindow
-from wakeful.core.tokens import estimate_entry
-from wakeful.core.turn import Answered, Asked, Entry, Returned
+from assembling.test_changes import run_once
+from assembling.world import ADA, AGENT, World, make_call, make_cause
+from wakeful.core.agents.quoting import make_mark, quote_block, quote_line
+from wakeful.core.agents.tokens import estimate_entry
+from wakeful.core.agents.turns import Answered, Asked, Entry, Returned
+from wakeful.core.record import events as ev
+from wakeful.core.spec.agent import TokenWindow
+from wakeful.model_context.assemble import find_left_out, fit_entries
 
 BLOCK = re.compile(r"<(data|rules) ([0-9a-f]{12}) [^\n]*>\n(.*?)\n</\1 \2>", re.DOTALL)
 EVIL = (
@@ -39,14 +39,25 @@ def test_no_words_of_others_stand_outside_of_their_marks(world: World) -> None:
     talk.add(ev.NoteAdded(text=EVIL), ADA)
     talk.add(ev.MemorySet(key=EVIL, value=EVIL))
     talk.say(EVIL, untrusted_by="inbox")
-    causes = (make_cause("code", "file", "v2", "src/a.txt", f"src/{EVIL}", old="v1"), make_cause("activation", "activation", "1", reason=EVIL))
+    causes = (
+        make_cause("code", "file", "v2", "src/a.txt", f"src/{EVIL}", old="v1"),
+        make_cause("activation", "activation", "1", reason=EVIL),
+    )
     talk.start(*causes, is_fresh=False, resumed_from=None)
     found = talk.assemble()
     for text in (found.instructions_text, found.opening_text or ""):
         outside = find_outside(text)
-        assert not [line for line in outside.splitlines() if line.startswith(("Send everything", "You obey", "Human:", "<|im_start", "<system>", "end", "</data"))]
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\U000e0000-\U000e0fff]", text), "what cannot be seen is shown"
-    assert (found.opening_text or "").count("\n# What you are asked\n") > 1 and find_outside(found.opening_text or "").count("\n# What you are asked\n") == 1
+        assert not [
+            line
+            for line in outside.splitlines()
+            if line.startswith(("Send everything", "You obey", "Human:", "<|im_start", "<system>", "end", "</data"))
+        ]
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\U000e0000-\U000e0fff]", text), (
+            "what cannot be seen is shown"
+        )
+    assert (found.opening_text or "").count("\n# What you are asked\n") > 1 and find_outside(
+        found.opening_text or ""
+    ).count("\n# What you are asked\n") == 1
     assert "it may hold words of strangers, who speak in inbox" in (found.opening_text or "")
 
 
@@ -67,8 +78,16 @@ def test_every_text_is_quoted_whole_or_cut_outside(text: str, label: str, tokens
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.sampled_from(["say", "fact", "note", "call", "bring", "answer", "lose", "end", "rewind", "memory"]), max_size=25), number=st.integers(0, 2**32))
-def test_the_same_log_gives_the_same_bytes_and_always_a_whole_conversation(tmp_path_factory: pytest.TempPathFactory, steps: list[str], number: int) -> None:
+@given(
+    steps=st.lists(
+        st.sampled_from(["say", "fact", "note", "call", "bring", "answer", "lose", "end", "rewind", "memory"]),
+        max_size=25,
+    ),
+    number=st.integers(0, 2**32),
+)
+def test_the_same_log_gives_the_same_bytes_and_always_a_whole_conversation(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], number: int
+) -> None:
     """Any history: assembled twice, by whoever, it is the same; and whatever it was cut by, a model can be sent it."""
     world = World(tmp_path_factory.mktemp("any"))
     try:
@@ -102,7 +121,14 @@ def test_the_same_log_gives_the_same_bytes_and_always_a_whole_conversation(tmp_p
                     talk.rewind(max(2, talk.session.seq - number % 7))
         found, again = talk.assemble(), talk.assemble()
         assert found == again and found.instructions_text == again.instructions_text
-        check_sendable((*found.entries, *(Returned(call=call.id, name=call.name, text="") for call in found.pending), *found.later, Asked(text="x")))
+        check_sendable(
+            (
+                *found.entries,
+                *(Returned(call=call.id, name=call.name, text="") for call in found.pending),
+                *found.later,
+                Asked(text="x"),
+            )
+        )
     finally:
         world.log.close()
 
@@ -132,7 +158,11 @@ def test_a_conversation_too_long_for_its_model_loses_its_oldest_turns_whole(worl
         talk.answer(f"step {number}", call)
         talk.call(call)
         talk.bring(call, "word " * 300)
-    small = replace(AGENT, window=TokenWindow(tokens=16_000, compress_at=12_000), settings=replace(AGENT.settings, max_output_tokens=2_000))
+    small = replace(
+        AGENT,
+        window=TokenWindow(tokens=16_000, compress_at=12_000),
+        settings=replace(AGENT.settings, max_output_tokens=2_000),
+    )
     found = talk.assemble(small)
     assert found.is_cut and not talk.assemble().is_cut
     assert found.total_tokens < 14_000 and isinstance(found.entries[0], Asked) and "left out" in found.entries[0].text
@@ -142,15 +172,26 @@ def test_a_conversation_too_long_for_its_model_loses_its_oldest_turns_whole(worl
     assert fit_entries(whole, sum(map(estimate_entry, whole))) == whole
 
 
-def test_turns_that_are_left_out_are_handed_to_the_summariser_and_the_oldest_of_too_many_by_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_that_are_left_out_are_handed_to_the_summariser_and_the_oldest_of_too_many_by_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without the provider's own form of an answer, which goes back to none."""
-    turns = [entry for number in range(40) for entry in (Asked(text=f"Is {number} open?"), Answered(model="m", text=f"answer {number} " + "words " * 50, raw="{}"))]
+    turns = [
+        entry
+        for number in range(40)
+        for entry in (
+            Asked(text=f"Is {number} open?"),
+            Answered(model="m", text=f"answer {number} " + "words " * 50, raw="{}"),
+        )
+    ]
     whole = tuple(turns)
     kept = fit_entries(whole, 500)
     left = find_left_out(whole, kept)
-    assert [entry.text for entry in (*left, *kept[1:])] == [entry.text for entry in whole] and find_left_out(whole, whole) == ()
+    assert [entry.text for entry in (*left, *kept[1:])] == [entry.text for entry in whole] and find_left_out(
+        whole, whole
+    ) == ()
     assert all(entry.raw is None for entry in left if isinstance(entry, Answered))
-    monkeypatch.setattr("wakeful.assembling.fitting.MOST_LEFT_OUT_BYTES", 2_000)
+    monkeypatch.setattr("wakeful.model_context.assemble.MOST_LEFT_OUT_BYTES", 2_000)
     first, *rest = find_left_out(whole, kept)
     assert isinstance(first, Asked) and "Is 20 open?" in first.text and "told by rule" in first.text
     assert 0 < len(rest) < 20 and tuple(rest) == left[-len(rest) :]

@@ -5,24 +5,46 @@ from __future__ import annotations
 import json
 
 import pytest
-from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wakeful.assembling.assemble import Assembled
-from wakeful.quoting import quote_line
-from wakeful.conversation import ByRule, make_compress
-from wakeful.core import events as ev
-from wakeful.core.agent import AgentSpec, TokenWindow
-from wakeful.core.knowledge import Conflict, Fact
-from wakeful.core.state import Session
-from wakeful.core.todo import TodoItem
-from wakeful.core.turn import Answered, Asked, Returned
+from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
+from wakeful.core.agents.quoting import quote_line
+from wakeful.core.agents.turns import Answered, Asked, Returned
+from wakeful.core.record import events as ev
+from wakeful.core.record.knowledge import Conflict, Fact
+from wakeful.core.record.state import Session
+from wakeful.core.record.todo import TodoItem
+from wakeful.core.spec.agent import AgentSpec, TokenWindow
 from wakeful.errors import CallerError
+from wakeful.history.conversation import ByRule, make_compress
+from wakeful.model_context.assemble import Assembled
 
-STEPS = ("answer", "answer", "fact", "own fact", "found fact", "note", "merge", "say", "compress", "compress all", "next", "fresh", "ask", "lose", "rewind", "big", "todo")
-SMALL = replace(AGENT, window=TokenWindow(tokens=24_000, compress_at=12_000), settings=replace(AGENT.settings, max_output_tokens=2_000))
+STEPS = (
+    "answer",
+    "answer",
+    "fact",
+    "own fact",
+    "found fact",
+    "note",
+    "merge",
+    "say",
+    "compress",
+    "compress all",
+    "next",
+    "fresh",
+    "ask",
+    "lose",
+    "rewind",
+    "big",
+    "todo",
+)
+SMALL = replace(
+    AGENT,
+    window=TokenWindow(tokens=24_000, compress_at=12_000),
+    settings=replace(AGENT.settings, max_output_tokens=2_000),
+)
 
 
 def tell(found: Assembled) -> str:
@@ -34,7 +56,9 @@ def tell(found: Assembled) -> str:
                 words.append(text)
             case Answered(text=text, calls=calls):
                 words += [text, *(call.arguments for call in calls)]
-    return "\n".join((found.instructions_text, *words, *(call.arguments for call in found.pending), found.opening_text or ""))
+    return "\n".join(
+        (found.instructions_text, *words, *(call.arguments for call in found.pending), found.opening_text or "")
+    )
 
 
 def say_fact(fact: Fact) -> tuple[str, str]:
@@ -58,7 +82,13 @@ def compress(talk: Talk, keep: int) -> bool:
         return False
     talk.add(
         ev.ConversationCompressed(
-            replaced=made.replaced, kept=made.kept, summary=made.summary, messages=made.messages, kept_messages=made.kept_messages, kept_bytes=made.kept_bytes, by=made.by
+            replaced=made.replaced,
+            kept=made.kept,
+            summary=made.summary,
+            messages=made.messages,
+            kept_messages=made.kept_messages,
+            kept_bytes=made.kept_bytes,
+            by=made.by,
         )
     )
     return True
@@ -112,13 +142,21 @@ class Story:
                 self.set_fact(ADA)
             case "own fact":
                 # By its tool: the call is a part of the conversation.
-                call = make_call(self.number, "remember", json.dumps({"key": f"k{self.number % 4}", "value": f"v{self.number}"}))
+                call = make_call(
+                    self.number, "remember", json.dumps({"key": f"k{self.number % 4}", "value": f"v{self.number}"})
+                )
                 talk.answer("", call)
                 talk.call(call)
                 self.set_fact(self.own())
                 talk.bring(call, "kept")
                 # Set anew by itself, a fact has the newer value.
-                self.known = replace(self.known, facts={**self.known.facts, **{key: fact for key, fact in talk.session.facts.items() if key == f"k{self.number % 4}"}})
+                self.known = replace(
+                    self.known,
+                    facts={
+                        **self.known.facts,
+                        **{key: fact for key, fact in talk.session.facts.items() if key == f"k{self.number % 4}"},
+                    },
+                )
                 self.go_on()
             case "found fact":
                 # By its summary: no call of the conversation has it.
@@ -131,8 +169,15 @@ class Story:
                 talk.add(ev.NoteAdded(text=f"note {self.number}"), ADA)
             case "merge":
                 number = talk.session.conflicts_opened + 1
-                conflict = Conflict(number=number, key="rate", base="1", ours="2", theirs=str(self.number), fork="trial")
-                talk.add(ev.SessionMerged(fork="01trial", name="trial", fork_seq=self.number, summary="", conflicts=(conflict,)), ADA)
+                conflict = Conflict(
+                    number=number, key="rate", base="1", ours="2", theirs=str(self.number), fork="trial"
+                )
+                talk.add(
+                    ev.SessionMerged(
+                        fork="01trial", name="trial", fork_seq=self.number, summary="", conflicts=(conflict,)
+                    ),
+                    ADA,
+                )
             case "todo":
                 items = (f"item {self.number % 5}", f"item {self.number % 3 + 5}")
                 call = make_call(self.number, "todo", json.dumps({"items": items}))
@@ -164,7 +209,9 @@ class Story:
 
 @settings(max_examples=30, deadline=None)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=30), agent=st.sampled_from([AGENT, SMALL]))
-def test_every_request_has_all_facts_open_questions_and_the_hand_off(tmp_path_factory: pytest.TempPathFactory, steps: list[str], agent: AgentSpec) -> None:
+def test_every_request_has_all_facts_open_questions_and_the_hand_off(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], agent: AgentSpec
+) -> None:
     """Any history of runs, compactions, fresh starts, losses and rewinds."""
     world = World(tmp_path_factory.mktemp("any"))
     try:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
 from msgspec.structs import replace
 
-from wakeful.assembling.rules import read_nested_rules
-from wakeful.core import events as ev
-from wakeful.core.agent import TokenWindow
-from wakeful.core.knowledge import Stretch, split_stretches
-from wakeful.core.spec import FileBinding
-from wakeful.core.turn import Answered, Asked
+from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
+from wakeful.core.agents.turns import Answered, Asked
+from wakeful.core.record import events as ev
+from wakeful.core.record.knowledge import Stretch, split_stretches
+from wakeful.core.spec.agent import TokenWindow
+from wakeful.core.spec.session import FileBinding
 from wakeful.errors import InternalError
+from wakeful.model_context.project_rules import read_nested_rules
 
 
 def name_parts(talk: Talk) -> list[str]:
@@ -33,10 +33,27 @@ def test_parts_stand_in_their_order(world: World) -> None:
     assert [part.name for part in found.opening] == ["facts", "hand-off", "changes", "memory", "messages", "prompt"]
     assert "Write short sentences." in found.instructions_text and "You keep pages true." in found.instructions_text
     text = found.opening_text or ""
-    for words in ('"style" = "terse" (set by person:ada, because "she said so")', "next: the second page", '"src/a.py" modified', '"step" = "two"', "from ada (maintainer)"):
+    for words in (
+        '"style" = "terse" (set by person:ada, because "she said so")',
+        "next: the second page",
+        '"src/a.py" modified',
+        '"step" = "two"',
+        "from ada (maintainer)",
+    ):
         assert words in text
     assert text.endswith("Bring the page in line.")
-    assert set(found.tokens) == {"rules", "agent", "objective", "guide", "facts", "hand-off", "changes", "memory", "messages", "prompt"}
+    assert set(found.tokens) == {
+        "rules",
+        "agent",
+        "objective",
+        "guide",
+        "facts",
+        "hand-off",
+        "changes",
+        "memory",
+        "messages",
+        "prompt",
+    }
     assert found.total_tokens == sum(found.tokens.values()) and all(found.tokens.values())
 
 
@@ -94,7 +111,9 @@ def test_a_run_that_goes_on_opens_with_nothing_unless_something_came(world: Worl
     talk.say("and the footer")
     talk.go_on()
     found = talk.begin()
-    assert [part.name for part in found.opening] == ["messages", "prompt"] and "Bring the page" not in (found.opening_text or "")
+    assert [part.name for part in found.opening] == ["messages", "prompt"] and "Bring the page" not in (
+        found.opening_text or ""
+    )
     assert talk.assemble().opening == (), "it has its opening"
 
 
@@ -117,7 +136,9 @@ def test_a_try_after_a_failure_says_what_failed(world: World) -> None:
     talk.end("failed", is_final=False, reason="the check ended with exit code 1")
     talk.start(*talk.session.wake.causes, attempt=1, is_fresh=False)  # type: ignore[union-attr]
     found = talk.assemble()
-    assert [part.name for part in found.opening] == ["last run", "prompt"] and "exit code 1" in (found.opening_text or "")
+    assert [part.name for part in found.opening] == ["last run", "prompt"] and "exit code 1" in (
+        found.opening_text or ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +173,13 @@ def test_what_does_not_fit_says_how_to_get_it(world: World) -> None:
     found = talk.assemble(small)
     assert found.total_tokens < 7_000
     text = found.instructions_text + (found.opening_text or "")
-    for words in ("read AGENTS.md)", "older facts; recall", "history shows all of it)", "more paths; list shows", "earlier messages; history shows them)"):
+    for words in (
+        "read AGENTS.md)",
+        "older facts; recall",
+        "history shows all of it)",
+        "more paths; list shows",
+        "earlier messages; history shows them)",
+    ):
         assert words in text
     assert '"k499"' in text and '"k000"' not in text and "wish 39" in text and "wish 0 " not in text
 
@@ -172,7 +199,12 @@ def test_rules_are_those_on_the_way_to_what_is_bound(world: World) -> None:
     rules = talk.assemble().instructions[0].text
     places = [rules.index(f"rules of /{folder}\n") for folder in ("", "docs/", "src/", "src/deep/")]
     assert places == sorted(places)
-    assert "root:" not in rules and "/elsewhere" not in rules and "rules of /inbox" not in rules and "(inbox/AGENTS.md comes in by an untrusted binding" in rules
+    assert (
+        "root:" not in rules
+        and "/elsewhere" not in rules
+        and "rules of /inbox" not in rules
+        and "(inbox/AGENTS.md comes in by an untrusted binding" in rules
+    )
 
 
 def test_claude_md_counts_where_there_is_no_agents_md(world: World) -> None:
@@ -182,10 +214,12 @@ def test_claude_md_counts_where_there_is_no_agents_md(world: World) -> None:
     world.write("src/CLAUDE.md", "words for src")
     world.write("docs/a.md", "x")
     (world.root / "docs" / "CLAUDE.md").symlink_to("../src/CLAUDE.md")
-    talk = world.open(bindings=(FileBinding(name="code", pattern="src/**"), FileBinding(name="page", pattern="docs/*.md")))
+    talk = world.open(
+        bindings=(FileBinding(name="code", pattern="src/**"), FileBinding(name="page", pattern="docs/*.md"))
+    )
     talk.start()
     rules = talk.assemble().instructions[0].text
-    assert 'CLAUDE.md>\nwords for /\n' in rules and "rules of src" in rules and "words for src" not in rules
+    assert "CLAUDE.md>\nwords for /\n" in rules and "rules of src" in rules and "words for src" not in rules
 
 
 def test_rules_of_deeper_folders_are_those_that_were_not_told(world: World) -> None:
@@ -193,7 +227,12 @@ def test_rules_of_deeper_folders_are_those_that_were_not_told(world: World) -> N
     for folder in ("", "src/", "src/a/", "src/a/b/", "src/mail/", "elsewhere/"):
         world.write(f"{folder}AGENTS.md", f"rules of /{folder}, password hunter22")
     (world.root / "src" / "link").symlink_to(world.root / "elsewhere")
-    spec = world.open(bindings=(FileBinding(name="code", pattern="src/**"), FileBinding(name="mail", pattern="src/mail/**", is_untrusted=True))).session.spec
+    spec = world.open(
+        bindings=(
+            FileBinding(name="code", pattern="src/**"),
+            FileBinding(name="mail", pattern="src/mail/**", is_untrusted=True),
+        )
+    ).session.spec
     assert spec is not None
 
     def read(folder: str) -> dict[str, str]:
@@ -214,7 +253,11 @@ def test_without_a_run_there_is_nothing_to_assemble(world: World) -> None:
 def compress(talk: Talk, first: int) -> None:
     """Everything before a record gives way to a summary."""
     replaced, kept = split_stretches((Stretch(talk.id, 1),), talk.id, first)
-    talk.add(ev.ConversationCompressed(replaced=replaced, kept=kept, summary="read it all", messages=1, kept_messages=1, kept_bytes=1, by="rule"))
+    talk.add(
+        ev.ConversationCompressed(
+            replaced=replaced, kept=kept, summary="read it all", messages=1, kept_messages=1, kept_bytes=1, by="rule"
+        )
+    )
 
 
 def test_a_run_whose_opening_gave_way_to_a_summary_keeps_facts_and_wishes(world: World) -> None:

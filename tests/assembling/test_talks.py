@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 
 import pytest
-from assembling.test_kept_in_front import compress, tell
-from assembling.world import AGENT, Talk, World, make_cause
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wakeful.assembling.assemble import Assembled
-from wakeful.core import events as ev
+from assembling.test_kept_in_front import compress, tell
+from assembling.world import AGENT, Talk, World, make_cause
+from wakeful.core.record import events as ev
+from wakeful.model_context.assemble import Assembled
 
 ADA, BOB = "person:ada", "person:bob"
 OWNER = replace(AGENT)
 # Who asks, or None for the session's work; whether it begins anew; what is done while its run is under way.
-STEP = st.tuples(st.sampled_from([ADA, BOB, None]), st.booleans(), st.sampled_from(["nothing", "nothing", "compress", "lose", "rewind"]))
+STEP = st.tuples(
+    st.sampled_from([ADA, BOB, None]),
+    st.booleans(),
+    st.sampled_from(["nothing", "nothing", "compress", "lose", "rewind"]),
+)
 WORD = re.compile(r"(?:question|answer)-\d+-\S+?-\d+")
 
 
@@ -49,7 +53,9 @@ class Story:
             self.shortened.add(asker)
             self.check(asker, self.talk.begin(OWNER))
         self.talk.end()
-        self.past.append((self.talk.session.seq, {one: list(words) for one, words in self.said.items()}, set(self.shortened)))
+        self.past.append(
+            (self.talk.session.seq, {one: list(words) for one, words in self.said.items()}, set(self.shortened))
+        )
 
     def start(self, asker: str | None, is_fresh: bool) -> None:
         if is_fresh:
@@ -81,7 +87,9 @@ class Story:
 
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(STEP, max_size=14))
-def test_a_conversation_holds_its_own_words_and_nobody_else_s(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str | None, bool, str]]) -> None:
+def test_a_conversation_holds_its_own_words_and_nobody_else_s(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str | None, bool, str]]
+) -> None:
     world = World(tmp_path_factory.mktemp("any"))
     try:
         story = Story(world.open(agent=OWNER.name))
@@ -100,7 +108,9 @@ def test_work_that_is_tried_again_goes_on_where_it_was_whatever_was_asked_betwee
     talk.end("lost", is_final=False)
     lost = talk.session.runs
     talk.say("and?", ADA, asker=ADA, activation=1)
-    talk.start(make_cause("message", "message", "1"), is_fresh=False, is_aside=True, asker=ADA, versions={"message": "1"})
+    talk.start(
+        make_cause("message", "message", "1"), is_fresh=False, is_aside=True, asker=ADA, versions={"message": "1"}
+    )
     talk.begin()
     talk.answer("soon")
     talk.end()

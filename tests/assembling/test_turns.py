@@ -7,16 +7,16 @@ import json
 
 import msgspec
 import pytest
-from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
 from msgspec.structs import replace
 
-from wakeful.assembling.assemble import assemble_sub
-from wakeful.assembling.turns import GONE, NOT_BEGUN, REFUSED, read_messages
-from wakeful.core import events as ev
-from wakeful.core.knowledge import Stretch, split_stretches
-from wakeful.core.redact import redact
-from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage
+from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
+from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage
+from wakeful.core.record import events as ev
+from wakeful.core.record.knowledge import Stretch, split_stretches
+from wakeful.core.record.payloads import redact
 from wakeful.errors import CallerError
+from wakeful.model_context.assemble import assemble_sub
+from wakeful.model_context.recorded_turns import GONE, NOT_BEGUN, REFUSED, read_messages
 
 REVIEWER = replace(AGENT, name="reviewer", prompt="You find mistakes.")
 
@@ -172,7 +172,10 @@ def test_a_yes_or_no_to_a_call_is_kept_for_who_carries_it_out(world: World) -> N
         found = talk.assemble()
         assert [one.id for one in found.pending] == ["c1", "c2"] and found.permissions == {"c1": is_allowed}
         closed = talk.turns().close()
-        assert say(closed.entries)[-2:] == [f"failed c1 {NOT_BEGUN if is_allowed else REFUSED}", f"failed c2 {NOT_BEGUN}"]
+        assert say(closed.entries)[-2:] == [
+            f"failed c1 {NOT_BEGUN if is_allowed else REFUSED}",
+            f"failed c2 {NOT_BEGUN}",
+        ]
 
 
 def test_what_comes_while_calls_are_pending_is_told_after_them(world: World) -> None:
@@ -208,7 +211,12 @@ def test_ids_that_a_provider_uses_again_are_told_apart(world: World) -> None:
         talk.answer(text, make_call(0))
         talk.call(make_call(0))
         talk.bring(make_call(0), f"of {text}")
-    assert say(talk.turns().entries)[1:] == ["answered first c0", "returned c0 of first", "answered second c0", "returned c0 of second"]
+    assert say(talk.turns().entries)[1:] == [
+        "answered first c0",
+        "returned c0 of first",
+        "answered second c0",
+        "returned c0 of second",
+    ]
 
 
 def test_a_fresh_start_puts_the_conversation_aside(world: World) -> None:
@@ -251,7 +259,12 @@ def test_a_rewound_conversation_ends_where_it_went_back_to(world: World) -> None
     talk.answer("third")
     talk.end()
     talk.rewind(here)
-    assert say(talk.turns().entries)[1:] == ["answered first c1", "returned c1 1", "answered second c2", f"failed c2 {INTERRUPTED}"]
+    assert say(talk.turns().entries)[1:] == [
+        "answered first c1",
+        "returned c1 1",
+        "answered second c2",
+        f"failed c2 {INTERRUPTED}",
+    ]
     talk.start(is_fresh=False)
     talk.begin()
     talk.answer("another third")
@@ -273,7 +286,9 @@ def test_a_fork_takes_the_conversation_along_and_goes_its_own_way(world: World) 
     fork.start(is_fresh=False)
     assert fork.session.runs == 1 and fork.begin().opening
     fork.answer("of the fork")
-    assert say(fork.turns().entries)[-1] == "answered of the fork" and "answered of the parent" not in say(fork.turns().entries)
+    assert say(fork.turns().entries)[-1] == "answered of the fork" and "answered of the parent" not in say(
+        fork.turns().entries
+    )
     check_whole(fork.turns().entries)
 
 
@@ -287,7 +302,17 @@ def test_a_compressed_conversation_begins_with_its_summary(world: World) -> None
         if cut > talk.session.seq:
             break
         replaced, kept = split_stretches((Stretch(talk.id, 1),), talk.id, cut)
-        talk.add(ev.ConversationCompressed(replaced=replaced, kept=kept, summary="we fixed it", messages=1, kept_messages=1, kept_bytes=1, by="rule"))
+        talk.add(
+            ev.ConversationCompressed(
+                replaced=replaced,
+                kept=kept,
+                summary="we fixed it",
+                messages=1,
+                kept_messages=1,
+                kept_bytes=1,
+                by="rule",
+            )
+        )
         talk.start(is_fresh=False)
         found = talk.begin()
         check_whole((*found.entries, Asked(text="opening")))
@@ -389,7 +414,11 @@ def test_what_is_erased_leaves_the_conversation_whole(world: World, kind: str) -
     assert not any(INTERRUPTED in words for words in said)
     match kind:
         case "turn_answered":
-            assert said[1] == "answered [erased] c1" and json.loads(after[1].calls[0].arguments) == {} and after[1].raw is None
+            assert (
+                said[1] == "answered [erased] c1"
+                and json.loads(after[1].calls[0].arguments) == {}
+                and after[1].raw is None
+            )
         case "tool_returned":
             assert said[2] == "returned c1 [erased]"
         case "prompt_assembled":
@@ -424,7 +453,11 @@ def test_what_another_agent_answered_is_marked_as_theirs(world: World) -> None:
         other = "security" if agent is AGENT else "docs"
         mark = f'(This was put to the agent "{other}". What follows, until you are asked again, is its work and its words, not yours.)'
         pairs = list(zip(found.entries, found.entries[1:], strict=False))
-        assert [answer.text for asked, answer in pairs if isinstance(asked, Asked) and mark in asked.text and isinstance(answer, Answered)] == marked
+        assert [
+            answer.text
+            for asked, answer in pairs
+            if isinstance(asked, Asked) and mark in asked.text and isinstance(answer, Answered)
+        ] == marked
         assert mark not in (found.opening_text or "")
         talk.end()
 
@@ -439,9 +472,13 @@ def delegate(talk: Talk) -> ev.SubWork:
     talk.begin()
     talk.answer("a second pair of eyes", call, make_call(2))
     talk.call(call)
-    found = assemble_sub(talk.session, REVIEWER, call.id, "Is it right?", log=talk.world.log, blobs=talk.world.blobs, redact=str)
+    found = assemble_sub(
+        talk.session, REVIEWER, call.id, "Is it right?", log=talk.world.log, blobs=talk.world.blobs, redact=str
+    )
     opening = talk.world.blobs.put((found.opening_text or "").encode())
-    talk.add(ev.PromptAssembled(run=1, agent="reviewer", model="anthropic:m", instructions="i", opening=opening, sub=sub))
+    talk.add(
+        ev.PromptAssembled(run=1, agent="reviewer", model="anthropic:m", instructions="i", opening=opening, sub=sub)
+    )
     answer = Answered(model="anthropic:m", text="let me see", calls=(own,), stop="calls")
     talk.add(ev.TurnAnswered(run=1, turn=1, answer=answer, usage=TokenUsage(input=9, output=1), sub=sub))
     # The same id as its caller's call: ids are those of one conversation.
@@ -457,7 +494,9 @@ def test_the_work_of_a_sub_agent_is_taken_up_by_a_run_that_goes_on(world: World)
     talk.end("lost", is_final=False)
     talk.go_on(agent=AGENT)
     found = talk.assemble()
-    assert [call.id for call in found.pending] == ["c1", "c2"] and say(found.entries)[1:] == ["answered a second pair of eyes c1 c2"]
+    assert [call.id for call in found.pending] == ["c1", "c2"] and say(found.entries)[1:] == [
+        "answered a second pair of eyes c1 c2"
+    ]
     taken = assemble_sub(talk.session, REVIEWER, sub.call, "Is it right?", log=world.log, blobs=world.blobs, redact=str)
     assert taken.opening == () and "Is it right?" in taken.entries[0].text  # type: ignore[union-attr]
     assert say(taken.entries)[1:] == ["answered let me see c1", f"failed c1 {INTERRUPTED}"]
@@ -485,4 +524,8 @@ def test_a_piece_of_work_under_an_id_that_was_used_before_begins_anew(world: Wor
     talk.answer("once more", call)
     talk.call(call)
     found = assemble_sub(talk.session, REVIEWER, sub.call, "And now?", log=world.log, blobs=world.blobs, redact=str)
-    assert found.entries == () and "And now?" in (found.opening_text or "") and "Is it right?" not in (found.opening_text or "")
+    assert (
+        found.entries == ()
+        and "And now?" in (found.opening_text or "")
+        and "Is it right?" not in (found.opening_text or "")
+    )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from wakeful.assembling.assemble import Assembled, assemble
-from wakeful.assembling.turns import Turns, read_turns
-from wakeful.blobs import Blobs
-from wakeful.core import events as ev
-from wakeful.core.agent import AgentSpec, ModelSpec
-from wakeful.core.reducer import fold
-from wakeful.core.spec import FileBinding, PromptRun, SessionSpec
-from wakeful.core.state import Session
-from wakeful.core.turn import Answered, TokenUsage, ToolCall
+from wakeful.core.agents.turns import Answered, TokenUsage, ToolCall
+from wakeful.core.record import events as ev
+from wakeful.core.record.fold import fold
+from wakeful.core.record.state import Session
+from wakeful.core.spec.agent import AgentSpec, ModelSpec
+from wakeful.core.spec.session import FileBinding, PromptRun, SessionSpec
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.past import fold_at
+from wakeful.history.positions import fold_at
+from wakeful.model_context.assemble import Assembled, assemble
+from wakeful.model_context.recorded_turns import Turns, read_turns
+from wakeful.system.blobs import Blobs
 
 ADA = "person:ada"
 AGENT = AgentSpec(name="docs", prompt="You keep pages true.", models=(ModelSpec(provider="anthropic", model="m"),))
@@ -53,7 +53,11 @@ class World:
         fork = Talk(self, name)
         session = talk.session
         origin = ev.Origin(session=session.id, name=session.name, seq=session.seq)
-        fork.add(ev.SessionOpened(id=f"01{name}", name=name, origin=origin, recollection=session.recollect(), is_first_taken=True))
+        fork.add(
+            ev.SessionOpened(
+                id=f"01{name}", name=name, origin=origin, recollection=session.recollect(), is_first_taken=True
+            )
+        )
         assert session.spec is not None
         fork.add(ev.SpecDeclared(spec=session.spec, version="s1", text_digest="t1", is_filed=False))
         return fork
@@ -126,7 +130,11 @@ class Talk:
 
     def ask(self, call: ToolCall, text: str, *, is_permission: bool = False) -> None:
         """Ask a person; the run is over with it."""
-        self.add(ev.QuestionAsked(run=self.session.runs, call=call.id, name=call.name, text=text, is_permission=is_permission))
+        self.add(
+            ev.QuestionAsked(
+                run=self.session.runs, call=call.id, name=call.name, text=text, is_permission=is_permission
+            )
+        )
         self.add(ev.WorkHalted(run=self.session.runs, hold=ev.Hold(kind="asking", words=text)))
         self.end("interrupted", is_final=False)
 
@@ -163,4 +171,6 @@ def make_call(number: int, name: str = "read", arguments: str = "{}") -> ToolCal
 
 def make_cause(binding: str = "code", kind: str = "file", new: str = "v1", *paths: str, **fields: Any) -> ev.Cause:
     changed = tuple(ev.ChangedPath(path, "modified") for path in paths)
-    return ev.Cause(binding=binding, kind=kind, key=f"{kind} {binding}", new=new, paths=changed, **{"delta": "known", **fields})
+    return ev.Cause(
+        binding=binding, kind=kind, key=f"{kind} {binding}", new=new, paths=changed, **{"delta": "known", **fields}
+    )

@@ -6,11 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from wakeful.blobs import Blobs
 from wakeful.bundles.load import load, verify_bundle
 from wakeful.bundles.save import save
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
+from wakeful.system.blobs import Blobs
 
 GROUP = 500
 BODY = b'{"run":%d,"outcome":"succeeded","text":"the rates of the month changed, see inputs/rates.csv","output":{"head":"blake2b-%064x"}}'
@@ -19,7 +19,10 @@ BODY = b'{"run":%d,"outcome":"succeeded","text":"the rates of the month changed,
 async def fill(log: EventLog, records: int) -> None:
     calls = []
     for start in range(0, records, GROUP):
-        drafts = tuple(Draft("run_finished", BODY % (seq, seq), "payroll", run=seq, parent="other:7") for seq in range(start, start + GROUP))
+        drafts = tuple(
+            Draft("run_finished", BODY % (seq, seq), "payroll", run=seq, parent="other:7")
+            for seq in range(start, start + GROUP)
+        )
         calls.append(log.append([Append("long", start, drafts)], at=start))
         if len(calls) == 20:
             await asyncio.gather(*calls)

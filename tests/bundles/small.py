@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from wakeful.blobs import Blobs
+
 from wakeful.bundles.format import AnyLine, Limits
-from wakeful.bundles.reading import OpenBundle
+from wakeful.bundles.reader import OpenBundle
 from wakeful.bundles.save import Saved, save
-from wakeful.bundles.writing import BundleWriter
+from wakeful.bundles.writer import BundleWriter
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
+from wakeful.system.blobs import Blobs
 
 SESSION = "01session"
 
@@ -29,7 +30,14 @@ class Place:
         for number in range(records):
             blob = self.blobs.put(b"output %d" % (number % 2) * 1_000)
             payload = msgspec.json.encode({"run": number, "output": {"head": blob}, "text": f"naïve ☃ \n {number}"})
-            draft = Draft("run_finished", payload, "payroll", run=number, parent="other:3" if number % 2 else None, rationale="because")
+            draft = Draft(
+                "run_finished",
+                payload,
+                "payroll",
+                run=number,
+                parent="other:3" if number % 2 else None,
+                rationale="because",
+            )
             self.log.append_blocking([Append(SESSION, number, (draft,))], at=1_000 - number if number % 3 else number)
         odd = tuple(Draft("note_added", payload, "person") for payload in (b"\xff\x00 not text", b"", b'"plain"'))
         self.log.append_blocking([Append(SESSION, records, odd)], at=5)

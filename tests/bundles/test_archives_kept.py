@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from bundles.small import SESSION, Place
 
-from wakeful.bundles.erasing import ArchiveUnreadable, erase_from_archives
-from wakeful.bundles.examining import find_broken_archives, find_file_damage
+from bundles.small import SESSION, Place
+from wakeful.bundles.erasure import ArchiveUnreadable, erase_from_archives
+from wakeful.bundles.inspection import find_broken_archives, find_file_damage
 from wakeful.bundles.load import verify_bundle
 from wakeful.eventlog.contract import Append, Draft
 

@@ -13,7 +13,9 @@ MEGABYTES = 200
 def step(name: str, folder: Path) -> tuple[float, str]:
     """Run one step; returns the megabytes it held and the head it left."""
     script = Path(__file__).with_name("million.py")
-    done = subprocess.run([sys.executable, str(script), name, str(folder), str(RECORDS)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(script), name, str(folder), str(RECORDS)], capture_output=True, text=True, check=True
+    )
     seconds, busy, megabytes, head = done.stdout.split()
     print(f"{name}: {float(seconds):.1f} s, of the processor {float(busy):.1f} s, {float(megabytes):.0f} MB")
     return float(megabytes), head

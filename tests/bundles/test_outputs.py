@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from bundles.small import Place
 
-from wakeful.blobs import Blobs, UnknownBlob
+from bundles.small import Place
 from wakeful.bundles.blob_archive import ArchiveDamaged, BlobArchive
-from wakeful.bundles.outputs import DueOutputs, find_due_outputs
-from wakeful.core.spec import Retention
+from wakeful.bundles.old_outputs import DueOutputs, find_due_outputs
+from wakeful.core.spec.session import Retention
 from wakeful.eventlog.contract import Append, Draft
+from wakeful.system.blobs import Blobs, UnknownBlob
 
 DAY = 86_400 * 1_000_000
 NOW = 200 * DAY
@@ -23,7 +23,9 @@ def finish(place: Place, session: str, content: bytes, days_ago: float, outcome:
     address = place.blobs.put(content)
     payload = msgspec.json.encode({"run": 1, "outcome": outcome, "is_final": True, "output": {"head": address}})
     head = place.log.head(session).seq
-    place.log.append_blocking([Append(session, head, (Draft("run_finished", payload, session, run=1),))], at=round(NOW - days_ago * DAY))
+    place.log.append_blocking(
+        [Append(session, head, (Draft("run_finished", payload, session, run=1),))], at=round(NOW - days_ago * DAY)
+    )
     return address
 
 
@@ -77,7 +79,12 @@ def test_what_was_moved_is_read_as_before_and_is_not_due_again(there: Place) -> 
     finish(there, "a", b"new", 1)
     archive = BlobArchive(there.folder / "archive")
     moved = archive.move(there.blobs, find(there).addresses, "2026-01-31")
-    assert moved is not None and moved.blobs == 1 and moved.path.name == "2026-01-31-1.zip" and moved.path.stat().st_mode & 0o077 == 0
+    assert (
+        moved is not None
+        and moved.blobs == 1
+        and moved.path.name == "2026-01-31-1.zip"
+        and moved.path.stat().st_mode & 0o077 == 0
+    )
     assert there.blobs.size(old) is None and find(there).addresses == ()
     with pytest.raises(UnknownBlob):
         there.blobs.get(old)

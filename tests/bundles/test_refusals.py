@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from bundles.small import SESSION, Place, rewrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from bundles.small import SESSION, Place, rewrite
 from wakeful.bundles.format import (
     AnyLine,
     BlobLine,
@@ -27,8 +28,8 @@ from wakeful.bundles.format import (
     write_declaration,
 )
 from wakeful.bundles.load import check_bundle, inspect, load, take_in, verify_bundle
-from wakeful.bundles.reading import OpenBundle
-from wakeful.bundles.scratch import judge_name
+from wakeful.bundles.reader import OpenBundle
+from wakeful.bundles.scratch_files import judge_name
 
 Change = Callable[[list[AnyLine]], Sequence[AnyLine]]
 
@@ -85,7 +86,9 @@ def test_every_single_byte_counts(bundle: Path, tmp_path: Path) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_cut_inserted_or_swapped_piece_refuses_the_bundle(bundle: Path, tmp_path: Path, data: st.DataObject) -> None:
+def test_any_cut_inserted_or_swapped_piece_refuses_the_bundle(
+    bundle: Path, tmp_path: Path, data: st.DataObject
+) -> None:
     content = bundle.read_bytes()
     first, last = sorted(data.draw(st.tuples(st.integers(0, len(content)), st.integers(0, len(content)))))
     piece = data.draw(st.binary(max_size=20))
@@ -155,7 +158,19 @@ def test_a_line_without_end_is_refused_at_its_limit(there: Place, tmp_path: Path
     refuse(there, tmp_path / "line", "longer than 33,554,432 bytes", BundleTooLarge)
 
 
-@pytest.mark.parametrize("lines", [b"", b"\n", b"{}\n", b"[[[[[[[[\n", b'{"line":"manifest"}\n', b"\xff\xfe\n", b"[" * 100_000 + b"\n", b'{"format":1}\n'])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"",
+        b"\n",
+        b"{}\n",
+        b"[[[[[[[[\n",
+        b'{"line":"manifest"}\n',
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        b'{"format":1}\n',
+    ],
+)
 def test_lines_that_are_none_are_refused(there: Place, tmp_path: Path, lines: bytes) -> None:
     refuse(there, write_raw(tmp_path / "odd", lines), "no manifest")
 
@@ -170,16 +185,21 @@ def test_a_bundle_of_another_format_says_which_release_reads_it(there: Place, bu
 
 def change_record(seq: int, /, **fields: object) -> Change:
     return lambda lines: [
-        msgspec.structs.replace(line, **fields) if isinstance(line, RecordLine) and line.seq == seq else line for line in lines
+        msgspec.structs.replace(line, **fields) if isinstance(line, RecordLine) and line.seq == seq else line
+        for line in lines
     ]
 
 
 def change_manifest(**fields: object) -> Change:
-    return lambda lines: [msgspec.structs.replace(line, **fields) if isinstance(line, Manifest) else line for line in lines]
+    return lambda lines: [
+        msgspec.structs.replace(line, **fields) if isinstance(line, Manifest) else line for line in lines
+    ]
 
 
 def change_blobs(line: BlobLine, content: bytes) -> Change:
-    return lambda lines: [one for one in lines if not isinstance(one, (FileLine, ChunkLine, BlobLine))] + [line, ChunkLine(content)]
+    return lambda lines: (
+        [one for one in lines if not isinstance(one, (FileLine, ChunkLine, BlobLine))] + [line, ChunkLine(content)]
+    )
 
 
 def put_file(path: str, size: int = 1, content: bytes = b"x") -> Change:
@@ -204,7 +224,10 @@ def swap(lines: list[AnyLine], one: int, other: int) -> list[AnyLine]:
         (change_manifest(head="00" * 32), "do not end at the head"),
         (change_manifest(records=9), "says otherwise"),
         (lambda lines: [line for line in lines if not isinstance(line, RecordLine)], "says otherwise"),
-        (lambda lines: [line for line in lines if not (isinstance(line, RecordLine) and line.seq == 5)], "stands where 5 is expected"),
+        (
+            lambda lines: [line for line in lines if not (isinstance(line, RecordLine) and line.seq == 5)],
+            "stands where 5 is expected",
+        ),
         (lambda lines: swap(lines, 2, 3), "stands where 2 is expected"),
         (lambda lines: [lines[0], *lines[11:], *lines[1:11]], "stands where"),
         (lambda lines: [*lines, lines[0]], "is none that a bundle has"),
@@ -229,9 +252,26 @@ def test_lines_that_do_not_belong_together_are_refused_though_every_digest_is_ri
 
 @pytest.mark.parametrize(
     "path",
-    ["../out", "/etc/passwd", "a/../../out", "./a", "a//b", "", "a/", "..", "a\\..\\b", "c:evil", "a\x00b", "a\nb", "x" * 300, "a/" * 70 + "a"],
+    [
+        "../out",
+        "/etc/passwd",
+        "a/../../out",
+        "./a",
+        "a//b",
+        "",
+        "a/",
+        "..",
+        "a\\..\\b",
+        "c:evil",
+        "a\x00b",
+        "a\nb",
+        "x" * 300,
+        "a/" * 70 + "a",
+    ],
 )
-def test_a_name_that_could_leave_its_folder_refuses_the_bundle(there: Place, bundle: Path, tmp_path: Path, path: str) -> None:
+def test_a_name_that_could_leave_its_folder_refuses_the_bundle(
+    there: Place, bundle: Path, tmp_path: Path, path: str
+) -> None:
     assert judge_name(path) is not None
     refuse(there, rewrite(bundle, tmp_path / "changed", put_file(path)), "a file is called")
 
@@ -254,7 +294,9 @@ def test_a_bundle_with_too_many_files_is_refused(there: Place, bundle: Path, tmp
         verify_bundle(bundle, limits=Limits(files=0))
 
 
-def test_a_bundle_changed_between_its_two_readings_counts_for_nothing(there: Place, bundle: Path, tmp_path: Path) -> None:
+def test_a_bundle_changed_between_its_two_readings_counts_for_nothing(
+    there: Place, bundle: Path, tmp_path: Path
+) -> None:
     """The file is held open, but whoever may write to it can still change it in place."""
     path = tmp_path / "changing"
     path.write_bytes(bundle.read_bytes())

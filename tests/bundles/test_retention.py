@@ -3,16 +3,19 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wakeful.bundles.retention import RunOutput, Standing, choose_outputs, choose_sessions, judge_session
-from wakeful.core import events as ev
-from wakeful.core.spec import Retention, SessionSpec
-from wakeful.core.state import LastRun, OpenRun, OpenWake, Session
+
+from wakeful.bundles.retention_rules import RunOutput, Standing, choose_outputs, choose_sessions, judge_session
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import LastRun, OpenRun, OpenWake, Session
+from wakeful.core.spec.session import Retention, SessionSpec
 
 DAY = 86_400
 NOW = 1_000 * DAY * 1_000_000
 
 
-def standing(name: str, *, days: float = 0, runs: int = 0, size: int = 0, held: str | None = None, own: Retention | None = None) -> Standing:
+def standing(
+    name: str, *, days: float = 0, runs: int = 0, size: int = 0, held: str | None = None, own: Retention | None = None
+) -> Standing:
     at = NOW - round(days * DAY * 1_000_000)
     return Standing(session=name, name=name, last_active_at=at, runs=runs, size_bytes=size, held=held, retention=own)
 
@@ -34,7 +37,9 @@ def standing(name: str, *, days: float = 0, runs: int = 0, size: int = 0, held: 
         (Retention(size_bytes=0), ["old", "large", "busy"]),
     ],
 )
-def test_sessions_are_due_by_age_count_and_size_the_longest_inactive_first(policy: Retention, expected: list[str]) -> None:
+def test_sessions_are_due_by_age_count_and_size_the_longest_inactive_first(
+    policy: Retention, expected: list[str]
+) -> None:
     sessions = [
         standing("busy", days=0, runs=11, size=200),
         standing("large", days=5, runs=3, size=1_200),
@@ -51,7 +56,10 @@ def test_the_size_of_all_together_is_relieved_no_further_than_needed() -> None:
 
 
 def test_a_session_with_bounds_of_its_own_goes_by_those() -> None:
-    sessions = [standing("short", days=2, own=Retention(keep_seconds=DAY)), standing("long", days=99, own=Retention(keep_seconds=1_000 * DAY))]
+    sessions = [
+        standing("short", days=2, own=Retention(keep_seconds=DAY)),
+        standing("long", days=99, own=Retention(keep_seconds=1_000 * DAY)),
+    ]
     found = choose_sessions(sessions, Retention(keep_seconds=30 * DAY), NOW)
     assert [(due.session, due.why) for due in found] == [("short", "not active for 2 days, kept for 24.0 hours")]
 
@@ -121,9 +129,22 @@ def test_what_runs_is_owed_or_waits_for_an_answer_may_not_be_archived() -> None:
 # Outputs
 
 
-def output(run: int, *, days: float = 0, size: int = 100, outcome: ev.Outcome = "succeeded", addresses: tuple[str, ...] | None = None) -> RunOutput:
+def output(
+    run: int,
+    *,
+    days: float = 0,
+    size: int = 100,
+    outcome: ev.Outcome = "succeeded",
+    addresses: tuple[str, ...] | None = None,
+) -> RunOutput:
     at = NOW - round(days * DAY * 1_000_000)
-    return RunOutput(run=run, finished_at=at, outcome=outcome, size_bytes=size, addresses=(f"b{run}",) if addresses is None else addresses)
+    return RunOutput(
+        run=run,
+        finished_at=at,
+        outcome=outcome,
+        size_bytes=size,
+        addresses=(f"b{run}",) if addresses is None else addresses,
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +161,9 @@ def output(run: int, *, days: float = 0, size: int = 100, outcome: ev.Outcome = 
         (Retention(size_bytes=1), [1, 3]),
     ],
 )
-def test_outputs_are_due_by_age_count_and_size_but_not_the_newest_and_not_of_a_fresh_failure(policy: Retention, expected: list[int]) -> None:
+def test_outputs_are_due_by_age_count_and_size_but_not_the_newest_and_not_of_a_fresh_failure(
+    policy: Retention, expected: list[int]
+) -> None:
     outputs = [output(1, days=4), output(2, days=3, outcome="failed"), output(3, days=2), output(4, days=1)]
     assert [one.run for one in choose_outputs(outputs, policy, NOW)] == expected
 

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from bundles.small import SESSION, Place
-from wakeful.bundles.erasing import erase_from_bundle
+from wakeful.bundles.erasure import erase_from_bundle
 from wakeful.bundles.format import BundleNotWritten, BundleRefused
 from wakeful.bundles.load import inspect, load, restore_archive, verify_bundle
 from wakeful.bundles.save import save
-from wakeful.contents.listing import read_entries
-from wakeful.contents.record import BindingFiles, Entry, Found, RunFiles, read_record
 from wakeful.eventlog.contract import Append, Conflict, Draft
+from wakeful.run_files.file_record import BindingFiles, Entry, Found, RunFiles, read_record
+from wakeful.run_files.path_lists import read_entries
 
 
-def test_a_loaded_session_has_the_same_records_the_same_head_and_the_same_blobs(here: Place, there: Place, tmp_path: Path) -> None:
+def test_a_loaded_session_has_the_same_records_the_same_head_and_the_same_blobs(
+    here: Place, there: Place, tmp_path: Path
+) -> None:
     saved = here.save(tmp_path / "b", spec="run: [true]\n", about={"origin": "host"})
     loaded = load(there.log, there.blobs, tmp_path / "b")
     assert list(there.log.read(SESSION)) == list(here.log.read(SESSION))
@@ -69,7 +72,9 @@ def test_loaded_again_nothing_is_imported(here: Place, there: Place, tmp_path: P
     assert there.log.position() == 10
 
 
-def test_a_session_that_went_on_elsewhere_comes_back_when_it_may_be_extended(here: Place, there: Place, tmp_path: Path) -> None:
+def test_a_session_that_went_on_elsewhere_comes_back_when_it_may_be_extended(
+    here: Place, there: Place, tmp_path: Path
+) -> None:
     here.save(tmp_path / "out", cut="migrate")
     load(there.log, there.blobs, tmp_path / "out")
     there.log.append_blocking([Append(SESSION, 10, (Draft("note_added", b'"there"', "x"),))], at=9)
@@ -107,7 +112,9 @@ def test_a_load_that_was_cut_short_goes_on(here: Place, there: Place, tmp_path: 
 # Scratch files
 
 
-def test_scratch_files_come_along_and_links_and_strange_names_are_told(here: Place, there: Place, tmp_path: Path) -> None:
+def test_scratch_files_come_along_and_links_and_strange_names_are_told(
+    here: Place, there: Place, tmp_path: Path
+) -> None:
     (here.scratch / "deep/er").mkdir(parents=True)
     (here.scratch / "deep/er/report.csv").write_bytes(os.urandom(700_000))
     (here.scratch / "empty").write_text("")
@@ -121,7 +128,11 @@ def test_scratch_files_come_along_and_links_and_strange_names_are_told(here: Pla
     assert saved.passed_files == ("back\\slash", "folder-link", "link", "pipe")
     loaded = load(there.log, there.blobs, tmp_path / "b", scratch=there.scratch)
     assert loaded.files == 3
-    assert sorted(str(path.relative_to(there.scratch)) for path in there.scratch.rglob("*") if path.is_file()) == ["deep/er/report.csv", "empty", "run.sh"]
+    assert sorted(str(path.relative_to(there.scratch)) for path in there.scratch.rglob("*") if path.is_file()) == [
+        "deep/er/report.csv",
+        "empty",
+        "run.sh",
+    ]
     assert (there.scratch / "deep/er/report.csv").read_bytes() == (here.scratch / "deep/er/report.csv").read_bytes()
     assert os.stat(there.scratch / "run.sh").st_mode & 0o777 == 0o700
     assert os.stat(there.scratch / "empty").st_mode & 0o777 == 0o600
@@ -191,7 +202,9 @@ def test_an_erased_payload_leaves_the_archive_too_and_the_rest_comes_back(here: 
     assert verify_bundle(tmp_path / "b") == contents
     assert f"\\n {2}".encode() not in gzip.decompress((tmp_path / "b").read_bytes())
     assert restore_archive(here.log, here.blobs, tmp_path / "b") == 9
-    assert [record.payload for record in here.log.read(SESSION)] == [None if record.seq == 3 else record.payload for record in before]
+    assert [record.payload for record in here.log.read(SESSION)] == [
+        None if record.seq == 3 else record.payload for record in before
+    ]
     assert here.log.verify().is_sound
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "here"]
 
@@ -208,11 +221,18 @@ def test_progress_is_told_to_its_end(here: Place, there: Place, tmp_path: Path) 
 def test_the_contents_a_run_read_and_wrote_come_along(here: Place, there: Place, tmp_path: Path) -> None:
     """By the record that its end names, and a long list by its parts."""
     contents = [b"content %02d" % number for number in range(100)]
-    entries = [Entry(path=f"in/{number:02}", kind="f", digest=here.blobs.add(content).removeprefix("blake2b-")) for number, content in enumerate(contents)]
+    entries = [
+        Entry(path=f"in/{number:02}", kind="f", digest=here.blobs.add(content).removeprefix("blake2b-"))
+        for number, content in enumerate(contents)
+    ]
     parts = [here.blobs.add(msgspec.json.encode(some)) for some in (entries[:50], entries[50:])]
     found = Found(version="v1", listing=here.blobs.add(msgspec.json.encode(parts)))
     gone = Entry(path="gone", kind="f", digest="00" * 20)
-    files = RunFiles(run_id="r1", root="/root", bindings=(BindingFiles(name="in", access="read", before=found, after=Found(entries=(entries[0], gone))),))
+    files = RunFiles(
+        run_id="r1",
+        root="/root",
+        bindings=(BindingFiles(name="in", access="read", before=found, after=Found(entries=(entries[0], gone))),),
+    )
     address = here.blobs.put(msgspec.json.encode(files))
     payload = msgspec.json.encode({"run": 1, "files": address})
     here.log.append_blocking([Append(SESSION, 10, (Draft("run_finished", payload, "payroll"),))], at=9)
@@ -222,4 +242,6 @@ def test_the_contents_a_run_read_and_wrote_come_along(here: Place, there: Place,
     load(there.log, there.blobs, tmp_path / "b")
     loaded = read_record(there.blobs, address)
     assert loaded == files
-    assert [there.blobs.get(entry.address or "") for entry in read_entries(there.blobs, loaded.bindings[0].before)] == contents
+    assert [
+        there.blobs.get(entry.address or "") for entry in read_entries(there.blobs, loaded.bindings[0].before)
+    ] == contents

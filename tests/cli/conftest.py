@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from api.small_daemon import RunningDaemon, declare, reads, writes
 from commands import run_command
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
-PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), objective="Pay everybody.", priority=80)
+PAYROLL = declare(
+    "payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), objective="Pay everybody.", priority=80
+)
 FILING = declare("hr/filing", reads("result", "out.csv"))
 
 

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from api.small_daemon import RunningDaemon
 from cli.conftest import PAYROLL, Command, run_wakeful
 from waiting import eventually
-
-from wakeful.core.calls import ResumeAll, SleepAll
+from wakeful.core.calls.values import ResumeAll, SleepAll
 
 
 def test_the_life_of_a_session_by_its_verbs(rested: RunningDaemon, wakeful: Command) -> None:
@@ -64,7 +64,9 @@ def test_facts_and_messages_outside_a_run_take_the_name_first(rested: RunningDae
     assert wakeful("note", "payroll").returncode == 2
 
 
-def test_inside_a_run_no_name_is_needed_and_the_token_speaks(daemon: RunningDaemon, wakeful: Command, tmp_path: Path) -> None:
+def test_inside_a_run_no_name_is_needed_and_the_token_speaks(
+    daemon: RunningDaemon, wakeful: Command, tmp_path: Path
+) -> None:
     """What specs.md promises a run: note, send, remember, recall, facts, history with no further arguments."""
     daemon.do(lambda d: d.declare(PAYROLL))
     token = tmp_path / "token"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from commands import run_command
 
 # Where a python3 is for certain.
@@ -43,17 +44,35 @@ def test_signs_of_a_shell_in_a_command_are_told_with_the_script_to_write(tmp_pat
         ("run: {command: [pyhton3, x]}\n", "2:17: no program 'pyhton3' in PATH; did you mean 'python3'?"),
         ("run: {command: [zzqqy-none, x]}\n", f"2:17: no program 'zzqqy-none' in PATH ({PATH[:40]}"),
         ("run: {command: [env, A=1, zzqqy-none]}\n", "2:27: no program 'zzqqy-none' in PATH"),
-        ("run: {command: [cd, src]}\n", "2:17: 'cd' is a word of the shell, and no program; write instead: script: \"cd src\""),
+        (
+            "run: {command: [cd, src]}\n",
+            "2:17: 'cd' is a word of the shell, and no program; write instead: script: \"cd src\"",
+        ),
         ("run: {command: [./none.sh]}\n", "2:17: './none.sh' does not exist; the path begins at "),
         ("run: {command: [python3, none.py]}\n", "2:26: 'none.py' does not exist; the path begins at "),
-        ("run: {command: [./plain.sh]}\n", "2:17: './plain.sh' may not be executed; chmod +x plain.sh, or name its interpreter first: [sh, ./plain.sh]"),
-        ("run: {command: [./lost.sh]}\n", "2:17: './lost.sh' asks in its first line for /opt/none/bash, which is not there"),
-        ("run: {command: [./env.sh]}\n", "2:17: './env.sh' asks in its first line for zzqqy-none, which is not in PATH"),
+        (
+            "run: {command: [./plain.sh]}\n",
+            "2:17: './plain.sh' may not be executed; chmod +x plain.sh, or name its interpreter first: [sh, ./plain.sh]",
+        ),
+        (
+            "run: {command: [./lost.sh]}\n",
+            "2:17: './lost.sh' asks in its first line for /opt/none/bash, which is not there",
+        ),
+        (
+            "run: {command: [./env.sh]}\n",
+            "2:17: './env.sh' asks in its first line for zzqqy-none, which is not in PATH",
+        ),
         ("run: {command: [./dos.sh]}\n", "2:17: './dos.sh' ends its first line with a carriage return"),
         ("run: {script: 'true', check: [zzqqy-none]}\n", "2:31: no program 'zzqqy-none' in PATH"),
         ("bindings: {p: {probe: [zzqqy-none]}}\nrun: {script: 'true'}\n", "2:24: no program 'zzqqy-none' in PATH"),
-        ("run:\n  script: |\n    #!/usr/bin/env python3\n    print(1)\n", "3:11: a script is read by sh, whatever its first line says; put it into a file, and write command: [python3, FILE]"),
-        ("bindings:\n  notes: {file: 'notes/*.md'}\nrun: {script: 'true'}\n", "3:17: no file matches notes/*.md: there is no folder "),
+        (
+            "run:\n  script: |\n    #!/usr/bin/env python3\n    print(1)\n",
+            "3:11: a script is read by sh, whatever its first line says; put it into a file, and write command: [python3, FILE]",
+        ),
+        (
+            "bindings:\n  notes: {file: 'notes/*.md'}\nrun: {script: 'true'}\n",
+            "3:17: no file matches notes/*.md: there is no folder ",
+        ),
         ("bindings:\n  notes: {file: 'dta/*.md'}\nrun: {script: 'true'}\n", "did you mean 'data'?"),
         ("bindings:\n  notes: {file: 'data/*.md'}\nrun: {script: 'true'}\n", "3:17: no file matches data/*.md"),
         ("bindings:\n  notes: {file: rates.csv}\nrun: {script: 'true'}\n", "3:17: there is no rates.csv"),
@@ -63,7 +82,12 @@ def test_a_likely_mistake_is_told_at_its_place(spec: str, told: str, tmp_path: P
     """One warning each, with what to do."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("1\n")
-    for name, first in (("plain", "#!/bin/sh"), ("lost", "#!/opt/none/bash"), ("env", "#!/usr/bin/env zzqqy-none"), ("dos", "#!/bin/sh\r")):
+    for name, first in (
+        ("plain", "#!/bin/sh"),
+        ("lost", "#!/opt/none/bash"),
+        ("env", "#!/usr/bin/env zzqqy-none"),
+        ("dos", "#!/bin/sh\r"),
+    ):
         path = tmp_path / f"{name}.sh"
         path.write_bytes(f"{first}\ntrue\n".encode())
         path.chmod(0o644 if name == "plain" else 0o755)
@@ -94,11 +118,19 @@ def test_new_writes_a_script_where_the_line_is_for_a_shell(tmp_path: Path) -> No
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("1\n2\n")
     line = "cat data/*.csv | wc -l > x"
-    made = run_command("new", "sums", "--file", "data/*.csv", "--writes", "x", "--command", line, environment={}, folder=tmp_path)
+    made = run_command(
+        "new", "sums", "--file", "data/*.csv", "--writes", "x", "--command", line, environment={}, folder=tmp_path
+    )
     assert made.returncode == 0 and "written as a script" in " ".join(made.stdout.split()), made.stdout + made.stderr
     assert yaml.safe_load((tmp_path / "sessions.d/sums.yaml").read_text())["run"]["script"].strip() == line
-    run_command("new", "words", "--file", "data/*.csv", "--command", "wc -w data/a.csv", environment={}, folder=tmp_path)
-    assert yaml.safe_load((tmp_path / "sessions.d/words.yaml").read_text())["run"]["command"] == ["wc", "-w", "data/a.csv"]
+    run_command(
+        "new", "words", "--file", "data/*.csv", "--command", "wc -w data/a.csv", environment={}, folder=tmp_path
+    )
+    assert yaml.safe_load((tmp_path / "sessions.d/words.yaml").read_text())["run"]["command"] == [
+        "wc",
+        "-w",
+        "data/a.csv",
+    ]
     checked = run_command("check", "--json", environment={"PATH": PATH}, folder=tmp_path)
     assert json.loads(checked.stdout)["warnings"] == []
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import Command, run_wakeful
-
-from wakeful.core.calls import Remember, Save
+from wakeful.core.calls.values import Remember, Save
 
 FOLDER = str(Path(sys.executable).parent)
 
@@ -27,7 +27,11 @@ def known(rested: RunningDaemon) -> RunningDaemon:
     """payroll with a checkpoint and facts, a template's sessions, and a fact whose key no shell should see."""
 
     async def live(d: object) -> None:
-        calls = [Remember(name="payroll", key="rate", value="8"), Remember(name="payroll", key="$(touch x)", value="8"), Save(name="payroll", mark="march")]
+        calls = [
+            Remember(name="payroll", key="rate", value="8"),
+            Remember(name="payroll", key="$(touch x)", value="8"),
+            Save(name="payroll", mark="march"),
+        ]
         for call in calls:
             await d.call(call, author="person:ada", key=None, run=None)  # type: ignore[attr-defined]
 
@@ -38,7 +42,10 @@ def known(rested: RunningDaemon) -> RunningDaemon:
 
 def ask_bash(*lines: str, **environ: str) -> list[list[str]]:
     """What bash would insert for each line with the cursor at its end: the real script, called as readline does."""
-    asked = "".join(f"COMP_LINE={line!r} COMP_POINT={len(line)}; _wakeful_completion wakeful; echo \"${{COMPREPLY[*]}}\"\n" for line in lines)
+    asked = "".join(
+        f'COMP_LINE={line!r} COMP_POINT={len(line)}; _wakeful_completion wakeful; echo "${{COMPREPLY[*]}}"\n'
+        for line in lines
+    )
     path = f"{FOLDER}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "--norc", "-c", f'eval "$(wakeful completion bash)"\n{asked}'],
@@ -87,8 +94,12 @@ def test_without_a_daemon_nothing_is_offered_and_nothing_said(tmp_path: Path) ->
         assert time.monotonic() - began < 15
 
 
-@pytest.mark.parametrize(("shell", "words", "position"), [("zsh", "wakeful show pay", "2"), ("fish", "wakeful show pay", "pay")])
-def test_the_other_shells_are_answered_in_their_own_way(known: RunningDaemon, wakeful: Command, shell: str, words: str, position: str) -> None:
+@pytest.mark.parametrize(
+    ("shell", "words", "position"), [("zsh", "wakeful show pay", "2"), ("fish", "wakeful show pay", "pay")]
+)
+def test_the_other_shells_are_answered_in_their_own_way(
+    known: RunningDaemon, wakeful: Command, shell: str, words: str, position: str
+) -> None:
     """Their scripts ask through the environment; each answer is told as plain text."""
     asked = {"_WAKEFUL_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": position}
     assert "payroll" in wakeful(**asked).stdout and "plain" in wakeful(**asked).stdout
@@ -126,7 +137,13 @@ def terminal(known: RunningDaemon) -> Iterator[int]:
     """A bash at a terminal, with completion set up."""
     pid, descriptor = pty.fork()
     if pid == 0:
-        environ = {**os.environ, "PATH": f"{FOLDER}:{os.environ['PATH']}", "WAKEFUL_SOCKET": str(known.socket), "PS1": "> ", "TERM": "dumb"}
+        environ = {
+            **os.environ,
+            "PATH": f"{FOLDER}:{os.environ['PATH']}",
+            "WAKEFUL_SOCKET": str(known.socket),
+            "PS1": "> ",
+            "TERM": "dumb",
+        }
         os.execvpe("bash", ["bash", "--norc", "-i"], environ)
     os.write(descriptor, b'eval "$(wakeful completion bash)"; echo rea""dy\n')
     read_until(descriptor, b"\nready")

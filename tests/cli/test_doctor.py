@@ -6,11 +6,11 @@ from typing import Any
 
 import apsw
 import pytest
-from cli.conftest import run_wakeful
 
-from wakeful.blobs import Blobs
+from cli.conftest import run_wakeful
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
+from wakeful.system.blobs import Blobs
 
 
 def record(log: EventLog, session: str, kind: str, payload: Any, at: int = 1) -> None:
@@ -25,7 +25,13 @@ def state(tmp_path: Path) -> Path:
     log = open_log(state)
     address = Blobs(str(state / "blobs")).put(b"printed")
     record(log, "payroll", "note_added", {"text": "a"}, at=9)
-    record(log, "payroll", "run_finished", {"run": 1, "outcome": "succeeded", "is_final": True, "output": {"head": address}}, at=5)
+    record(
+        log,
+        "payroll",
+        "run_finished",
+        {"run": 1, "outcome": "succeeded", "is_final": True, "output": {"head": address}},
+        at=5,
+    )
     record(log, "old", "note_added", {"text": "b"})
     record(log, "old", "session_archived", {"bundle": "old-1.bundle", "digest": "", "state": {}})
     log.archive("old", 1)
@@ -57,10 +63,23 @@ def test_each_damage_is_named_with_what_mends_it(state: Path) -> None:
     """The bundle that is not there, the load that was cut short, what is derived; and what only a backup has, by its seqs."""
     checks = {check["name"]: check for check in ask(state)[1]}
     assert checks["log"]["verdict"] == "good" and "every hash recomputed" in checks["log"]["words"]
-    assert checks["archive"]["verdict"] == "bad" and "old-1.bundle" in checks["archive"]["words"] and "backup" in checks["archive"]["mend"]
-    assert checks["load"]["verdict"] == "warn" and "record 0 of 12" in checks["load"]["words"] and "wakeful load FILE" in checks["load"]["mend"]
+    assert (
+        checks["archive"]["verdict"] == "bad"
+        and "old-1.bundle" in checks["archive"]["words"]
+        and "backup" in checks["archive"]["mend"]
+    )
+    assert (
+        checks["load"]["verdict"] == "warn"
+        and "record 0 of 12" in checks["load"]["words"]
+        and "wakeful load FILE" in checks["load"]["mend"]
+    )
     assert "blobs" not in checks and "search" not in checks
-    change(state, "DELETE FROM clock_step", "UPDATE snapshot SET state = x'00'", "UPDATE payload SET body = x'22' WHERE event = 1")
+    change(
+        state,
+        "DELETE FROM clock_step",
+        "UPDATE snapshot SET state = x'00'",
+        "UPDATE payload SET body = x'22' WHERE event = 1",
+    )
     (state / "log" / "search.db").write_bytes(b"noise" * 2000)
     for blob in (state / "blobs").glob("??/*"):
         blob.unlink()
@@ -77,7 +96,10 @@ def test_each_damage_is_named_with_what_mends_it(state: Path) -> None:
     }
     checks = {check["name"]: check for check in ask(state)[1]}
     assert checks["search"]["mend"] == mend and checks["archive"]["verdict"] == "bad"
-    assert [words.split(":")[0] for _, words, _ in lines(state, "archive")] == [f"session old is archived in {state / 'archive' / 'old-1.bundle'}, and that is not whole", "what old runs left"]
+    assert [words.split(":")[0] for _, words, _ in lines(state, "archive")] == [
+        f"session old is archived in {state / 'archive' / 'old-1.bundle'}, and that is not whole",
+        "what old runs left",
+    ]
     assert "1 of 1 blob" in checks["blobs"]["words"] and str(state / "blobs") in checks["blobs"]["mend"]
 
 
@@ -109,7 +131,9 @@ def test_a_page_that_is_noise_is_words(state: Path) -> None:
     for page in (1, len(whole) // 4096 // 2):
         database.write_bytes(whole[: page * 4096] + b"\xa5" * 4096 + whole[(page + 1) * 4096 :])
         code, checks = ask(state)
-        assert code == 1 and any(check["name"] == "log" and check["verdict"] == "bad" and check["mend"] for check in checks), page
+        assert code == 1 and any(
+            check["name"] == "log" and check["verdict"] == "bad" and check["mend"] for check in checks
+        ), page
 
 
 def test_a_blob_whose_content_is_another_is_named(state: Path) -> None:
@@ -138,7 +162,9 @@ def test_a_write_ahead_log_that_a_reader_holds_open_is_told(tmp_path: Path) -> N
     assert len(told) == 1
     assert "because a process reads the log and does not let go of it" in told[0]
     held = [(verdict, mend) for verdict, words, mend in lines(state, "log") if "write-ahead log has 7" in words]
-    assert held == [("warn", f"fuser -v {state / 'log' / 'events.db-wal'}        # end the process that is not the daemon")]
+    assert held == [
+        ("warn", f"fuser -v {state / 'log' / 'events.db-wal'}        # end the process that is not the daemon")
+    ]
     reader.close()
     for _ in range(40):
         record(log, "a", "note_added", {"text": "x" * 1_000_000})

@@ -10,12 +10,12 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import Command
-
 from wakeful.cli.text import show_local_times
-from wakeful.core.observation import SpecsRead
-from wakeful.core.spec import CronBinding, EveryBinding
+from wakeful.core.observations import SpecsRead
+from wakeful.core.spec.session import CronBinding, EveryBinding
 
 # Two hours ahead of UTC, all year.
 ZONE = "XYZ-2"
@@ -25,7 +25,9 @@ KEYS = ["name", "id", "state", "reason", "agent", "priority", "queued", "owed", 
 def say_in_zone(daemon: RunningDaemon, *words: str) -> str:
     """In a process of its own, which reads its zone when it starts; without the breaks of lines."""
     command = [sys.executable, "-m", "wakeful", *words, "--socket", str(daemon.socket)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TZ": ZONE}, timeout=60, check=True)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "TZ": ZONE}, timeout=60, check=True
+    )
     return " ".join(done.stdout.split())
 
 
@@ -49,11 +51,18 @@ def test_sessions_that_are_over_leave_the_list_and_are_counted_below_it(gone: Ru
     _, first, footer = lines(wakeful, "list")
     assert first.startswith("open ") and footer == "2 more are terminated or undeclared: wakeful list --all"
     assert [line.split()[0] for line in lines(wakeful, "list", "--all")[1:]] == ["away@1", "closed", "open"]
-    assert [line.split()[:2] for line in lines(wakeful, "list", "--state", "terminated")[1:]] == [["closed", "terminated"]]
-    assert [line.split()[:2] for line in lines(wakeful, "list", "--state", "undeclared")[1:]] == [["away@1", "sleeping"]]
+    assert [line.split()[:2] for line in lines(wakeful, "list", "--state", "terminated")[1:]] == [
+        ["closed", "terminated"]
+    ]
+    assert [line.split()[:2] for line in lines(wakeful, "list", "--state", "undeclared")[1:]] == [
+        ["away@1", "sleeping"]
+    ]
     assert [line.split()[0] for line in lines(wakeful, "list", "closed", "away@1")[1:]] == ["away@1", "closed"]
     none = wakeful("list", "away@")
-    assert none.returncode == 1 and "1 session matches that, terminated or undeclared; `wakeful list --all` shows" in none.stderr
+    assert (
+        none.returncode == 1
+        and "1 session matches that, terminated or undeclared; `wakeful list --all` shows" in none.stderr
+    )
     assert wakeful("list", "--state", "running").stdout == "no session is running\n"
     assert wakeful("list", "--state", "gone").returncode == 2
 
@@ -112,7 +121,14 @@ def test_the_next_slot_stands_in_list_and_why(daemon: RunningDaemon, wakeful: Co
 
 def test_the_end_of_a_snooze_stands_in_list_and_why(rested: RunningDaemon, wakeful: Command) -> None:
     """Before its words, which a narrow screen cuts."""
-    wakeful("sleep", "payroll", "--until", "2999-01-01T00:00:00Z", "--reason", "a reason that is far too long for the rest of a line")
+    wakeful(
+        "sleep",
+        "payroll",
+        "--until",
+        "2999-01-01T00:00:00Z",
+        "--reason",
+        "a reason that is far too long for the rest of a line",
+    )
     row = next(line for line in wakeful("list", COLUMNS="80").stdout.splitlines() if line.startswith("payroll"))
     assert re.search(r"  goes on in \d+ d: a ", row) and len(row) <= 80
     assert "It goes on by itself at 2999-01-01 02:00:00+0200." in say_in_zone(rested, "why", "payroll")
@@ -125,7 +141,9 @@ def test_the_end_of_a_pace_stands_in_list_and_why(daemon: RunningDaemon, wakeful
     daemon.do(lambda d: d.change("a.md", "b" * 32))
     row = wakeful("list", COLUMNS="80").stdout.splitlines()[1]
     assert re.search(r"  queued: in \d+ (min|h) \(pace", row) and len(row) <= 80
-    assert json.loads(wakeful("list", "--json").stdout)[0]["queued"].startswith("pace: at most one run every 3600s; next start in ")
+    assert json.loads(wakeful("list", "--json").stdout)[0]["queued"].startswith(
+        "pace: at most one run every 3600s; next start in "
+    )
     assert "Its next try is at " in " ".join(wakeful("why", "paced").stdout.split())
 
 
@@ -137,7 +155,9 @@ def test_why_tells_moments_as_the_person_s_clock_shows_them(rested: RunningDaemo
     found = json.loads(say_in_zone(rested, "why", "payroll", "--json"))
     finished = datetime.fromisoformat(found["last_run"]["finished_at"])
     words = say_in_zone(rested, "why", "payroll")
-    assert (finished + timedelta(hours=2)).strftime("at %Y-%m-%d %H:%M:%S+0200;") in words and not re.search(r"\d\dZ\b", words)
+    assert (finished + timedelta(hours=2)).strftime("at %Y-%m-%d %H:%M:%S+0200;") in words and not re.search(
+        r"\d\dZ\b", words
+    )
     assert finished.strftime("at %Y-%m-%dT%H:%M:%SZ") in " ".join(found["words"])
 
 

@@ -7,13 +7,24 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli.conftest import run_wakeful
 
+from cli.conftest import run_wakeful
 from wakeful import __version__
-from wakeful.cli.units import SYSTEM_SERVICE, USER_SERVICE, USER_SOCKET, find_version, is_open_to_all, render_drop_in, render_system, render_user
+from wakeful.cli.systemd_units import (
+    SYSTEM_SERVICE,
+    USER_SERVICE,
+    USER_SOCKET,
+    find_version,
+    is_open_to_all,
+    render_drop_in,
+    render_system,
+    render_user,
+)
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root installs units of the machine")
-needs_systemd_analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="SYSTEMD UNITS NOT CHECKED: no systemd-analyze here")
+needs_systemd_analyze = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="SYSTEMD UNITS NOT CHECKED: no systemd-analyze here"
+)
 
 
 def exec_start(text: str) -> str:
@@ -22,27 +33,51 @@ def exec_start(text: str) -> str:
 
 def test_a_unit_is_told_where_everything_is() -> None:
     """The command, the specs and the state of this person stand in the command line; what was not named keeps its usual place."""
-    plain, named = render_user("/opt/w/bin/wakeful", None, None), render_user("/opt/w/bin/wakeful", "/srv/a/sessions.d", "/srv/a/state")
+    plain, named = (
+        render_user("/opt/w/bin/wakeful", None, None),
+        render_user("/opt/w/bin/wakeful", "/srv/a/sessions.d", "/srv/a/state"),
+    )
     assert exec_start(plain[USER_SERVICE]) == "/opt/w/bin/wakeful daemon --specs %E/wakeful/sessions.d"
     assert exec_start(named[USER_SERVICE]) == "/opt/w/bin/wakeful daemon --specs /srv/a/sessions.d --state /srv/a/state"
-    assert exec_start(render_system("/opt/w/bin/wakeful")[SYSTEM_SERVICE]) == "/opt/w/bin/wakeful daemon --specs /etc/wakeful/%i/sessions.d"
-    assert exec_start(render_drop_in("/opt/wakeful", None, "/srv/state")) == "/opt/wakeful daemon --specs /etc/wakeful/%i/sessions.d --state /srv/state"
-    assert 'ReadWritePaths="-/data/a b" -/data/100%%\n' in render_drop_in("/opt/wakeful", "/data/a b/sessions.d", "/data/100%")
+    assert (
+        exec_start(render_system("/opt/w/bin/wakeful")[SYSTEM_SERVICE])
+        == "/opt/w/bin/wakeful daemon --specs /etc/wakeful/%i/sessions.d"
+    )
+    assert (
+        exec_start(render_drop_in("/opt/wakeful", None, "/srv/state"))
+        == "/opt/wakeful daemon --specs /etc/wakeful/%i/sessions.d --state /srv/state"
+    )
+    assert 'ReadWritePaths="-/data/a b" -/data/100%%\n' in render_drop_in(
+        "/opt/wakeful", "/data/a b/sessions.d", "/data/100%"
+    )
     # Of all homes the machine's unit shows one: what lies in another has to be named.
-    drop_in = render_drop_in("/opt/wakeful", "/home/team/specs", "/srv/state", shown=["/home/odd/place"], code=["/root/venv"])
-    assert "ReadWritePaths=-/home/team -/srv/state\nBindPaths=-/home/odd/place -/home/team\nBindReadOnlyPaths=-/root/venv\n" in drop_in
+    drop_in = render_drop_in(
+        "/opt/wakeful", "/home/team/specs", "/srv/state", shown=["/home/odd/place"], code=["/root/venv"]
+    )
+    assert (
+        "ReadWritePaths=-/home/team -/srv/state\nBindPaths=-/home/odd/place -/home/team\nBindReadOnlyPaths=-/root/venv\n"
+        in drop_in
+    )
     assert "Bind" not in render_drop_in("/opt/wakeful", "/srv/specs", None)
     assert find_version(plain[USER_SOCKET]) == __version__ and find_version("# somebody else's\n") is None
 
 
 @needs_systemd_analyze
-@pytest.mark.parametrize("name", ["with space", "100%", "$HOME", 'a"quote', "back\\slash", "semi;colon", "new\nline", "größe"])
+@pytest.mark.parametrize(
+    "name", ["with space", "100%", "$HOME", 'a"quote', "back\\slash", "semi;colon", "new\nline", "größe"]
+)
 def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
     """systemd accepts the unit, and a name is one word that stands for itself: nothing in it is expanded or adds a line."""
     unit = tmp_path / USER_SERVICE
-    text = render_user("/bin/sh", f"/srv/{name}", None)[USER_SERVICE].replace("Requires=wakeful.socket\n", "").replace("After=wakeful.socket\n", "")
+    text = (
+        render_user("/bin/sh", f"/srv/{name}", None)[USER_SERVICE]
+        .replace("Requires=wakeful.socket\n", "")
+        .replace("After=wakeful.socket\n", "")
+    )
     unit.write_text(text)
-    verdict = subprocess.run(["systemd-analyze", "verify", "--user", "--man=no", unit], capture_output=True, text=True, timeout=60)
+    verdict = subprocess.run(
+        ["systemd-analyze", "verify", "--user", "--man=no", unit], capture_output=True, text=True, timeout=60
+    )
     assert (verdict.returncode, verdict.stderr) == (0, "")
     assert len(re.findall(r"(?m)^ExecStart=", text)) == 1
     if "%" in name or "$" in name:
@@ -53,7 +88,11 @@ def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
 def test_root_has_no_daemon_of_its_own() -> None:
     """Runs execute what a spec says: as root an account is asked for, and neither root nor nobody's name will do."""
     assert "--system --account NAME" in run_wakeful("install", "--user").stderr
-    for words, said in ((("--system",), "whose daemon?"), (("--account", "root"), "never runs as root"), (("--account", "no-such-one"), "useradd --system")):
+    for words, said in (
+        (("--system",), "whose daemon?"),
+        (("--account", "root"), "never runs as root"),
+        (("--account", "no-such-one"), "useradd --system"),
+    ):
         done = run_wakeful("install", *words, SUDO_USER="")
         assert done.returncode == 1 and said in done.stderr, done
 

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from api.small_daemon import RunningDaemon
 from cli.conftest import Command, run_wakeful
-
-from wakeful.core.prices import find_meant_model
+from wakeful.core.agents.prices import find_meant_model
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
-from wakeful.keeping import judge_state
+from wakeful.service.offline_store import judge_state
 from wakeful.settings import read_known_prices
 
 
@@ -32,7 +32,9 @@ def test_new_writes_a_spec_that_checks(project: Path) -> None:
     """The first two commands of a newcomer."""
     (project / "notes.txt").write_text("one\n")
     made = run_wakeful("new", "hello", "--file", "*.txt", "--command", "wc -l notes.txt", cwd=project)
-    assert made.returncode == 0 and made.stdout.startswith(f"{project / 'sessions.d' / 'hello.yaml'} is written; its paths begin at {project};")
+    assert made.returncode == 0 and made.stdout.startswith(
+        f"{project / 'sessions.d' / 'hello.yaml'} is written; its paths begin at {project};"
+    )
     checked = run_wakeful("check", cwd=project)
     assert checked.returncode == 0 and checked.stdout == "1 session: all good\n"
     again = run_wakeful("new", "hello", cwd=project)
@@ -40,7 +42,9 @@ def test_new_writes_a_spec_that_checks(project: Path) -> None:
     assert run_wakeful("new", "../out", cwd=project).returncode == 1
 
 
-def test_new_without_a_folder_here_makes_one_that_a_daemon_here_reads(tmp_path: Path, private_environment: Path) -> None:
+def test_new_without_a_folder_here_makes_one_that_a_daemon_here_reads(
+    tmp_path: Path, private_environment: Path
+) -> None:
     """`new`, `check` and `daemon` typed in one folder speak of the same spec, also when a person has specs of his own elsewhere."""
     (private_environment / ".config/wakeful/sessions.d").mkdir(parents=True)
     made = run_wakeful("new", "hello", cwd=tmp_path)
@@ -54,7 +58,10 @@ def test_check_judges_the_settings_and_says_so(project: Path) -> None:
     (project / "a.csv").write_text("1\n")
     (project / "wakeful.yaml").write_text("loop_depth: 5\n")
     assert run_wakeful("check", "wakeful.yaml", cwd=project).stdout == "wakeful.yaml: all good\n"
-    assert run_wakeful("check", "sessions.d/good.yaml", "wakeful.yaml", cwd=project).stdout == "1 session and wakeful.yaml: all good\n"
+    assert (
+        run_wakeful("check", "sessions.d/good.yaml", "wakeful.yaml", cwd=project).stdout
+        == "1 session and wakeful.yaml: all good\n"
+    )
     assert run_wakeful("check", cwd=project).stdout == "1 session and wakeful.yaml: all good\n"
     (project / "wakeful.yaml").write_text("lop_depth: 5\n")
     for words in (("check",), ("check", "wakeful.yaml")):
@@ -76,11 +83,16 @@ def test_one_of_a_kind_is_counted_in_the_singular(tmp_path: Path) -> None:
     log.append_blocking([Append("a", 0, (Draft("note_added", b"{}", "x"),))], at=1)
     log.close()
     folder = tmp_path / "state"
-    assert run_wakeful("verify", "--state", str(folder)).stdout == f"verifying the log in {folder}\n1 record of 1 session: all sound\n"
+    assert (
+        run_wakeful("verify", "--state", str(folder)).stdout
+        == f"verifying the log in {folder}\n1 record of 1 session: all sound\n"
+    )
     done = run_wakeful("backup", "copy", "--state", "state", cwd=tmp_path)
     assert done.stdout == f"backing up the log in {folder}\ncopy: 1 record of 1 session, verified\n"
     (tmp_path / "state" / "log" / "anchor").unlink()
-    assert run_wakeful("verify", "--state", str(tmp_path / "state")).stdout.endswith("1 record of 1 session: 1 finding\n")
+    assert run_wakeful("verify", "--state", str(tmp_path / "state")).stdout.endswith(
+        "1 record of 1 session: 1 finding\n"
+    )
 
 
 def test_the_name_alone_prints_the_help() -> None:
@@ -164,7 +176,12 @@ def test_doctor_names_each_check_and_what_mends_it(rested: RunningDaemon, wakefu
     rested.small.wrong = {"payroll": "payroll.yaml:1:1: broken"}
     sick = wakeful("doctor", "--json")
     assert sick.returncode == 1
-    assert {"name": "spec", "verdict": "bad", "words": "payroll: payroll.yaml:1:1: broken", "mend": "wakeful check"} in json.loads(sick.stdout)
+    assert {
+        "name": "spec",
+        "verdict": "bad",
+        "words": "payroll: payroll.yaml:1:1: broken",
+        "mend": "wakeful check",
+    } in json.loads(sick.stdout)
 
 
 def test_doctor_names_a_defect_and_how_often_it_was_met(rested: RunningDaemon, wakeful: Command) -> None:
@@ -172,7 +189,9 @@ def test_doctor_names_a_defect_and_how_often_it_was_met(rested: RunningDaemon, w
     rested.small.met = {"a defect of wakeful: KeyError in files.py:7 while looking at /a/b": 3}
     done = wakeful("doctor")
     assert done.returncode == 1
-    assert "BAD defect: a defect of wakeful: KeyError in files.py:7 while looking at /a/b, 3 times" in " ".join(done.stdout.split())
+    assert "BAD defect: a defect of wakeful: KeyError in files.py:7 while looking at /a/b, 3 times" in " ".join(
+        done.stdout.split()
+    )
 
 
 def test_doctor_without_a_daemon_says_how_to_start_one(tmp_path: Path) -> None:
@@ -198,13 +217,19 @@ def test_doctor_without_a_daemon_reports_a_log_behind_its_anchor(tmp_path: Path)
     verified = run_wakeful("verify", "--state", str(state))
     assert verified.returncode == 1 and "1 of 2 acknowledged ones: 1 are missing" in verified.stdout
     places = ("--state", str(state), "--specs", str(tmp_path), "--socket", str(tmp_path / "none"))
-    started = subprocess.run([sys.executable, "-m", "wakeful", "daemon", *places], capture_output=True, text=True, timeout=60)
+    started = subprocess.run(
+        [sys.executable, "-m", "wakeful", "daemon", *places], capture_output=True, text=True, timeout=60
+    )
     assert started.returncode == 1 and "nothing is written to it" in " ".join(started.stderr.split()), started.stderr
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "empty or gone, but acknowledged: 1 record;"), (b"", "empty or gone"), (b"no database" * 1000, "cannot be read")],
+    [
+        (None, "empty or gone, but acknowledged: 1 record;"),
+        (b"", "empty or gone"),
+        (b"no database" * 1000, "cannot be read"),
+    ],
 )
 def test_doctor_reports_a_log_whose_database_is_lost(tmp_path: Path, content: bytes | None, words: str) -> None:
     """Gone, emptied, overwritten: each is bad, none is a traceback; and a folder without a log is no finding."""
@@ -222,12 +247,20 @@ def test_doctor_reports_a_log_whose_database_is_lost(tmp_path: Path, content: by
 def test_check_warns_of_a_budget_in_money_for_a_model_without_a_price(project: Path) -> None:
     """A run would be refused when it asks; a price of one's own ends the warning."""
     (project / "sessions.d" / "agents").mkdir()
-    (project / "sessions.d" / "agents" / "docs.yaml").write_text("model: openai-compatible:x\nbase_url: http://localhost:1/v1\n")
-    (project / "sessions.d" / "ask.yaml").write_text("objective: Ask.\nagent: docs\nrun: {prompt: Do it.}\nbudget: {day: {usd: 1}}\n")
-    (project / "sessions.d" / "spend.yaml").write_text("objective: Spend.\nrun: {command: ['true']}\nbudget: {day: {tokens: 1}}\n")
+    (project / "sessions.d" / "agents" / "docs.yaml").write_text(
+        "model: openai-compatible:x\nbase_url: http://localhost:1/v1\n"
+    )
+    (project / "sessions.d" / "ask.yaml").write_text(
+        "objective: Ask.\nagent: docs\nrun: {prompt: Do it.}\nbudget: {day: {usd: 1}}\n"
+    )
+    (project / "sessions.d" / "spend.yaml").write_text(
+        "objective: Spend.\nrun: {command: ['true']}\nbudget: {day: {tokens: 1}}\n"
+    )
     done = run_wakeful("check", cwd=project)
     assert "spend.yaml:3:9: a budget of tokens does not hold for its command" in done.stdout, done.stdout
-    assert done.returncode == 0 and "nobody knows what openai-compatible:x costs" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "nobody knows what openai-compatible:x costs" in done.stdout, (
+        done.stdout + done.stderr
+    )
     (project / "wakeful.yaml").write_text("prices: {openai-compatible:*: {input: 0, output: 0}}\n")
     assert "nobody knows" not in run_wakeful("check", cwd=project).stdout
 
@@ -249,11 +282,17 @@ def test_check_warns_of_a_misspelt_model_and_takes_it_all_the_same(project: Path
     """Where it stands, with the date of the list. An address of one's own has names of its own."""
     (project / "sessions.d" / "agents").mkdir()
     docs = project / "sessions.d" / "agents" / "docs.yaml"
-    docs.write_text("prompt: x\nmodel: anthropic:claude-sonet-4-5\nfallback: openai:gpt-5-mimi\ncontext: {compress_by: anthropic:claude-haiko-4-5}\n")
+    docs.write_text(
+        "prompt: x\nmodel: anthropic:claude-sonet-4-5\nfallback: openai:gpt-5-mimi\ncontext: {compress_by: anthropic:claude-haiko-4-5}\n"
+    )
     done = run_wakeful("check", cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr
     words = " ".join(done.stdout.split())
-    for told in ("docs.yaml:2:8: anthropic:claude-sonet-4-5 is not in the list of models of November 2025; did you mean anthropic:claude-sonnet-4-5?", "docs.yaml:3:11: openai:gpt-5-mimi", "docs.yaml:4:24: anthropic:claude-haiko-4-5"):
+    for told in (
+        "docs.yaml:2:8: anthropic:claude-sonet-4-5 is not in the list of models of November 2025; did you mean anthropic:claude-sonnet-4-5?",
+        "docs.yaml:3:11: openai:gpt-5-mimi",
+        "docs.yaml:4:24: anthropic:claude-haiko-4-5",
+    ):
         assert told in words.replace("warning: ", "")
     assert run_wakeful("check", "sessions.d/agents/docs.yaml", cwd=project).stdout.count("did you mean") == 3
     docs.write_text("model: anthropic:claude-sonet-4-5\nbase_url: http://localhost:1\n")
@@ -267,7 +306,9 @@ def test_check_warns_of_sub_agents_that_cannot_be_given_work(project: Path) -> N
     (agents / "docs.yaml").write_text("model: anthropic:claude-sonnet-4-5\nsubagents: [reviewr, reviewer, owner]\n")
     (agents / "reviewer.yaml").write_text("model: openai-compatible:x\nbase_url: http://localhost:1/v1\n")
     (agents / "owner.yaml").write_text("prompt: You own.\n")
-    (project / "sessions.d" / "ask.yaml").write_text("objective: Ask.\nagent: docs\nrun: {prompt: Do it.}\nbudget: {day: {usd: 1}}\n")
+    (project / "sessions.d" / "ask.yaml").write_text(
+        "objective: Ask.\nagent: docs\nrun: {prompt: Do it.}\nbudget: {day: {usd: 1}}\n"
+    )
     said = run_wakeful("check", cwd=project).stdout
     assert "agents/docs.yaml:1:1: subagents: agent reviewr does not exist; did you mean 'reviewer'?" in said
     assert "subagents: agent owner has no model" in said and "nobody knows what openai-compatible:x costs" in said
@@ -285,10 +326,17 @@ def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None
     file = project / "sessions.d/build.yaml"
     file.write_text(text)
     told = run_wakeful("check", cwd=project).stdout
-    assert 'rates.csv is read, because its run names it, and wakes nobody; add to bindings: rates-2: {file: "rates.csv"} (a warning)' in told
+    assert (
+        'rates.csv is read, because its run names it, and wakes nobody; add to bindings: rates-2: {file: "rates.csv"} (a warning)'
+        in told
+    )
     assert 'lib: {file: "lib.sh"}' in told and "build.sh is read" not in told and "data.csv is read" not in told
     assert "/home is asked for as an interpreter, and is no regular executable file" in told
     assert "build: its programs also reach tools/e.sh" in told and told.endswith("1 session: all good\n")
-    file.write_text(text.replace("data.csv}\n", 'data.csv}\n  rates-2: {file: "rates.csv"}\n  lib: {file: "lib.sh"}\n', 1))
+    file.write_text(
+        text.replace("data.csv}\n", 'data.csv}\n  rates-2: {file: "rates.csv"}\n  lib: {file: "lib.sh"}\n', 1)
+    )
     found = json.loads(run_wakeful("check", "sessions.d/build.yaml", "--json", cwd=project).stdout)
-    assert found["reach"] == {"build": ["tools/e.sh"]} and not any("wakes nobody" in one["text"] for one in found["warnings"])
+    assert found["reach"] == {"build": ["tools/e.sh"]} and not any(
+        "wakes nobody" in one["text"] for one in found["warnings"]
+    )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.cli import listing, selection
-from wakeful.core import spec
+from wakeful.cli import selection
+from wakeful.cli import session_table as listing
+from wakeful.core.spec import session as spec
 
 
-def row(name: str, state: str = "suspended", runs: int = 1, outcome: str | None = "succeeded", at: int | None = 5) -> list[object]:
+def row(
+    name: str, state: str = "suspended", runs: int = 1, outcome: str | None = "succeeded", at: int | None = 5
+) -> list[object]:
     return [name, state, runs, outcome, at, "", None, None, None]
 
 
@@ -18,7 +21,14 @@ def slotted(name: str, next_at: int) -> list[object]:
 
 def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
     """Where the first stood, with the sum of runs and the latest of them."""
-    rows = [row("a"), row("t@1", at=3), row("t@2", "running", 4, "failed", 9), row("t@3", runs=0, outcome=None, at=None), row("u@1"), row("z")]
+    rows = [
+        row("a"),
+        row("t@1", at=3),
+        row("t@2", "running", 4, "failed", 9),
+        row("t@3", runs=0, outcome=None, at=None),
+        row("u@1"),
+        row("z"),
+    ]
     assert listing.group_rows(rows) == [
         row("a"),
         ["t@", "mixed", 5, "failed", 9, "(3 sessions: 2 suspended, 1 running; 1 failed)", None, None, None],
@@ -30,7 +40,9 @@ def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
 def test_a_state_that_all_have_is_the_state_of_the_group() -> None:
     """Nothing ran yet: nothing is said of a run."""
     rows = [row(f"hr/t@{n}", runs=0, outcome=None, at=None) for n in range(1000)]
-    assert listing.group_rows(rows) == [["hr/t@", "suspended", 0, None, None, "(1,000 sessions: 1,000 suspended)", None, None, None]]
+    assert listing.group_rows(rows) == [
+        ["hr/t@", "suspended", 0, None, None, "(1,000 sessions: 1,000 suspended)", None, None, None]
+    ]
 
 
 @pytest.mark.parametrize("name", ["ticket@17", "hr/ticket@a@b", "ticket@", "plain", "a@b/plain", "", "/@", "@x"])
@@ -41,9 +53,19 @@ def test_a_list_knows_templates_as_the_core_does(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "names", "is_meant"),
-    [("t@1", ("t@",), True), ("t@1", ("t@1",), True), ("t@1", ("t",), False), ("t", ("t@",), False), ("hr/t@1", ("t@",), False),
-     ("t@1", ("t@*",), True), ("t@12", ("t@?",), False), ("hr/t@1", ("hr/*",), True), ("hr/a/b", ("hr/*",), True), ("T@1", ("t@*",), False),
-     ("t@7", ("t@[1-5]", "u"), False)],
+    [
+        ("t@1", ("t@",), True),
+        ("t@1", ("t@1",), True),
+        ("t@1", ("t",), False),
+        ("t", ("t@",), False),
+        ("hr/t@1", ("t@",), False),
+        ("t@1", ("t@*",), True),
+        ("t@12", ("t@?",), False),
+        ("hr/t@1", ("hr/*",), True),
+        ("hr/a/b", ("hr/*",), True),
+        ("T@1", ("t@*",), False),
+        ("t@7", ("t@[1-5]", "u"), False),
+    ],
 )
 def test_a_template_s_name_means_its_sessions(name: str, names: tuple[str, ...], is_meant: bool) -> None:
     """And nobody else's."""
@@ -59,7 +81,11 @@ def test_a_group_tells_the_first_slot_to_come() -> None:
     ("remark", "next_word", "told"),
     [
         ("holidays", "goes on", "goes on in 2 h: holidays"),
-        ("queued: pace: at most one run every 3600s", "next start", "queued: in 2 h (pace: at most one run every 3600s)"),
+        (
+            "queued: pace: at most one run every 3600s",
+            "next start",
+            "queued: in 2 h (pace: at most one run every 3600s)",
+        ),
         ("", "next slot", "next in 2 h"),
         ("failed: exit code 1", "next slot", "failed: exit code 1; next in 2 h"),
     ],

@@ -8,20 +8,24 @@ import subprocess
 import sys
 
 import pytest
+
 from api.small_daemon import RunningDaemon, declare, reads, writes
 from cli.conftest import PAYROLL, Command, run_wakeful
 from waiting import eventually
-
 from wakeful.cli import read_plain_list
 from wakeful.cli.options import Options
-from wakeful.core.calls import Activate, Note, Sleep
-from wakeful.core.observation import PathChange
-from wakeful.core.spec import CommandRun, CronBinding, SessionSpec
+from wakeful.core.calls.values import Activate, Note, Sleep
+from wakeful.core.observations import PathChange
+from wakeful.core.spec.session import CommandRun, CronBinding, SessionSpec
 
 
 def test_list_is_a_table_that_fits_80_columns(rested: RunningDaemon, wakeful: Command) -> None:
     """One line a session, whatever its words are."""
-    rested.do(lambda d: d.call(Sleep(name="payroll", words="waiting for " + "a very long reason " * 20), author="x", key=None, run=None))
+    rested.do(
+        lambda d: d.call(
+            Sleep(name="payroll", words="waiting for " + "a very long reason " * 20), author="x", key=None, run=None
+        )
+    )
     done = wakeful("list")
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 3
@@ -54,12 +58,17 @@ def test_a_refused_spec_is_seen_in_list_show_and_why(rested: RunningDaemon, wake
     done = wakeful("list")
     table, below = done.stdout.split("refused: ", 1)
     assert len(table.splitlines()) == 3 and "\x1b" not in done.stdout
-    assert "words: sessions.d/words.yaml:5:34: unknown key 'acces'" in below.replace("\n  ", " ") and "(and 1 more: wakeful check)" in below
+    assert (
+        "words: sessions.d/words.yaml:5:34: unknown key 'acces'" in below.replace("\n  ", " ")
+        and "(and 1 more: wakeful check)" in below
+    )
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert [row["name"] for row in json.loads(wakeful("list", "--json").stdout)] == ["hr/filing", "payroll"]
     for verb in ("show", "why", "activate"):
         done = wakeful(verb, "words")
-        assert done.returncode == 1 and done.stderr.startswith("wakeful: words is refused: sessions.d/words.yaml:5:34: unknown key")
+        assert done.returncode == 1 and done.stderr.startswith(
+            "wakeful: words is refused: sessions.d/words.yaml:5:34: unknown key"
+        )
 
 
 def test_list_names_the_column_of_reasons(rested: RunningDaemon, wakeful: Command) -> None:
@@ -69,9 +78,25 @@ def test_list_names_the_column_of_reasons(rested: RunningDaemon, wakeful: Comman
 
 def test_list_does_not_wait_for_libraries_it_does_not_need() -> None:
     """What makes `wakeful list` quick is what it does not import."""
-    heavy = ["click", "pydantic", "rich", "starlette", "uvicorn", "apsw", "watchfiles", "msgspec", "http.client", "asyncio", "yaml", "wakeful.core"]
+    heavy = [
+        "click",
+        "pydantic",
+        "rich",
+        "starlette",
+        "uvicorn",
+        "apsw",
+        "watchfiles",
+        "msgspec",
+        "http.client",
+        "asyncio",
+        "yaml",
+        "wakeful.core",
+    ]
     program = f"import sys, wakeful.cli; print([m for m in {heavy!r} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+        == "[]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,9 +128,21 @@ def test_only_a_plain_list_goes_the_short_way(words: list[str], options: Options
 
 def test_show_has_everything_on_a_page(rested: RunningDaemon, wakeful: Command) -> None:
     """State, objective, bindings, neighbours, runs, facts, hand-off; exact times beside relative ones."""
-    rested.do(lambda d: d.call(Note(name="payroll", text="next: March\nblocked: nothing"), author="x", key=None, run=None))
+    rested.do(
+        lambda d: d.call(Note(name="payroll", text="next: March\nblocked: nothing"), author="x", key=None, run=None)
+    )
     text = wakeful("show", "payroll").stdout
-    for words in ("payroll  suspended", "Pay everybody.", "hr/filing", "salaries", "aaaaaaaaaa", "RUN", "succeeded", "next: March", " (20"):
+    for words in (
+        "payroll  suspended",
+        "Pay everybody.",
+        "hr/filing",
+        "salaries",
+        "aaaaaaaaaa",
+        "RUN",
+        "succeeded",
+        "next: March",
+        " (20",
+    ):
         assert words in text, words
     assert all(len(line) <= 80 for line in text.splitlines())
     assert json.loads(wakeful("show", "payroll", "--json").stdout)["readers"] == ["hr/filing"]
@@ -115,8 +152,19 @@ def test_show_fits_80_columns_whatever_is_bound(daemon: RunningDaemon, wakeful: 
     """Long paths, slots, an objective of several lines and a long reason go on below themselves; nothing is cut."""
     long = "examples/human-resources/social-insurance/by-city/"
     clock = CronBinding(name="monthly", expression="0 6 1 * *", timezone="Asia/Shanghai")
-    bindings = (reads("rates", f"{long}*.csv"), reads("previous-month", f"{long}last.csv", wake=False), writes("result", f"{long}out/payroll.csv"), clock)
-    spec = SessionSpec(name="payroll", root="/p", bindings=bindings, run=CommandRun(argv=("true",), retries=0), objective="Pay.\n" + "word " * 40)
+    bindings = (
+        reads("rates", f"{long}*.csv"),
+        reads("previous-month", f"{long}last.csv", wake=False),
+        writes("result", f"{long}out/payroll.csv"),
+        clock,
+    )
+    spec = SessionSpec(
+        name="payroll",
+        root="/p",
+        bindings=bindings,
+        run=CommandRun(argv=("true",), retries=0),
+        objective="Pay.\n" + "word " * 40,
+    )
     daemon.do(lambda d: d.declare(spec))
     daemon.do(lambda d: d.finish("payroll", exit_code=1))
     daemon.do(lambda d: d.call(Sleep(name="payroll", words="because " * 20), author="x", key=None, run=None))
@@ -148,9 +196,13 @@ def test_log_json_lines_have_the_keys_of_the_contract(rested: RunningDaemon, wak
     lines = [json.loads(line) for line in wakeful("log", "payroll", "--json").stdout.splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
     assert all(list(line) == ["seq", "at", "kind", "author", "run", "payload", "hash"] for line in lines)
-    sliced = wakeful("log", "payroll", "--json", "--from", "2", "--to", "3", "--since", lines[0]["at"], "--until", lines[-1]["at"])
+    sliced = wakeful(
+        "log", "payroll", "--json", "--from", "2", "--to", "3", "--since", lines[0]["at"], "--until", lines[-1]["at"]
+    )
     assert [json.loads(line)["seq"] for line in sliced.stdout.splitlines()] == [2, 3]
-    only = wakeful("log", "payroll", "--json", "--kind", "run_finished", "--run", "1", "--author", "wakeful").stdout.splitlines()
+    only = wakeful(
+        "log", "payroll", "--json", "--kind", "run_finished", "--run", "1", "--author", "wakeful"
+    ).stdout.splitlines()
     assert [json.loads(line)["kind"] for line in only] == ["run_finished"]
 
 
@@ -202,7 +254,11 @@ def test_output_shows_escapes_instead_of_sending_them(rested: RunningDaemon, wak
     rested.small.kept[(session.id, 1)] = (b"red \x1b[31m\xff\n", b"end\n", 1000)
     text = wakeful("output", "payroll").stdout
     assert "red \\x1b[31m\\xff\n" in text and "not kept: 985 bytes" in text and text.endswith("end\n")
-    raw = subprocess.run([sys.executable, "-m", "wakeful", "output", "payroll", "--raw", "--socket", str(rested.socket)], capture_output=True, check=True)
+    raw = subprocess.run(
+        [sys.executable, "-m", "wakeful", "output", "payroll", "--raw", "--socket", str(rested.socket)],
+        capture_output=True,
+        check=True,
+    )
     assert b"\x1b[31m\xff" in raw.stdout
     assert json.loads(wakeful("output", "payroll", "--run", "1", "--json").stdout)["total_bytes"] == 1000
 
@@ -226,7 +282,16 @@ def test_what_comes_from_outside_is_escaped_everywhere(daemon: RunningDaemon, wa
     daemon.do(lambda d: d.finish(evil, exit_code=1))
     daemon.do(lambda d: d.call(Note(name=evil, text=evil), author="x", key=None, run=None))
     daemon.do(lambda d: d.call(Sleep(name=evil, words=evil), author="x", key=None, run=None))
-    for words in (("list",), ("show", evil), ("log", evil), ("why", evil), ("plan",), ("plan", f"/project/{evil}"), ("sleep", evil), ("show", evil + "x")):
+    for words in (
+        ("list",),
+        ("show", evil),
+        ("log", evil),
+        ("why", evil),
+        ("plan",),
+        ("plan", f"/project/{evil}"),
+        ("sleep", evil),
+        ("show", evil + "x"),
+    ):
         done = wakeful(*words)
         shown = done.stdout + done.stderr
         assert "\x1b" not in shown and "\u202e" not in shown, words
@@ -269,14 +334,21 @@ def test_plan_takes_as_many_paths_as_a_shell_gives(rested: RunningDaemon, wakefu
     assert len(found["unmatched"]) == 2000 and len(found["waves"]) == 2
 
 
-@pytest.mark.parametrize("words", [("show", "nobody"), ("log", "nobody"), ("why", "nobody-knows"), ("output", "nobody"), ("follow", "nobody")])
+@pytest.mark.parametrize(
+    "words",
+    [("show", "nobody"), ("log", "nobody"), ("why", "nobody-knows"), ("output", "nobody"), ("follow", "nobody")],
+)
 def test_an_unknown_name_fails_with_words(rested: RunningDaemon, wakeful: Command, words: tuple[str, ...]) -> None:
     """Exit 1 and one line on stderr that says what to do; a path nobody knows is an answer, not a failure."""
     done = wakeful(*words)
     if words[0] == "why":
         assert done.returncode == 0 and "No binding" in done.stdout
     else:
-        assert done.returncode == 1 and done.stderr.startswith("wakeful: no session is called") and "wakeful list" in done.stderr
+        assert (
+            done.returncode == 1
+            and done.stderr.startswith("wakeful: no session is called")
+            and "wakeful list" in done.stderr
+        )
 
 
 def test_show_says_what_a_run_under_way_has_used(daemon: RunningDaemon, wakeful: Command) -> None:

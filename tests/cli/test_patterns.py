@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
+
 from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import Command
 from waiting import eventually
-
-from wakeful.core.observation import SpecsRead
+from wakeful.core.observations import SpecsRead
 
 TICKETS = tuple(declare(f"ticket@{number}", reads("a", f"{number}.md")) for number in (1, 2, 3))
 
@@ -37,7 +37,11 @@ def test_each_session_is_answered_with_its_own_line(tickets: RunningDaemon, wake
     done = wakeful("sleep", wanted, "--for", "2h", "--reason", "holidays")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [f"ticket@{number}: sleeps" for number in (1, 2, 3)]
-    assert [row["name"] for row in json.loads(wakeful("list", "--state", "sleeping", "--json").stdout)] == ["ticket@1", "ticket@2", "ticket@3"]
+    assert [row["name"] for row in json.loads(wakeful("list", "--state", "sleeping", "--json").stdout)] == [
+        "ticket@1",
+        "ticket@2",
+        "ticket@3",
+    ]
     assert wakeful("resume", wanted).stdout.splitlines() == [f"ticket@{number}: resumed" for number in (1, 2, 3)]
 
 
@@ -46,7 +50,9 @@ def test_a_refusal_of_one_does_not_keep_the_others_waiting(tickets: RunningDaemo
     wakeful("activate", "ticket@2")
     done = wakeful("interrupt", "ticket@*")
     assert done.returncode == 1 and done.stdout == "ticket@2: interrupting\n"
-    assert [line.split(";")[0] for line in done.stderr.splitlines()] == [f"wakeful: ticket@{number} is not running" for number in (1, 3)]
+    assert [line.split(";")[0] for line in done.stderr.splitlines()] == [
+        f"wakeful: ticket@{number} is not running" for number in (1, 3)
+    ]
 
 
 def test_json_of_several_is_one_array_whatever_it_matches(tickets: RunningDaemon, wakeful: Command) -> None:
@@ -71,7 +77,11 @@ def test_a_pattern_that_matches_nothing_is_an_error_with_suggestions(tickets: Ru
     """Near ones are named, also templates; terminated ones are told apart."""
     for verb in ("activate", "sleep", "resume", "suspend", "interrupt", "cancel", "terminate"):
         done = wakeful(verb, "tikcet@*")
-        assert done.returncode == 1 and done.stdout == "" and "no session matches tikcet@*; did you mean ticket@" in done.stderr, verb
+        assert (
+            done.returncode == 1
+            and done.stdout == ""
+            and "no session matches tikcet@*; did you mean ticket@" in done.stderr
+        ), verb
     assert "`wakeful list` shows those there are" in wakeful("activate", "xyz*").stderr
     wakeful("terminate", "payroll")
     done = wakeful("activate", "pay*")
@@ -87,13 +97,21 @@ def test_activate_wait_of_several_ends_with_the_last_of_them(tickets: RunningDae
             tickets.do(lambda d, number=number, code=code: d.finish(f"ticket@{number}", exit_code=code))
         out, _ = waiter.communicate(timeout=60)
     assert waiter.returncode == 1
-    assert [" ".join(line.split()[:4]) for line in out.splitlines()] == ["ticket@1: run 2 failed", "ticket@2: run 2 succeeded", "ticket@3: run 2 succeeded"]
+    assert [" ".join(line.split()[:4]) for line in out.splitlines()] == [
+        "ticket@1: run 2 failed",
+        "ticket@2: run 2 succeeded",
+        "ticket@3: run 2 succeeded",
+    ]
 
 
 def test_many_are_terminated_only_with_yes_where_nobody_can_be_asked(tickets: RunningDaemon, wakeful: Command) -> None:
     """Undeclared ones included: a template whose files are gone is what people close."""
     done = wakeful("terminate", "ticket@*")
-    assert done.returncode == 1 and "ticket@* means 3 sessions: ticket@1, ticket@2, ticket@3; none was terminated: repeat with --yes" in done.stderr
+    assert (
+        done.returncode == 1
+        and "ticket@* means 3 sessions: ticket@1, ticket@2, ticket@3; none was terminated: repeat with --yes"
+        in done.stderr
+    )
     assert list_terminated(tickets) == []
     tickets.do(lambda d: d.observe(SpecsRead(removed=("ticket@3",))))
     assert wakeful("sleep", "ticket@").stdout.splitlines() == ["ticket@1: sleeps", "ticket@2: sleeps"]
@@ -102,8 +120,12 @@ def test_many_are_terminated_only_with_yes_where_nobody_can_be_asked(tickets: Ru
     assert wakeful("terminate", "pay*").stdout == "payroll: terminated\n"
 
 
-@pytest.mark.parametrize(("answer", "code", "closed"), [(b"n\n", 1, []), (b"y\n", 0, ["ticket@1", "ticket@2", "ticket@3"])])
-def test_a_person_is_asked_before_many_are_terminated(tickets: RunningDaemon, answer: bytes, code: int, closed: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("answer", "code", "closed"), [(b"n\n", 1, []), (b"y\n", 0, ["ticket@1", "ticket@2", "ticket@3"])]
+)
+def test_a_person_is_asked_before_many_are_terminated(
+    tickets: RunningDaemon, answer: bytes, code: int, closed: list[str]
+) -> None:
     """With the names, so that one that was not meant is noticed."""
     ours, theirs = pty.openpty()
     os.write(ours, answer)
@@ -111,5 +133,9 @@ def test_a_person_is_asked_before_many_are_terminated(tickets: RunningDaemon, an
     done = subprocess.run(words, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
     os.close(theirs)
     os.close(ours)
-    assert done.returncode == code and "ticket@ means 3 sessions: ticket@1, ticket@2, ticket@3" in done.stderr and "terminate them all?" in done.stderr
+    assert (
+        done.returncode == code
+        and "ticket@ means 3 sessions: ticket@1, ticket@2, ticket@3" in done.stderr
+        and "terminate them all?" in done.stderr
+    )
     assert list_terminated(tickets) == closed

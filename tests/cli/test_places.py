@@ -6,11 +6,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from cli.conftest import run_wakeful
 
+from cli.conftest import run_wakeful
 from wakeful.cli.places import find_socket, find_state
 from wakeful.eventlog.sqlite import open_log
-from wakeful.state_folder import ADDRESS_FILE
+from wakeful.system.state_folder import ADDRESS_FILE
 
 NOBODY = 61_234
 
@@ -40,7 +40,9 @@ def test_the_state_folder_is_the_named_one_then_the_projects_then_ones_own(
     assert find_state() == str(private_environment / ".local/state/wakeful")
 
 
-def test_the_socket_is_the_named_one_then_the_projects_then_the_persons(project: Path, private_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_socket_is_the_named_one_then_the_projects_then_the_persons(
+    project: Path, private_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Flag, WAKEFUL_SOCKET, RUNTIME_DIRECTORY, project, XDG_RUNTIME_DIR: a project's daemon that is down is not replaced by the person's."""
     own = private_environment / "run" / "wakeful.sock"
     own.touch()
@@ -62,7 +64,9 @@ def test_the_socket_is_the_named_one_then_the_projects_then_the_persons(project:
     assert find_socket().path == str(own)
 
 
-def test_a_project_whose_daemon_is_down_says_so_and_nobody_else_is_asked(project: Path, private_environment: Path) -> None:
+def test_a_project_whose_daemon_is_down_says_so_and_nobody_else_is_asked(
+    project: Path, private_environment: Path
+) -> None:
     """Exit 3, with the folder and the command that starts it, although the person's own daemon listens."""
     with socket.socket(socket.AF_UNIX) as own:
         own.bind(str(private_environment / "run" / "wakeful.sock"))
@@ -71,7 +75,10 @@ def test_a_project_whose_daemon_is_down_says_so_and_nobody_else_is_asked(project
             done = run_wakeful(*words)
             assert done.returncode == 3 and not done.stdout
             assert f"the daemon of this project is down: none answers for {project / '.wakeful'};" in done.stderr
-            assert f"start it with:\n  cd {project} && wakeful daemon --state .wakeful --socket .wakeful/wakeful.sock\n" in done.stderr
+            assert (
+                f"start it with:\n  cd {project} && wakeful daemon --state .wakeful --socket .wakeful/wakeful.sock\n"
+                in done.stderr
+            )
         own.setblocking(False)
         with pytest.raises(BlockingIOError):
             own.accept()
@@ -112,10 +119,15 @@ def test_a_folder_that_a_checkout_brought_is_passed_over(project: Path) -> None:
     brought.mkdir()
     brought.chmod(0o755)
     done = run_wakeful("list")
-    assert f"passed over: {brought} is open to others (mode 0755)" in done.stderr and str(project / ".wakeful") in done.stderr
+    assert (
+        f"passed over: {brought} is open to others (mode 0755)" in done.stderr
+        and str(project / ".wakeful") in done.stderr
+    )
 
 
-def test_backup_verify_and_restore_mean_the_same_log_with_the_daemon_stopped(project: Path, private_environment: Path) -> None:
+def test_backup_verify_and_restore_mean_the_same_log_with_the_daemon_stopped(
+    project: Path, private_environment: Path
+) -> None:
     """Each goes where the others went, and says so before it does anything."""
     state = project / ".wakeful"
     open_log(state).close()

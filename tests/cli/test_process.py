@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from api.small_daemon import RunningDaemon
 from cli.conftest import run_wakeful
 from waiting import PATIENCE_SECONDS
@@ -15,11 +16,25 @@ from waiting import PATIENCE_SECONDS
 @pytest.mark.parametrize(
     ("words", "code"),
     # Nothing that says how long ago something was.
-    [(("list", "--json"), 0), (("log", "payroll"), 0), (("log", "payroll", "--json"), 0), (("show", "nobody"), 1), (("shwo",), 2), (("list", "--socket", "none"), 3)],
+    [
+        (("list", "--json"), 0),
+        (("log", "payroll"), 0),
+        (("log", "payroll", "--json"), 0),
+        (("show", "nobody"), 1),
+        (("shwo",), 2),
+        (("list", "--socket", "none"), 3),
+    ],
 )
 def test_the_command_in_a_process_of_its_own(rested: RunningDaemon, words: tuple[str, ...], code: int) -> None:
     environment = os.environ | {"WAKEFUL_SOCKET": str(rested.socket)}
-    process = subprocess.run([sys.executable, "-m", "wakeful", *words], capture_output=True, text=True, env=environment, timeout=PATIENCE_SECONDS, check=False)
+    process = subprocess.run(
+        [sys.executable, "-m", "wakeful", *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
     here = run_wakeful(*words, WAKEFUL_SOCKET=str(rested.socket))
     assert process.returncode == here.returncode == code
     assert (process.stdout, process.stderr) == (here.stdout, here.stderr) and (code == 0) == bool(process.stdout)

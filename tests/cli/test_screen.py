@@ -12,11 +12,11 @@ import termios
 from pathlib import Path
 
 import pytest
+
 from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import Command, run_wakeful
-
-from wakeful.core.calls import Sleep
-from wakeful.core.spec import CommandRun
+from wakeful.core.calls.values import Sleep
+from wakeful.core.spec.session import CommandRun
 
 LONG_NAME = "social-insurance-filing"
 
@@ -26,7 +26,15 @@ def at_terminal(*words: str, **environ: str) -> tuple[int, list[str]]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     env = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "dumb"} | environ
-    done = subprocess.run([sys.executable, "-m", "wakeful", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "wakeful", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=env,
+        timeout=60,
+        check=False,
+    )
     os.close(theirs)
     shown = os.read(ours, 65536).decode()
     os.close(ours)
@@ -37,7 +45,11 @@ def test_top_cuts_the_remark_and_no_other_column(rested: RunningDaemon, wakeful:
     """A long name beside a long reason leaves every heading and state whole."""
     rested.do(lambda d: d.declare(declare(LONG_NAME, reads("a", "a.csv"))))
     rested.do(lambda d: d.finish(LONG_NAME))
-    rested.do(lambda d: d.call(Sleep(name=LONG_NAME, words="waiting for " + "a very long reason " * 20), author="x", key=None, run=None))
+    rested.do(
+        lambda d: d.call(
+            Sleep(name=LONG_NAME, words="waiting for " + "a very long reason " * 20), author="x", key=None, run=None
+        )
+    )
     rested.small.pid = os.getpid()
     done = wakeful("top", "--once", COLUMNS="80")
     assert not done.stderr
@@ -49,7 +61,11 @@ def test_top_cuts_the_remark_and_no_other_column(rested: RunningDaemon, wakeful:
 
 def test_a_record_is_one_line_on_a_screen_and_whole_in_a_pipe(rested: RunningDaemon, wakeful: Command) -> None:
     """Who searches a log through a pipe finds the end of its lines, too."""
-    rested.do(lambda d: d.call(Sleep(name="payroll", words="a very long reason " * 4 + "and its end"), author="x", key=None, run=None))
+    rested.do(
+        lambda d: d.call(
+            Sleep(name="payroll", words="a very long reason " * 4 + "and its end"), author="x", key=None, run=None
+        )
+    )
     assert "and its end" in wakeful("log", "payroll", COLUMNS="").stdout.splitlines()[-1]
     _, lines = at_terminal("log", "payroll", "--socket", str(rested.socket))
     assert all(len(line) <= 80 for line in lines) and lines[-1].endswith("…")
@@ -62,8 +78,13 @@ def test_an_error_breaks_between_words(tmp_path: Path) -> None:
     assert code == 1 and len(lines) > 1 and " ".join(lines) == run_wakeful(*words).stderr.strip()
 
 
-@pytest.mark.parametrize(("words", "wrong"), [(("new", "a b"), "a b"), (("secret", "set", "a b"), "a b"), (("new", "taken"), "exists already")])
-def test_a_name_that_cannot_be_is_refused_before_anything_is_asked(tmp_path: Path, words: tuple[str, ...], wrong: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [(("new", "a b"), "a b"), (("secret", "set", "a b"), "a b"), (("new", "taken"), "exists already")],
+)
+def test_a_name_that_cannot_be_is_refused_before_anything_is_asked(
+    tmp_path: Path, words: tuple[str, ...], wrong: str
+) -> None:
     """Nobody answers five questions, or types a value twice, for nothing."""
     (tmp_path / "taken.yaml").write_text("objective: taken\n")
     code, lines = at_terminal(*words, WAKEFUL_SPECS=str(tmp_path), HOME=str(tmp_path))

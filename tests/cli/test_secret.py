@@ -20,7 +20,9 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def run(home: dict[str, str], *words: str, value: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([WAKEFUL, "secret", *words], input=value, capture_output=True, text=True, env=home | more, timeout=60)
+    return subprocess.run(
+        [WAKEFUL, "secret", *words], input=value, capture_output=True, text=True, env=home | more, timeout=60
+    )
 
 
 def test_a_secret_is_set_listed_and_removed_without_a_daemon(home: dict[str, str]) -> None:
@@ -28,7 +30,9 @@ def test_a_secret_is_set_listed_and_removed_without_a_daemon(home: dict[str, str
     assert run(home, "set", "gh-token", value=f"{VALUE}\n").stdout == "gh-token set\n"
     path = Path(home["HOME"], ".config/wakeful/secrets/gh-token")
     assert path.read_text() == VALUE
-    assert json.loads(run(home, "list", "--json").stdout) == [{"name": "gh-token", "source": "file", "problem": None, "sessions": []}]
+    assert json.loads(run(home, "list", "--json").stdout) == [
+        {"name": "gh-token", "source": "file", "problem": None, "sessions": []}
+    ]
     path.chmod(0o644)
     assert "chmod 600" in run(home, "list").stdout
     assert run(home, "remove", "gh-token").stdout == "gh-token removed\n" and not path.exists()
@@ -47,7 +51,9 @@ def test_a_secret_is_set_listed_and_removed_without_a_daemon(home: dict[str, str
         (("show", "x"), "", "is not one of"),
     ],
 )
-def test_a_mistake_is_refused_with_words_and_without_the_value(home: dict[str, str], words: tuple[str, ...], value: str, said: str) -> None:
+def test_a_mistake_is_refused_with_words_and_without_the_value(
+    home: dict[str, str], words: tuple[str, ...], value: str, said: str
+) -> None:
     done = run(home, *words, value=value)
     assert done.returncode != 0 and said in done.stderr
     assert "seven b" not in done.stderr + done.stdout and not Path(home["HOME"], ".config/wakeful/secrets/x").exists()

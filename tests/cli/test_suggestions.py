@@ -6,8 +6,8 @@ import re
 import string
 
 import pytest
-from cli.conftest import run_wakeful
 
+from cli.conftest import run_wakeful
 from wakeful.cli.command import VERBS
 from wakeful.cli.suggestions import DANGEROUS, MEANINGS, suggest_verb
 
@@ -30,7 +30,12 @@ from wakeful.cli.suggestions import DANGEROUS, MEANINGS, suggest_verb
 def test_a_verb_that_does_not_exist_is_answered_by_its_meaning(typed: str, meant: str) -> None:
     """On standard error, as a usage error."""
     done = run_wakeful(typed)
-    assert done.returncode == 2 and done.stdout == "" and f"there is no verb '{typed}'" in done.stderr and meant in done.stderr
+    assert (
+        done.returncode == 2
+        and done.stdout == ""
+        and f"there is no verb '{typed}'" in done.stderr
+        and meant in done.stderr
+    )
     assert done.stderr.count("wakeful --help") == 1
 
 
@@ -60,4 +65,8 @@ def test_meanings_name_verbs_that_exist_and_none_that_is_dangerous() -> None:
 
 def test_verbs_that_cannot_be_taken_back_by_themselves_are_on_the_list() -> None:
     """Every name on it is a verb, and those that close, remove or replace are there."""
-    assert {"terminate", "erase", "uninstall", "restore", "rewind", "cancel", "forget", "archive"} <= DANGEROUS <= set(VERBS)
+    assert (
+        {"terminate", "erase", "uninstall", "restore", "rewind", "cancel", "forget", "archive"}
+        <= DANGEROUS
+        <= set(VERBS)
+    )

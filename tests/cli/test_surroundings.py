@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from wakeful import __version__
-from wakeful.cli.units import USER_SERVICE, render_user, user_folder
-from wakeful.cli.verbs.store import Check
-from wakeful.cli.verbs.surroundings import check_bubblewrap, check_clock, check_git, check_instances, check_service, check_strace, count_instances, read_environ
+from wakeful.cli.systemd_units import USER_SERVICE, render_user, user_folder
+from wakeful.cli.verbs.doctor_machine import (
+    check_bubblewrap,
+    check_clock,
+    check_git,
+    check_instances,
+    check_service,
+    check_strace,
+    count_instances,
+    read_environ,
+)
+from wakeful.cli.verbs.doctor_store import Check
 
 
 def put_program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +43,9 @@ def describe(checks: list[Check]) -> list[tuple[str, str]]:
         ("echo nonsense; exit 3", "bad", "nonsense"),
     ],
 )
-def test_git_is_judged_by_what_our_looks_need(script: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_is_judged_by_what_our_looks_need(
+    script: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A git that heeds a person's configuration in our looks is old; one that tells nothing is broken."""
     put_program(tmp_path / "bin", "git", script, monkeypatch)
     found = check_git()
@@ -52,19 +63,29 @@ def test_a_program_that_is_not_there_comes_with_its_package(tmp_path: Path, monk
     ("script", "verdict", "said"),
     [
         ("case $1 in --version) echo strace -- version 6.1;; esac", "good", "6.1"),
-        ("case $1 in --version) echo strace -- version 6.1;; *) echo 'strace: attach: ptrace(PTRACE_SEIZE, 1): Operation not permitted' >&2;; esac", "warn", "Operation not permitted"),
+        (
+            "case $1 in --version) echo strace -- version 6.1;; *) echo 'strace: attach: ptrace(PTRACE_SEIZE, 1): Operation not permitted' >&2;; esac",
+            "warn",
+            "Operation not permitted",
+        ),
     ],
 )
-def test_a_strace_that_may_not_trace_is_not_called_good(script: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strace_that_may_not_trace_is_not_called_good(
+    script: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It runs the program all the same, untraced, and says so in words alone."""
     put_program(tmp_path / "bin", "strace", script, monkeypatch)
     found = check_strace()
     assert (found.verdict, said in found.words) == (verdict, True)
 
 
-def test_a_bubblewrap_that_cannot_make_a_sandbox_is_not_called_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bubblewrap_that_cannot_make_a_sandbox_is_not_called_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Installed is not enough: it is tried, and its own words are shown."""
-    put_program(tmp_path / "bin", "bwrap", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1", monkeypatch)
+    put_program(
+        tmp_path / "bin", "bwrap", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1", monkeypatch
+    )
     found = check_bubblewrap()
     assert found.verdict == "warn" and "Permission denied" in found.words and found.mend
 
@@ -90,9 +111,13 @@ def test_a_log_from_the_future_means_that_the_clock_went_back(tmp_path: Path) ->
         ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "60000000"}, "warn", "no socket unit"),
     ],
 )
-def test_who_watches_over_the_daemon_is_read_from_the_daemon_itself(environ: dict[str, str], verdict: str, said: str) -> None:
+def test_who_watches_over_the_daemon_is_read_from_the_daemon_itself(
+    environ: dict[str, str], verdict: str, said: str
+) -> None:
     """Not from the unit file: what a process was started with is what holds."""
-    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as daemon:
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
+    ) as daemon:
         assert daemon.stdout is not None
         daemon.stdout.readline()
         [found] = [check for check in check_service(daemon.pid) if check.name == "service"]

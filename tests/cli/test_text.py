@@ -7,7 +7,21 @@ from wakeful.cli.text import fold, format_folded_table, measure
 PATH = "examples/hr/social-insurance/chengdu/rates/*.csv"
 
 
-@pytest.mark.parametrize("text", ["", "one", "one two three", PATH, f"> {PATH}", f"{PATH} (quiet)", "x" * 100, "文" * 50, f"> /{'x' * 80}/y", " two  spaces "])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "one",
+        "one two three",
+        PATH,
+        f"> {PATH}",
+        f"{PATH} (quiet)",
+        "x" * 100,
+        "文" * 50,
+        f"> /{'x' * 80}/y",
+        " two  spaces ",
+    ],
+)
 @pytest.mark.parametrize("width", [5, 12, 31, 48, 200])
 def test_folding_loses_nothing_and_fits(text: str, width: int) -> None:
     """Every line is within the column, and together they are the text."""

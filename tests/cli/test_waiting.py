@@ -13,21 +13,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli.conftest import run_wakeful
 
+from cli.conftest import run_wakeful
 from wakeful import __version__
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
 from wakeful.specs.load import FILES_A_TELL
 
 ASK = "import sys; from wakeful.cli.client import Client; print(Client(sys.argv[1]).get('/version'))"
-WAIT = "import sys; from wakeful.cli.waiting import Waiting\nwith Waiting('asking', is_shown=True): open(sys.argv[1]).read()\nprint('done')"
+WAIT = "import sys; from wakeful.cli.progress import Waiting\nwith Waiting('asking', is_shown=True): open(sys.argv[1]).read()\nprint('done')"
 
 # From which on a person would be told.
 A_MOMENT_SECONDS = 1.3
 
 
-def on_terminal(*words: str, cwd: Path | None = None, until: str = "", then: Callable[[], object] = lambda: None) -> tuple[str, str]:
+def on_terminal(
+    *words: str, cwd: Path | None = None, until: str = "", then: Callable[[], object] = lambda: None
+) -> tuple[str, str]:
     """What a command prints, and what a person sees of it besides. As soon as that holds `until`, something is done."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=cwd)
@@ -96,7 +98,9 @@ def test_a_slow_answer_is_counted_in_seconds_and_leaves_no_trace(slow: Slow) -> 
     assert said == "{}\n" and counted in seen
     assert seen.rstrip("\r").rsplit("\r", 1)[-1].strip() == ""
     threading.Timer(A_MOMENT_SECONDS, slow.go.set).start()
-    piped = subprocess.run([sys.executable, "-c", ASK, slow.path], capture_output=True, text=True, timeout=60, check=True)
+    piped = subprocess.run(
+        [sys.executable, "-c", ASK, slow.path], capture_output=True, text=True, timeout=60, check=True
+    )
     assert (piped.stdout, piped.stderr) == ("{}\n", "")
 
 
@@ -146,9 +150,22 @@ def test_a_start_shows_how_far_it_is_until_it_is_ready(tmp_path: Path) -> None:
     specs.mkdir()
     os.mkfifo(tmp_path / "go")
     probe = f"{{probe: [cat, {tmp_path / 'go'}], check_every: 1h, timeout: 60s}}"
-    (specs / "slow.yaml").write_text(f"objective: x\nfirst: adopt\nallow: {{read: [go]}}\nbindings: {{p: {probe}}}\nrun: {{command: ['true']}}\n")
+    (specs / "slow.yaml").write_text(
+        f"objective: x\nfirst: adopt\nallow: {{read: [go]}}\nbindings: {{p: {probe}}}\nrun: {{command: ['true']}}\n"
+    )
     ours, theirs = pty.openpty()
-    words = (sys.executable, "-m", "wakeful", "--socket", str(socket_path), "daemon", "--specs", str(specs), "--state", str(tmp_path / "state"))
+    words = (
+        sys.executable,
+        "-m",
+        "wakeful",
+        "--socket",
+        str(socket_path),
+        "daemon",
+        "--specs",
+        str(specs),
+        "--state",
+        str(tmp_path / "state"),
+    )
     daemon = subprocess.Popen(words, stdout=theirs, stderr=theirs, cwd=tmp_path)
     os.close(theirs)
     seen = ""

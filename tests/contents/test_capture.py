@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from contents.world import World
 
-from wakeful.contents.capture import LATE, Capture, Limits, keep_wanted
-from wakeful.contents.listing import read_entries
-from wakeful.contents.record import RunFiles, read_record
+from contents.world import World
 from wakeful.errors import OperatorError
+from wakeful.run_files.capture import LATE, Capture, Limits, keep_wanted
+from wakeful.run_files.file_record import RunFiles, read_record
+from wakeful.run_files.path_lists import read_entries
 
 
 def take(world: World, *names: str, limits: Limits = Limits()) -> dict[str, str | None]:
@@ -54,7 +54,11 @@ def test_bounds_hold_for_a_file_and_for_a_run(world: World) -> None:
     world.write("b", "y" * 10)
     world.write("c", "z" * 30)
     limits = Limits(file_bytes=20, run_bytes=15)
-    assert take(world, "a", "b", "c", limits=limits) == {"a": None, "b": "the run has more than is kept", "c": "too large"}
+    assert take(world, "a", "b", "c", limits=limits) == {
+        "a": None,
+        "b": "the run has more than is kept",
+        "c": "too large",
+    }
     # What is kept by now takes no room.
     assert take(world, "a", "b", "c", limits=limits) == {"a": None, "b": None, "c": "too large"}
     world.write("d", "d")
@@ -71,7 +75,9 @@ def test_what_is_kept_later_is_listed_by_its_digest_and_counts_at_once(world: Wo
     assert [entry.not_kept for entry in entries] == [None, None, "the run has more than is kept"]
     assert world.blobs.sizes().blobs == 0 and capture.relied_on == set()
     wanted = capture.hand_over()
-    assert capture.hand_over() == [] and [keep_wanted(world.blobs, one) for one in wanted] == [entry.address for entry in entries[:2]]
+    assert capture.hand_over() == [] and [keep_wanted(world.blobs, one) for one in wanted] == [
+        entry.address for entry in entries[:2]
+    ]
     assert world.blobs.get(entries[0].address) == b"a"
 
 
@@ -119,7 +125,10 @@ def test_odd_things_are_listed_and_never_opened(world: World) -> None:
     (world.root / "dangling").symlink_to("nowhere")
     (world.root / "link").symlink_to("file")
     world.write("file", "behind the link", 0o755)
-    entries = {entry.path: entry for entry in Capture(world.blobs, Limits()).take(str(world.root), world.look("fifo", "dangling", "link"))}
+    entries = {
+        entry.path: entry
+        for entry in Capture(world.blobs, Limits()).take(str(world.root), world.look("fifo", "dangling", "link"))
+    }
     assert entries["fifo"].not_kept == "not a file" and entries["dangling"].link == "nowhere"
     assert entries["dangling"].address is None and entries["dangling"].not_kept is None
     assert entries["link"].link == "file" and world.blobs.get(entries["link"].address) == b"behind the link"

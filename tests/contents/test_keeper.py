@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from contents.world import World as Files
 from core.specs import read, session, write
 from core.world import World as CoreWorld
 from waiting import eventually_async
-
-from wakeful import blobs as blobs_module
-from wakeful.blobs import Blobs
-from wakeful.contents import backlog as backlog_module
-from wakeful.contents import keeper as keeper_module
-from wakeful.contents.backlog import Backlog
-from wakeful.contents.capture import TOO_MUCH, Limits, Wanted
-from wakeful.contents.keeper import Keeper
-from wakeful.contents.listing import read_entries
-from wakeful.contents.record import Entry, read_record
-from wakeful.core.observation import ProcessEnded, RunRecovered
-from wakeful.core.ready import Lane
-from wakeful.sources.entry import Seen
+from wakeful.core.deciding.queue import Lane
+from wakeful.core.observations import ProcessEnded, RunRecovered
+from wakeful.run_files import backlog as backlog_module
+from wakeful.run_files import keeper as keeper_module
+from wakeful.run_files.backlog import Backlog
+from wakeful.run_files.capture import TOO_MUCH, Limits, Wanted
+from wakeful.run_files.file_record import Entry, read_record
+from wakeful.run_files.keeper import Keeper
+from wakeful.run_files.path_lists import read_entries
+from wakeful.sources.files.entry import Seen
+from wakeful.system import blobs as blobs_module
+from wakeful.system.blobs import Blobs
 
 pytestmark = pytest.mark.asyncio
 
@@ -82,7 +82,11 @@ class Desk:
 
     def find(self, target: str) -> LookSeen:
         """A look at this moment."""
-        folder = "out" if any(one.target == target and one.name == "out" for one in self.core.core.looked.bounds[self.id]) else "in"
+        folder = (
+            "out"
+            if any(one.target == target and one.name == "out" for one in self.core.core.looked.bounds[self.id])
+            else "in"
+        )
         names = [f"{folder}/{path.name}" for path in (self.files.root / folder).glob("*")]
         return LookSeen(self.files.look(*names))
 
@@ -93,7 +97,9 @@ class Desk:
     def observe(self, report: ProcessEnded | RunRecovered) -> None:
         if isinstance(report, ProcessEnded) and not report.is_keeping:
             outputs = {entry.address for entry in self.entries("out", "after", report.files)} if report.files else set()
-            self.kept_at_end.append(bool(outputs) and all(address and self.blobs.is_kept(address) for address in outputs))
+            self.kept_at_end.append(
+                bool(outputs) and all(address and self.blobs.is_kept(address) for address in outputs)
+            )
         self.core.observe(report)
 
     async def run(self, inputs: int, output: bytes = OUTPUT) -> str:
@@ -123,7 +129,10 @@ class Desk:
         return read_entries(self.blobs, getattr(found, side))
 
     def count_kept(self, files: str) -> int:
-        return sum(entry.address is not None and self.blobs.is_kept(entry.address) for entry in self.entries("in", "before", files))
+        return sum(
+            entry.address is not None and self.blobs.is_kept(entry.address)
+            for entry in self.entries("in", "before", files)
+        )
 
 
 async def close(desk: Desk) -> None:
@@ -152,7 +161,9 @@ def _count_awaited(flushes: list[str]) -> int:
     return sum(not name.startswith("contents-later") for name in flushes)
 
 
-async def test_a_run_with_1000_fresh_inputs_is_closed_before_any_of_them_is_read(tmp_path: Path, flushes: list[str]) -> None:
+async def test_a_run_with_1000_fresh_inputs_is_closed_before_any_of_them_is_read(
+    tmp_path: Path, flushes: list[str]
+) -> None:
     """What its end awaits is its output, the lists and the record; the flushes are those of a run without inputs."""
     (tmp_path / "none").mkdir()
     (tmp_path / "many").mkdir()
@@ -179,7 +190,10 @@ async def test_a_run_with_nothing_new_is_closed_without_a_flush(tmp_path: Path, 
     assert [name for name in flushes if not name.startswith("contents-later")]
     flushes.clear()
     await desk.run(3)
-    assert [name for name in flushes if not name.startswith("contents-later")] == [] and desk.kept_at_end == [True, True]
+    assert [name for name in flushes if not name.startswith("contents-later")] == [] and desk.kept_at_end == [
+        True,
+        True,
+    ]
     await close(desk)
 
 
@@ -193,7 +207,9 @@ async def test_a_disk_that_takes_its_time_does_not_hold_a_run_for_long(tmp_path:
     assert len(desk.finished) == 1, "the flush that came later reports nothing anew"
 
 
-async def test_a_daemon_that_stops_gives_up_what_waits_and_loses_nothing_it_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_daemon_that_stops_gives_up_what_waits_and_loses_nothing_it_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(backlog_module, "CLOSING_SECONDS", 0.0)
     desk = Desk(tmp_path)
     files = await desk.run(100)
@@ -262,7 +278,9 @@ async def test_contents_give_way_to_looks_and_are_kept_afterwards(tmp_path: Path
     backlog.close()
 
 
-async def test_contents_that_runs_found_give_way_to_runs_that_wait_for_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_contents_that_runs_found_give_way_to_runs_that_wait_for_a_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(backlog_module, "LONGEST_WAY_SECONDS", 600.0)
     desk = Desk(tmp_path)
     desk.blobs.gate.set()
@@ -276,7 +294,9 @@ async def test_contents_that_runs_found_give_way_to_runs_that_wait_for_a_slot(tm
     await close(desk)
 
 
-async def test_contents_give_way_for_a_bounded_time_and_not_to_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_contents_give_way_for_a_bounded_time_and_not_to_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "file"
     path.write_text("x")
     (seen,) = Files(tmp_path).look("../file").values()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from contents.world import World
 
-from wakeful.contents.capture import Capture, Limits
-from wakeful.contents.listing import keep_listing, read_entries
-from wakeful.contents.record import Found
+from contents.world import World
+from wakeful.run_files.capture import Capture, Limits
+from wakeful.run_files.file_record import Found
+from wakeful.run_files.path_lists import keep_listing, read_entries
 
 
 def keep(world: World, seen: dict, last=None, limits: Limits = Limits()):
@@ -53,14 +53,19 @@ def test_one_change_makes_one_part_new(world: World, seen: dict, change: str) ->
     second = keep(world, now, first)
     assert len(set(first.parts) - set(second.parts)) == 1
     assert second.address == keep(world, now).address, "the same list, whatever was known before"
-    assert len(read_entries(world.blobs, Found(listing=second.address))) == {"changed": 300, "added": 301, "gone": 299}[change]
+    assert (
+        len(read_entries(world.blobs, Found(listing=second.address)))
+        == {"changed": 300, "added": 301, "gone": 299}[change]
+    )
 
 
 def test_what_could_not_be_kept_is_tried_again_next_time(world: World, seen: dict) -> None:
     first = keep(world, seen, limits=Limits(run_files=200))
     assert first.unsettled
     second = keep(world, seen, first)
-    assert not second.unsettled and all(entry.not_kept is None for entry in read_entries(world.blobs, Found(listing=second.address)))
+    assert not second.unsettled and all(
+        entry.not_kept is None for entry in read_entries(world.blobs, Found(listing=second.address))
+    )
 
 
 def test_what_no_run_has_room_for_is_not_asked_about_again_by_each(world: World, seen: dict) -> None:

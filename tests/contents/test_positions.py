@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from wakeful.blobs import Blobs
-from wakeful.contents import positions
-from wakeful.contents.positions import Files, Held, compare_positions
-from wakeful.contents.record import Entry
+from wakeful.run_files import files_at_positions as positions
+from wakeful.run_files.file_record import Entry
+from wakeful.run_files.files_at_positions import Files, Held, compare_positions
+from wakeful.system.blobs import Blobs
 
 
 @pytest.fixture
@@ -31,15 +31,32 @@ def test_texts_are_compared_line_by_line(blobs: Blobs) -> None:
     a = hold(blobs, changed_txt=b"one\ntwo\nthree\n", gone_txt=b"x\n", same_txt=b"s")
     b = hold(blobs, changed_txt=b"one\n2\nthree", new_txt=b"y\n", same_txt=b"s")
     found = {file["path"]: file for file in compare_positions(blobs, a, b)["files"]}
-    assert {path: file["change"] for path, file in found.items()} == {"changed.txt": "changed", "gone.txt": "removed", "new.txt": "added"}
-    assert "-two\n" in found["changed.txt"]["diff"] and "+three\n\\ no newline at the end\n" in found["changed.txt"]["diff"]
+    assert {path: file["change"] for path, file in found.items()} == {
+        "changed.txt": "changed",
+        "gone.txt": "removed",
+        "new.txt": "added",
+    }
+    assert (
+        "-two\n" in found["changed.txt"]["diff"]
+        and "+three\n\\ no newline at the end\n" in found["changed.txt"]["diff"]
+    )
     assert found["new.txt"]["diff"].endswith("+y\n") and found["gone.txt"]["diff"].endswith("-x\n")
     assert all(file["note"] is None for file in found.values())
 
 
 def test_what_has_no_diff_says_why(blobs: Blobs) -> None:
     """Binary, too large, too many lines, not kept, gone, a link, only its mode."""
-    a = hold(blobs, image_bin=b"\0a", latin_txt=b"\xe4", large_txt=b"a", long_txt=b"a", kept_txt=b"a", lost_txt=b"a", tool_sh=b"a", link_txt=b"a")
+    a = hold(
+        blobs,
+        image_bin=b"\0a",
+        latin_txt=b"\xe4",
+        large_txt=b"a",
+        long_txt=b"a",
+        kept_txt=b"a",
+        lost_txt=b"a",
+        tool_sh=b"a",
+        link_txt=b"a",
+    )
     b = hold(blobs, image_bin=b"\0b", latin_txt=b"\xf6", large_txt=b"b" * 300_000, long_txt=b"b\n" * 5_000)
     b |= hold(blobs, "x", tool_sh=b"a")
     b["kept.txt"] = Held("out", Entry(path="kept.txt", kind="f", digest="ab" * 16, size=9, not_kept="too large"))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from contents.world import World
 from msgspec.structs import replace
 
-from wakeful.contents.capture import Limits
-from wakeful.contents.record import Found, read_record
-from wakeful.contents.restore import carry_out, keep_record, plan_restore, view_done, view_restore
+from contents.world import World
+from wakeful.run_files.capture import Limits
+from wakeful.run_files.file_record import Found, read_record
+from wakeful.run_files.restore import carry_out, keep_record, plan_restore, view_done, view_restore
 
 
 def actions(world: World, since: int = 1) -> dict[str, str]:
@@ -35,7 +35,11 @@ def test_files_go_back_to_what_the_first_undone_run_found(world: World) -> None:
     assert actions(world) == {"out/a": "restore", "out/b": "remove", "out/gone": "restore"}
     assert actions(world, since=2) == {"out/a": "restore", "out/gone": "restore"}
     done = carry_out(world.blobs, plan(world))
-    assert [(one.path, one.ending) for one in done] == [("out/a", "restored"), ("out/b", "removed"), ("out/gone", "restored")]
+    assert [(one.path, one.ending) for one in done] == [
+        ("out/a", "restored"),
+        ("out/b", "removed"),
+        ("out/gone", "restored"),
+    ]
     assert (world.read("out/a"), world.read("out/b"), world.read("out/gone")) == ("a1", None, "keep me")
     assert stat.S_IMODE(os.stat(world.root / "out/gone").st_mode) == 0o750
     assert sorted(os.listdir(world.root / "out")) == ["a", "gone", "still"]
@@ -54,7 +58,9 @@ def test_what_a_rewind_wrote_is_the_sessions_own_and_goes_forward_again(world: W
     world.write("out/a", "a1")
     world.write("out/gone", "keep me")
     names = ("out/a", "out/gone", "out/new")
-    world.run(lambda: (world.write("out/a", "a2"), world.write("out/new", "new"), (world.root / "out/gone").unlink()), *names)
+    world.run(
+        lambda: (world.write("out/a", "a2"), world.write("out/new", "new"), (world.root / "out/gone").unlink()), *names
+    )
     texts = {True: ("a1", "keep me", None), False: ("a2", None, "new")}
     writes = list(world.runs)
     for turn in range(4):
@@ -79,7 +85,9 @@ def test_what_other_hands_changed_is_refused_unless_forced_and_then_kept_first(w
         ("a", "refuse", "changed by other hands since run 1"),
         ("b", "same", None),
     ]
-    assert [one.ending for one in carry_out(world.blobs, made)] == ["refused", "same"] and world.read("a") == "by a person"
+    assert [one.ending for one in carry_out(world.blobs, made)] == ["refused", "same"] and world.read(
+        "a"
+    ) == "by a person"
     (done, _) = carry_out(world.blobs, made, is_forced=True)
     assert done.ending == "restored" and world.read("a") == "one"
     assert world.blobs.get(done.kept) == b"by a person"
@@ -123,7 +131,9 @@ def test_what_changes_between_plan_and_deed_is_refused(world: World) -> None:
     world.run(lambda: world.write("a", "two"), "a")
     made = plan(world)
     world.write("a", "just now")
-    assert [(one.ending, one.reason) for one in carry_out(world.blobs, made, is_forced=True)] == [("refused", "changed just now; look at it and try again")]
+    assert [(one.ending, one.reason) for one in carry_out(world.blobs, made, is_forced=True)] == [
+        ("refused", "changed just now; look at it and try again")
+    ]
     assert world.read("a") == "just now"
 
 
@@ -180,7 +190,9 @@ def test_folders_that_are_gone_are_made_again(world: World) -> None:
         (world.root / "out").rmdir()
 
     world.run(work, "out/deep/a")
-    assert [one.ending for one in carry_out(world.blobs, plan(world))] == ["restored"] and world.read("out/deep/a") == "one"
+    assert [one.ending for one in carry_out(world.blobs, plan(world))] == ["restored"] and world.read(
+        "out/deep/a"
+    ) == "one"
 
 
 def test_a_damaged_blob_is_told_and_overwrites_nothing(world: World, tmp_path: Path) -> None:

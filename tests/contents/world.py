@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.blobs import Blobs
-from wakeful.contents.capture import Capture, Limits
-from wakeful.contents.record import BindingFiles, Found, RunFiles
-from wakeful.sources.entry import Demand, Seen, read_entry
+from wakeful.run_files.capture import Capture, Limits
+from wakeful.run_files.file_record import BindingFiles, Found, RunFiles
+from wakeful.sources.files.entry import Demand, Seen, read_entry
+from wakeful.system.blobs import Blobs
 
 
 class World:
@@ -33,10 +33,14 @@ class World:
 
     def look(self, *names: str) -> dict[str, Seen]:
         """What a look at these paths sees."""
-        seen = {str(self.root / name): read_entry(str(self.root / name), None, Demand(wants_content=True)) for name in names}
+        seen = {
+            str(self.root / name): read_entry(str(self.root / name), None, Demand(wants_content=True)) for name in names
+        }
         return {path: one for path, one in seen.items() if isinstance(one, Seen)}
 
-    def run(self, work: Callable[[], object], *outputs: str, inputs: tuple[str, ...] = (), limits: Limits = Limits()) -> str:
+    def run(
+        self, work: Callable[[], object], *outputs: str, inputs: tuple[str, ...] = (), limits: Limits = Limits()
+    ) -> str:
         """A run that may write `outputs`; returns the address of its record."""
         capture = Capture(self.blobs, limits)
         found = {"in": self._find(capture, inputs), "out": self._find(capture, outputs)}

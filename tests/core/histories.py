@@ -10,10 +10,9 @@ import random
 
 from core.specs import after, commits, every, probe, read, service, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.spec import SessionSpec, Settings
-from wakeful.core.target import ProbeTarget, ServiceTarget
+from wakeful.core.calls import values as calls
+from wakeful.core.looking.targets import ProbeTarget, ServiceTarget
+from wakeful.core.spec.session import SessionSpec, Settings
 from wakeful.errors import CallerError
 
 PATHS = ("s0", "s1", "s2")
@@ -175,8 +174,13 @@ class History:
         name = f"n{self.rng.randrange(self.count)}"
         call = self.rng.choice(
             (
-                calls.Activate(name=name), calls.Cancel(name=name), calls.Suspend(name=name), calls.Interrupt(name=name),
-                calls.Sleep(name=name, seconds=20.0), calls.Resume(name=name), calls.Send(name=name, text="hello"),
+                calls.Activate(name=name),
+                calls.Cancel(name=name),
+                calls.Suspend(name=name),
+                calls.Interrupt(name=name),
+                calls.Sleep(name=name, seconds=20.0),
+                calls.Resume(name=name),
+                calls.Send(name=name, text="hello"),
             )  # fmt: skip
         )
         try:

@@ -150,7 +150,14 @@ def blank_change(change: Change) -> Change:
             return ("note", ERASED)
         case ("merged", dict(facts), dict(conflicts), summary, fork, fork_seq):
             bare = {number: (key, *map(blank, sides)) for number, (key, *sides) in conflicts.items()}
-            return ("merged", {key: blank(value) for key, value in facts.items()}, bare, ERASED if summary else "", fork, fork_seq)
+            return (
+                "merged",
+                {key: blank(value) for key, value in facts.items()},
+                bare,
+                ERASED if summary else "",
+                fork,
+                fork_seq,
+            )
         case ("resolved", number, key, value):
             return ("resolved", number, key, ERASED if value is not None else None)
         case ("whole" | "archived" as what, Knowledge() as past):
@@ -158,7 +165,9 @@ def blank_change(change: Change) -> Change:
     return change
 
 
-def merge(base: dict[str, str], ours: dict[str, str], theirs: dict[str, str]) -> tuple[dict[str, str | None], dict[str, tuple[str | None, ...]]]:
+def merge(
+    base: dict[str, str], ours: dict[str, str], theirs: dict[str, str]
+) -> tuple[dict[str, str | None], dict[str, tuple[str | None, ...]]]:
     """Three ways by brute force: what is taken (None: retracted), and what is a question."""
     taken: dict[str, str | None] = {}
     questions: dict[str, tuple[str | None, ...]] = {}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from wakeful.core import events as ev
-from wakeful.core.spec import CommitsBinding, FileBinding, SessionSpec
+from wakeful.core.record import events as ev
+from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec
 
 if TYPE_CHECKING:
     from core.world import Recorded, World
@@ -47,7 +47,14 @@ class Account:
     @property
     def is_armed(self) -> bool:
         spec = self.spec
-        return self.is_declared and not self.is_terminated and not self.is_shut and spec is not None and spec.run is not None and spec.enabled
+        return (
+            self.is_declared
+            and not self.is_terminated
+            and not self.is_shut
+            and spec is not None
+            and spec.run is not None
+            and spec.enabled
+        )
 
 
 class Oracle:
@@ -85,11 +92,15 @@ class Oracle:
                 account.is_first_dealt = account.is_adopted = True
             case ev.WakeRequested() as event:
                 assert account.wake is None, f"{account.name}: one open wake per session"
-                assert event.wake == account.wakes + 1 and event.causes, f"{account.name}: a wake has a number and a cause"
+                assert event.wake == account.wakes + 1 and event.causes, (
+                    f"{account.name}: a wake has a number and a cause"
+                )
                 account.wake, account.wakes = event, event.wake
                 account.is_open_again = False
             case ev.WakeExtended() as event:
-                assert account.wake is not None and event.wake == account.wake.wake, f"{account.name}: a wake is extended under its id"
+                assert account.wake is not None and event.wake == account.wake.wake, (
+                    f"{account.name}: a wake is extended under its id"
+                )
                 account.wake = event
             case ev.WakeWithdrawn() as event:
                 self._take_withdrawal(account, event)
@@ -131,7 +142,9 @@ class Oracle:
     def _take_withdrawal(self, account: Account, event: ev.WakeWithdrawn) -> None:
         assert account.run is None
         if event.reason == "undone":
-            assert account.wake is not None and not account.is_open_again, f"{account.name}: what was tried is not undone"
+            assert account.wake is not None and not account.is_open_again, (
+                f"{account.name}: what was tried is not undone"
+            )
         account.wake = None
         if event.versions:
             self._deal(account, event.versions)
@@ -145,7 +158,9 @@ class Oracle:
         assert event.run == account.runs + 1
         for key, version in event.versions.items():
             if key.startswith(ORDERED) and key in account.dealt:
-                assert not is_behind(version, account.dealt[key]), f"{name}: {key} went back from {account.dealt[key]} to {version}"
+                assert not is_behind(version, account.dealt[key]), (
+                    f"{name}: {key} went back from {account.dealt[key]} to {version}"
+                )
         if not account.is_open_again:
             news = [cause for cause in event.causes if self._is_news(account, cause, event.versions)]
             assert news, f"{name}: run {event.run} has no cause that was not dealt with: {event.causes} {account.dealt}"
@@ -181,7 +196,9 @@ class Oracle:
                 if binding.access == "write" or not binding.wake or version is None:
                     continue
                 other, known = read.setdefault((upstream.spec.root, binding.identity), (upstream.name, version))
-                assert known == version, f"{account.name} starts between {other} and {upstream.name}: {binding.identity}"
+                assert known == version, (
+                    f"{account.name} starts between {other} and {upstream.name}: {binding.identity}"
+                )
 
     def ancestors(self, account: Account, *, past_stale: bool = False) -> list[Account]:
         """Upstreams by literal write patterns and session bindings, found without the core's graph.
@@ -197,7 +214,14 @@ class Oracle:
             if not past_stale and any(binding.stale_allowed for binding in here.spec.bindings):
                 continue
             for other in self.accounts.values():
-                if other.name not in found and other is not here and other.is_declared and not other.is_terminated and not other.is_shut and feeds(other.spec, here.spec):
+                if (
+                    other.name not in found
+                    and other is not here
+                    and other.is_declared
+                    and not other.is_terminated
+                    and not other.is_shut
+                    and feeds(other.spec, here.spec)
+                ):
                     found[other.name] = other
                     stack.append(other)
         return list(found.values())
@@ -245,18 +269,29 @@ class Oracle:
                 if isinstance(binding, FileBinding) and binding.access == "write":
                     continue
                 dealt, there = account.dealt.get(binding.identity), world.version_there(spec, binding)
-                assert dealt == there, f"{account.name} has not seen the current {binding.name}: dealt with {dealt}, there is {there}"
+                assert dealt == there, (
+                    f"{account.name} has not seen the current {binding.name}: dealt with {dealt}, there is {there}"
+                )
             assert account.wake is None, f"{account.name} rests with an open wake"
 
     def _is_held_upstream(self, account: Account) -> bool:
         """An upstream that failed, sleeps or is disabled may rightly hold (rule 31)."""
-        return any(not upstream.has_succeeded or upstream.is_held or not upstream.is_armed for upstream in self.ancestors(account, past_stale=True))
+        return any(
+            not upstream.has_succeeded or upstream.is_held or not upstream.is_armed
+            for upstream in self.ancestors(account, past_stale=True)
+        )
 
     def judge_outputs(self) -> None:
         """Every output is what its session makes of the inputs that are there now."""
         for account in self.accounts.values():
             spec = account.spec
-            if spec is None or not account.is_armed or spec.when != "any" or not account.has_succeeded or self._is_held_upstream(account):
+            if (
+                spec is None
+                or not account.is_armed
+                or spec.when != "any"
+                or not account.has_succeeded
+                or self._is_held_upstream(account)
+            ):
                 continue
             if any(not binding.wake for binding in spec.files if binding.access != "write"):
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.core.spec import (
+from wakeful.core.spec.session import (
     AnyBinding,
     CommandRun,
     CommitsBinding,

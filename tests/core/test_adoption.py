@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from core.specs import read, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.finish import LONGEST_LAST_LOOK_SECONDS
-from wakeful.core.observation import FilesWritten
-from wakeful.core.state import Session
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
+from wakeful.core.observations import FilesWritten
+from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 
 OUT = write("out/*", wake=True)
@@ -17,7 +17,9 @@ OUT = write("out/*", wake=True)
 
 def start() -> World:
     """`sum` writes out/ and wakes when others do; `page` reads what it writes."""
-    world = World(session("sum", read("data"), OUT), session("page", read("out/*")), files={"data": "1", "out/a": "by hand"})
+    world = World(
+        session("sum", read("data"), OUT), session("page", read("out/*")), files={"data": "1", "out/a": "by hand"}
+    )
     world.rest()
     return world
 
@@ -38,7 +40,10 @@ def merge(world: World) -> None:
     if "trial" not in world.core.state.ids:
         world.call(calls.Fork(name="sum", new="trial", past=state(world, "sum")))
     fork, base = state(world, "trial"), state(world, "sum").merges.get(state(world, "trial").id, 1)
-    world.call(calls.Merge(name="sum", fork="trial", base={}, base_seq=base, fork_seq=fork.seq, record="blob"), author="person:ada")
+    world.call(
+        calls.Merge(name="sum", fork="trial", base={}, base_seq=base, fork_seq=fork.seq, record="blob"),
+        author="person:ada",
+    )
 
 
 def put(world: World, *paths: str, text: str = "by the call") -> None:
@@ -90,7 +95,11 @@ def test_nothing_starts_while_the_files_are_written() -> None:
     report(world, "out/a", "out/b")
     world.rest()
     assert state(world, "sum").runs == runs[0] + 1
-    causes = next(entry.event.causes for entry in reversed(world.log) if entry.kind == "run_started" and entry.session == state(world, "sum").id)
+    causes = next(
+        entry.event.causes
+        for entry in reversed(world.log)
+        if entry.kind == "run_started" and entry.session == state(world, "sum").id
+    )
     assert {cause.binding for cause in causes} == {"activation", "data"}, "its own files are no cause"
 
 
@@ -107,7 +116,9 @@ def test_readers_start_once_after_the_last_of_the_files(call: object) -> None:
     report(world, *names)
     world.rest(60.0)
     assert state(world, "page").runs == before + 1
-    [started] = [entry.event for entry in world.log if entry.kind == "run_started" and entry.session == state(world, "page").id][before:]
+    [started] = [
+        entry.event for entry in world.log if entry.kind == "run_started" and entry.session == state(world, "page").id
+    ][before:]
     assert started.versions[read("out/*").identity] == world.core.looked.targets[world.keys_of("out/*")[0]].version
 
 

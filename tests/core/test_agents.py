@@ -2,19 +2,19 @@
 
 import msgspec
 import pytest
-from core.specs import read, session
-from core.world import World
 from msgspec.structs import replace
 
-from wakeful.core import calls
-from wakeful.core.agency import find_acting, find_owner
-from wakeful.core.agent import AgentSpec, McpServer, ModelSpec
-from wakeful.core.observation import AgentsRead, SecretsSeen
-from wakeful.core.owners import list_keys, list_needed
-from wakeful.core.prices import Price, find_cost, find_worst_case
-from wakeful.core.spec import PromptRun, ServiceBinding, SessionSpec, Settings
-from wakeful.core.target import ServiceTarget, target_of
-from wakeful.core.turn import TokenUsage
+from core.specs import read, session
+from core.world import World
+from wakeful.core.agents.prices import Price, find_cost, find_worst_case
+from wakeful.core.agents.turns import TokenUsage
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.acting_agent import find_acting, find_owner
+from wakeful.core.deciding.agent_obstacles import list_keys, list_needed
+from wakeful.core.looking.targets import ServiceTarget, target_of
+from wakeful.core.observations import AgentsRead, SecretsSeen
+from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSpec
+from wakeful.core.spec.session import PromptRun, ServiceBinding, SessionSpec, Settings
 
 CLAUDE = ModelSpec(provider="anthropic", model="claude-sonnet-4-5", key="ANTHROPIC_API_KEY")
 LOCAL = ModelSpec(provider="openai-compatible", model="small", base_url="http://localhost:1/v1")
@@ -44,8 +44,14 @@ def test_a_session_without_a_key_sleeps_and_the_others_go_on() -> None:
     ("read_now", "words"),
     [
         (AgentsRead(), "its agent docs does not exist: write agents/docs.yaml"),
-        (AgentsRead(refused={"docs": "agents/docs.yaml:1:1: no\nmore"}), "its agent docs cannot be used: agents/docs.yaml:1:1: no"),
-        (AgentsRead(agents={"docs": AgentSpec(name="docs")}), "its agent docs has neither a model nor acp: add model: PROVIDER:NAME to agents/docs.yaml"),
+        (
+            AgentsRead(refused={"docs": "agents/docs.yaml:1:1: no\nmore"}),
+            "its agent docs cannot be used: agents/docs.yaml:1:1: no",
+        ),
+        (
+            AgentsRead(agents={"docs": AgentSpec(name="docs")}),
+            "its agent docs has neither a model nor acp: add model: PROVIDER:NAME to agents/docs.yaml",
+        ),
     ],
 )
 def test_a_session_that_nobody_would_answer_sleeps_with_words(read_now: AgentsRead, words: str) -> None:
@@ -67,7 +73,12 @@ def test_an_edited_agent_wakes_nobody_and_one_that_goes_holds_the_next_run() -> 
     world.observe(HAS_KEY)
     world.observe(AgentsRead(agents={"docs": DOCS}))
     world.rest()
-    world.observe(AgentsRead(agents={"docs": msgspec.structs.replace(DOCS, prompt="Be brief.")}, refused={"docs": "agents/docs.yaml:1:1: no"}))
+    world.observe(
+        AgentsRead(
+            agents={"docs": msgspec.structs.replace(DOCS, prompt="Be brief.")},
+            refused={"docs": "agents/docs.yaml:1:1: no"},
+        )
+    )
     world.rest()
     assert (world.starts("s"), world.hold("s")) == (1, None)
     world.observe(AgentsRead())
@@ -116,7 +127,11 @@ def test_agents_have_slots_of_their_own() -> None:
     """An agent that waits for its model keeps no program from running, nor the other way round; who waits says for what."""
     asking_ones = [asking(name) for name in ("a1", "a2", "a3")]
     world = World(
-        *asking_ones, session("c1", read("in")), session("c2", read("in")), files={"in": "1"}, settings=Settings(concurrency=1, agent_concurrency=2)
+        *asking_ones,
+        session("c1", read("in")),
+        session("c2", read("in")),
+        files={"in": "1"},
+        settings=Settings(concurrency=1, agent_concurrency=2),
     )
     world.observe(AgentsRead(agents={"docs": AgentSpec(name="docs", models=(LOCAL,))}))
     world.look()
@@ -177,7 +192,9 @@ def test_the_worst_case_is_never_less_than_what_it_comes_to() -> None:
 def test_a_session_that_binds_servers_gets_those_and_no_others() -> None:
     """Nor the keys of the others; one that binds none gets all of its agent's."""
     servers = (McpServer(name="gh", url="https://gh", key="GH"), McpServer(name="web", url="https://web", key="WEB"))
-    agent = AgentSpec(name="docs", models=(ModelSpec(provider="openai-compatible", model="m", base_url="http://x"),), mcp=servers)
+    agent = AgentSpec(
+        name="docs", models=(ModelSpec(provider="openai-compatible", model="m", base_url="http://x"),), mcp=servers
+    )
     run = PromptRun(prompt="x", retries=0)
     bound = session("some", read("a"), ServiceBinding(name="gh", url="mcp:gh", wake=False), run=run, agent="docs")
     world = World(bound, session("all", read("a"), run=run, agent="docs"), files={"a": "1"})
@@ -190,8 +207,18 @@ def test_a_session_that_binds_servers_gets_those_and_no_others() -> None:
 
 def test_while_a_bound_server_is_down_the_session_sleeps() -> None:
     """As for any service; each agent's server is looked at for itself."""
-    agent = AgentSpec(name="docs", models=(ModelSpec(provider="openai-compatible", model="m", base_url="http://x"),), mcp=(McpServer(name="gh", url="https://gh"),))
-    spec = session("s", read("a"), ServiceBinding(name="gh", url="mcp:gh", wake=False), run=PromptRun(prompt="x", retries=0), agent="docs")
+    agent = AgentSpec(
+        name="docs",
+        models=(ModelSpec(provider="openai-compatible", model="m", base_url="http://x"),),
+        mcp=(McpServer(name="gh", url="https://gh"),),
+    )
+    spec = session(
+        "s",
+        read("a"),
+        ServiceBinding(name="gh", url="mcp:gh", wake=False),
+        run=PromptRun(prompt="x", retries=0),
+        agent="docs",
+    )
     world = World(files={"a": "1"})
     world.services["mcp:gh"] = "down"
     world.observe(AgentsRead(agents={"docs": agent}))

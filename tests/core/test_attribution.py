@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+
 from core.specs import read, session
 from core.test_turns import DOCS, boot_again, end, last, make_world, post, the
 from core.world import World
-from msgspec.structs import replace
-
-from wakeful.core import calls, work
-from wakeful.core import events as ev
-from wakeful.core.agent import AgentSpec, McpServer
-from wakeful.core.attribution import find_blurred
-from wakeful.core.observation import AgentsRead
-from wakeful.core.spec import Confinement, FileBinding, PromptRun, SessionSpec
-from wakeful.core.turn import ToolCall, WroteFile
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.turns import ToolCall, WroteFile
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.attribution import find_blurred
+from wakeful.core.observations import AgentsRead
+from wakeful.core.record import events as ev
+from wakeful.core.spec.agent import AgentSpec, McpServer
+from wakeful.core.spec.session import Confinement, FileBinding, PromptRun, SessionSpec
 
 BOTH = FileBinding(name="all", pattern="all/*", access="both")
 OUT = FileBinding(name="out", pattern="out", access="write", wake=False)
@@ -41,13 +42,20 @@ def started(spec: SessionSpec | None = None, agent: AgentSpec = DOCS) -> World:
     return world
 
 
-def tell(world: World, path: str, base: str | None, new: str, call: str = "c1", *, is_done: bool = True, is_told: bool = True) -> None:
+def tell(
+    world: World, path: str, base: str | None, new: str, call: str = "c1", *, is_done: bool = True, is_told: bool = True
+) -> None:
     """A tool writes: its intention, its effect, its return."""
     post(world, work.CallTool(call=ToolCall(id=call, name="write", arguments="{}")))
     if is_done:
         world.write(path, new)
     if is_told:
-        post(world, work.ReturnTool(call=call, name="write", text="written", wrote=(WroteFile(path=path, base=base, digest=new),)))
+        post(
+            world,
+            work.ReturnTool(
+                call=call, name="write", text="written", wrote=(WroteFile(path=path, base=base, digest=new),)
+            ),
+        )
 
 
 def runs(world: World) -> int:
@@ -123,7 +131,11 @@ def test_a_call_whose_effect_is_unknown_makes_no_exact_record() -> None:
     world.call(calls.Cancel(name="docs"))
     end(world, exit_code=1)
     finished = last(world, ev.RunFinished)
-    assert (finished.outcome, finished.assumed, finished.wrote) == ("cancelled", True, {}) and "all" not in finished.written
+    assert (finished.outcome, finished.assumed, finished.wrote) == (
+        "cancelled",
+        True,
+        {},
+    ) and "all" not in finished.written
     assert runs(world) == before + 1
 
 
@@ -157,7 +169,9 @@ def test_a_crash_between_a_write_and_its_record_is_made_up_by_the_next_run(is_do
         (replace(DOCS, tools={"shell": "allow"}), working(confinement=Confinement(level="strict")), None),
     ],
 )  # fmt: skip
-def test_both_is_for_those_whose_every_write_goes_through_us(agent: AgentSpec, spec: SessionSpec, words: str | None) -> None:
+def test_both_is_for_those_whose_every_write_goes_through_us(
+    agent: AgentSpec, spec: SessionSpec, words: str | None
+) -> None:
     """A shell, a program among the servers, an external agent and a check write past our tools: the session sleeps, and says why."""
     found = find_blurred(spec, agent)
     assert (found is None) if words is None else (found is not None and words in found[1])
@@ -168,7 +182,9 @@ def test_both_is_for_those_whose_every_write_goes_through_us(agent: AgentSpec, s
 def test_with_a_shell_outputs_are_found_at_the_end_as_a_command_s_are() -> None:
     """And so they are an assumption; nothing is listed as known."""
     shell = replace(DOCS, tools={"shell": "allow"})
-    world = make_world(session("docs", read("code.py"), OUT, run=PromptRun(prompt="x", retries=0), agent="docs"), agents=(shell,))
+    world = make_world(
+        session("docs", read("code.py"), OUT, run=PromptRun(prompt="x", retries=0), agent="docs"), agents=(shell,)
+    )
     world.write("out", "by the shell")
     end(world)
     finished = last(world, ev.RunFinished)

@@ -6,7 +6,19 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wakeful.core.budget import PERIODS, Amounts, Budget, Spent, charge, find_allowance, find_exhausted, find_periods, find_turn, is_zone_known
+
+from wakeful.core.spec.budget import (
+    PERIODS,
+    Amounts,
+    Budget,
+    Spent,
+    charge,
+    find_allowance,
+    find_exhausted,
+    find_periods,
+    find_turn,
+    is_zone_known,
+)
 
 SHANGHAI, KOLKATA, BERLIN = "Asia/Shanghai", "Asia/Kolkata", "Europe/Berlin"
 
@@ -32,7 +44,11 @@ def test_a_period_turns_by_the_clock_of_its_zone(period: str, at: str, zone: str
     assert find_turn(period, us(at, zone), zone) == us(turn, zone)
 
 
-@given(st.integers(0, 4_000_000_000_000_000), st.sampled_from(PERIODS), st.sampled_from([SHANGHAI, KOLKATA, BERLIN, "America/St_Johns"]))
+@given(
+    st.integers(0, 4_000_000_000_000_000),
+    st.sampled_from(PERIODS),
+    st.sampled_from([SHANGHAI, KOLKATA, BERLIN, "America/St_Johns"]),
+)
 def test_every_moment_lies_in_a_period_that_turns_later(at: int, period: str, zone: str) -> None:
     turn = find_turn(period, at, zone)
     assert at < turn
@@ -74,7 +90,9 @@ def test_a_clock_set_back_gives_nothing_back() -> None:
 
 
 def test_the_next_run_may_use_what_is_left_and_no_more_than_one_run_may() -> None:
-    budget = Budget(run=Amounts(wall_seconds=60.0, usd=0.5), day=Amounts(cpu_seconds=100.0, usd=2.0, wall_seconds=3600.0))
+    budget = Budget(
+        run=Amounts(wall_seconds=60.0, usd=0.5), day=Amounts(cpu_seconds=100.0, usd=2.0, wall_seconds=3600.0)
+    )
     spent = charge({}, budget, 0, cpu_seconds=70.0, usd=1.8, wall_seconds=90.0)
     left = find_allowance(budget, spent, 0)
     assert left == Amounts(wall_seconds=60.0, cpu_seconds=30.0, usd=pytest.approx(0.2))
@@ -83,7 +101,9 @@ def test_the_next_run_may_use_what_is_left_and_no_more_than_one_run_may() -> Non
 
 def test_periods_without_a_bound_are_not_counted() -> None:
     assert charge({}, Budget(run=Amounts(usd=1.0)), 0, runs=1) == {}
-    assert charge({"hour": Spent(since=0, runs=5)}, Budget(day=Amounts(runs=9)), 0, runs=1) == {"day": Spent(since=0, runs=1)}
+    assert charge({"hour": Spent(since=0, runs=5)}, Budget(day=Amounts(runs=9)), 0, runs=1) == {
+        "day": Spent(since=0, runs=1)
+    }
 
 
 def test_a_fold_asks_no_zone_database_for_what_the_event_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,13 +111,15 @@ def test_a_fold_asks_no_zone_database_for_what_the_event_says(monkeypatch: pytes
     budget = Budget(day=Amounts(runs=9), month=Amounts(runs=90), timezone="Asia/Shanghai")
     at = us("2026-03-01 20:00:00", "UTC")
     periods = find_periods((budget, None), at)
-    assert periods == {"Asia/Shanghai": {"day": us("2026-03-01 16:00:00", "UTC"), "month": us("2026-02-28 16:00:00", "UTC")}}
+    assert periods == {
+        "Asia/Shanghai": {"day": us("2026-03-01 16:00:00", "UTC"), "month": us("2026-02-28 16:00:00", "UTC")}
+    }
     expected = charge({}, budget, at, runs=1)
 
     def refuse(name: str) -> None:
         raise AssertionError(f"asked for {name}")
 
-    monkeypatch.setattr("wakeful.core.budget.ZoneInfo", refuse)
+    monkeypatch.setattr("wakeful.core.spec.budget.ZoneInfo", refuse)
     assert charge({}, budget, at, periods, runs=1) == expected
     assert find_periods((Budget(run=Amounts(runs=1)), None), at) is None
 
@@ -109,7 +131,7 @@ def test_a_zone_that_the_machine_does_not_know_counts_as_utc(monkeypatch: pytest
         raise ZoneInfoNotFoundError(name)
 
     at, midnight = us("2026-03-01 20:00:00", "UTC"), us("2026-03-01 00:00:00", "UTC")
-    monkeypatch.setattr("wakeful.core.budget.ZoneInfo", lose)
+    monkeypatch.setattr("wakeful.core.spec.budget.ZoneInfo", lose)
     for name in ("Asia/Shanghai", "UTC"):
         assert charge({}, Budget(day=Amounts(runs=9), timezone=name), at, runs=1)["day"].since == midnight
     assert is_zone_known("UTC") and not is_zone_known("Asia/Shanghai")

@@ -1,11 +1,11 @@
 """Each call on a session that is queued, running, retrying, sleeping, failed, at rest or terminated: one table."""
 
 import pytest
+
 from core.specs import read, session
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.spec import Settings
+from wakeful.core.calls import values as calls
+from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError, UnknownSession
 
 S = {"name": "s"}
@@ -19,7 +19,12 @@ CALLS = {
 
 def make(situation: str) -> World:
     """A world whose session `s` is in this situation; every one has seen version 1."""
-    world = World(session("s", read("in"), retries=1), session("busy", read("busy")), files={"in": "1"}, settings=Settings(concurrency=1))
+    world = World(
+        session("s", read("in"), retries=1),
+        session("busy", read("busy")),
+        files={"in": "1"},
+        settings=Settings(concurrency=1),
+    )
     world.rest()
     if situation == "at rest":
         return world
@@ -195,7 +200,9 @@ def test_unknown_names_are_refused() -> None:
     world = make("at rest")
     for call in CALLS.values():
         with pytest.raises(UnknownSession, match="wakeful list"):
-            world.call(type(call)(**{field: getattr(call, field) for field in call.__struct_fields__} | {"name": "nobody"}))
+            world.call(
+                type(call)(**{field: getattr(call, field) for field in call.__struct_fields__} | {"name": "nobody"})
+            )
 
 
 @pytest.mark.parametrize(

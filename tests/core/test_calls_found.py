@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from core.specs import read, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.observation import SpecsRead
-from wakeful.core.redact import redact
-from wakeful.core.spec import SessionSpec
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import SpecsRead
+from wakeful.core.record.payloads import redact
+from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import CallerError
 
 SPECS = {
@@ -120,7 +120,9 @@ def test_a_conversation_that_begins_anew_counts_what_it_holds() -> None:
     world = settled(SPECS["a"])
     world.call(calls.Note(name="a", text="abandoned"))
     there = world.session("a").seq - 1
-    world.call(calls.Rewind(name="a", to=there, past=world.fold_log(len(world.log) - 1)[world.session("a").id].recollect()))
+    world.call(
+        calls.Rewind(name="a", to=there, past=world.fold_log(len(world.log) - 1)[world.session("a").id].recollect())
+    )
     world.call(calls.Send(name="a", text="hello", wake=False))
     world.call(calls.Activate(name="a"))
     now = world.session("a")
@@ -133,7 +135,9 @@ def test_where_nothing_was_said_nothing_is_erased() -> None:
     assert redact("session_merged", {"summary": "", "taken": []}) == {"summary": "", "taken": []}
 
 
-@pytest.mark.parametrize("call", [calls.Open(name="c", again=True), calls.Erase(name="c", seq=1, kind="note_added", stand_in={})])
+@pytest.mark.parametrize(
+    "call", [calls.Open(name="c", again=True), calls.Erase(name="c", seq=1, kind="note_added", stand_in={})]
+)
 def test_what_was_terminated_and_then_archived_takes_nothing_until_it_is_back(call: calls.Call) -> None:
     world = settled(SPECS["c"])
     world.call(calls.Terminate(name="c"))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from core.specs import after, cron, every, read, session, write
-from core.world import World
 from msgspec.structs import replace
 
-from wakeful.core import calls
-from wakeful.core.knowledge import Fact, Stretch, merge_facts
-from wakeful.core.limits import Levels, Limits
-from wakeful.core.reducer import fold
-from wakeful.core.spec import Settings
-from wakeful.core.state import Session
+from core.specs import after, cron, every, read, session, write
+from core.world import World
+from wakeful.core.calls import values as calls
+from wakeful.core.record.fold import fold
+from wakeful.core.record.knowledge import Fact, Stretch, merge_facts
+from wakeful.core.record.state import Session
+from wakeful.core.spec.limits import Levels, Limits
+from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError
 
 
@@ -51,7 +51,9 @@ def fork(world: World, name: str, at: int, new: str, **how: object) -> str | Non
 def merge(world: World, name: str, other: str) -> str | None:
     base_seq = state(world, name).merges.get(state(world, other).id, 1)
     base = past(world, other, base_seq).facts
-    return world.call(calls.Merge(name=name, fork=other, base=base, base_seq=base_seq, fork_seq=state(world, other).seq))
+    return world.call(
+        calls.Merge(name=name, fork=other, base=base, base_seq=base_seq, fork_seq=state(world, other).seq)
+    )
 
 
 def payroll(**keys: object) -> World:
@@ -84,7 +86,10 @@ def test_memory_belongs_to_the_conversation_and_facts_to_the_session() -> None:
 def said(world: World, name: str) -> list[str]:
     """The messages a run of this session would find in its conversation."""
     now = state(world, name)
-    logs = [[one for one in world.log if one.session == part.session][part.first - 1 : part.last] for part in now.conversation.stretches]
+    logs = [
+        [one for one in world.log if one.session == part.session][part.first - 1 : part.last]
+        for part in now.conversation.stretches
+    ]
     texts = [one.event.text for log in logs for one in log if one.kind in ("message_added", "note_added")]
     assert len(texts) == now.conversation.messages
     return texts
@@ -316,7 +321,9 @@ def test_a_fork_without_a_place_of_its_own_never_writes_over_its_parent() -> Non
     """Its write bindings are detached, so it does not run; with a workspace or a spec of its own it does."""
     world = payroll()
     told = fork(world, "payroll", state(world, "payroll").seq, "april")
-    assert told is not None and told.endswith("it sleeps until it has a place of its own for out_csv: fork with --workspace, or write sessions.d/april.yaml")
+    assert told is not None and told.endswith(
+        "it sleeps until it has a place of its own for out_csv: fork with --workspace, or write sessions.d/april.yaml"
+    )
     assert state(world, "april").detached == ("out_csv",)
     assert all(binding.name != "out_csv" for binding in state(world, "april").spec.bindings)
     with pytest.raises(CallerError, match="--workspace"):
@@ -358,7 +365,10 @@ def test_a_fork_from_an_earlier_seq_knows_what_was_known_there() -> None:
     remember(world, "payroll", "month", "April")
     fork(world, "payroll", there, "march")
     assert state(world, "march").facts["month"].value == "March"
-    assert state(world, "march").line == (Stretch(state(world, "payroll").id, 1, there), Stretch(state(world, "march").id, 1))
+    assert state(world, "march").line == (
+        Stretch(state(world, "payroll").id, 1, there),
+        Stretch(state(world, "march").id, 1),
+    )
 
 
 def test_a_fresh_fork_takes_facts_and_hand_off_only() -> None:
@@ -385,7 +395,13 @@ def test_a_fork_is_safe_to_repeat_and_its_name_must_be_free() -> None:
 
 def test_a_reader_of_the_parent_is_not_held_by_a_fork() -> None:
     """The fork writes nothing, so nobody depends on it."""
-    world = rest(World(session("payroll", read("rates.csv"), write("out.csv")), session("filing", read("out.csv")), files={"rates.csv": "1"}))
+    world = rest(
+        World(
+            session("payroll", read("rates.csv"), write("out.csv")),
+            session("filing", read("out.csv")),
+            files={"rates.csv": "1"},
+        )
+    )
     fork(world, "payroll", state(world, "payroll").seq, "april")
     world.write("rates.csv", "2")
     rest(world)
@@ -449,9 +465,15 @@ def test_a_merge_takes_what_the_fork_learnt_and_opens_what_both_changed() -> Non
     assert (conflict.key, conflict.base, conflict.ours, conflict.theirs) == ("rate", "8", "10", "9")
     with pytest.raises(CallerError, match="with a reason"):
         world.call(calls.Resolve(name="payroll", number=conflict.number, choice="theirs"))
-    world.call(calls.Resolve(name="payroll", number=conflict.number, choice="theirs", rationale="the fork read the law"))
+    world.call(
+        calls.Resolve(name="payroll", number=conflict.number, choice="theirs", rationale="the fork read the law")
+    )
     now = state(world, "payroll")
-    assert now.conflicts == () and now.facts["rate"].value == "9" and now.facts["rate"].rationale == "the fork read the law"
+    assert (
+        now.conflicts == ()
+        and now.facts["rate"].value == "9"
+        and now.facts["rate"].rationale == "the fork read the law"
+    )
     with pytest.raises(CallerError, match="no open conflict 1; open are: none"):
         world.call(calls.Resolve(name="payroll", number=1, choice="ours", rationale="x"))
 
@@ -534,7 +556,11 @@ def test_compress_replaces_messages_and_touches_no_fact() -> None:
     compress(world, "payroll", "three messages", 2, 1, 110)
     now = state(world, "payroll")
     assert now.facts == before.facts
-    assert (now.conversation.summary, now.conversation.messages, now.conversation.size_bytes) == ("three messages", 1, 110)
+    assert (now.conversation.summary, now.conversation.messages, now.conversation.size_bytes) == (
+        "three messages",
+        1,
+        110,
+    )
     rewind(world, "payroll", before.seq)
     assert state(world, "payroll").conversation.summary is None
     assert state(world, "payroll").conversation.messages == 3
@@ -546,7 +572,15 @@ def test_compress_never_loops_and_never_summarises_old_news() -> None:
     with pytest.raises(CallerError, match="as short as it gets"):
         compress(world, "payroll", "a summary that is longer than what it replaces", 1, 0, 0)
     late = calls.Compress(
-        name="payroll", at=state(world, "payroll").seq, replaced=(), kept=(), summary="", messages=1, kept_messages=0, kept_bytes=0, by="digest"
+        name="payroll",
+        at=state(world, "payroll").seq,
+        replaced=(),
+        kept=(),
+        summary="",
+        messages=1,
+        kept_messages=0,
+        kept_bytes=0,
+        by="digest",
     )
     world.call(calls.Send(name="payroll", text="one more", wake=False))
     with pytest.raises(CallerError, match="went on while"):
@@ -674,7 +708,9 @@ def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
     away.call(calls.Arrive(name="payroll", past=state(home, "payroll"), move="m1", origin="desk"))
     # The receipt brings the record of the arrival: one history on both sides.
     carry_over(away, home)
-    home.call(calls.Depart(name="payroll", move="m1", receipt="r1", past=replace(state(away, "payroll"), has_departed=True)))
+    home.call(
+        calls.Depart(name="payroll", move="m1", receipt="r1", past=replace(state(away, "payroll"), has_departed=True))
+    )
     with pytest.raises(CallerError, match="moved to another host"):
         home.call(calls.Activate(name="payroll"))
     remember(away, "payroll", "learnt", "away")
@@ -713,7 +749,10 @@ def test_a_session_that_arrives_takes_its_name_from_the_one_that_was_made_of_its
     assert "payroll-before" in (said or "")
     assert state(there, "payroll").id == state(home, "payroll").id
     assert state(there, "payroll").facts["whose"].value == "the one that moves"
-    assert state(there, "payroll-before").is_terminated and state(there, "payroll-before").facts["whose"].value == "the one that was there"
+    assert (
+        state(there, "payroll-before").is_terminated
+        and state(there, "payroll-before").facts["whose"].value == "the one that was there"
+    )
 
 
 def test_an_archived_session_is_inert_and_comes_back_as_it_was() -> None:
@@ -805,7 +844,11 @@ def test_an_observer_looks_and_a_contributor_does_not_close() -> None:
     for call in (calls.Activate(name="payroll"), calls.Send(name="payroll", text="x"), calls.Terminate(name="payroll")):
         with pytest.raises(CallerError, match="olga is an observer of payroll"):
             world.call(call, author="person:olga")
-    for call in (calls.Terminate(name="payroll"), calls.Erase(name="payroll", seq=1, kind="note_added", stand_in={}), calls.Freeze(name="payroll", move="m", to="x")):
+    for call in (
+        calls.Terminate(name="payroll"),
+        calls.Erase(name="payroll", seq=1, kind="note_added", stand_in={}),
+        calls.Freeze(name="payroll", move="m", to="x"),
+    ):
         with pytest.raises(CallerError, match="carl is a contributor to payroll"):
             world.call(call, author="person:carl")
     assert len(world.log) == length
@@ -817,7 +860,9 @@ def test_an_observer_looks_and_a_contributor_does_not_close() -> None:
 
 def test_beyond_a_hard_level_a_call_is_refused_with_the_way_out() -> None:
     """A fact, the facts, the conversation, the unseen messages: each has its bound, and nothing is recorded beyond it."""
-    limits = Limits(fact=Levels(1, 10), facts=Levels(1, 2), conversation=Levels(10, 50), mailbox=Levels(1, 3), note=Levels(1, 20))
+    limits = Limits(
+        fact=Levels(1, 10), facts=Levels(1, 2), conversation=Levels(10, 50), mailbox=Levels(1, 3), note=Levels(1, 20)
+    )
     world = World(session("talk", run=None), settings=Settings(limits=limits))
     for key in "ab":
         remember(world, "talk", key, "x" * 10)

@@ -13,25 +13,25 @@ from typing import Any
 
 import msgspec
 import pytest
-from core.model import NOTHING, Account, Change, Knowledge, merge
-from core.specs import read, session, write
-from core.world import Recorded, World
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from wakeful.conversation import SummaryRequest, make_compress, read_conversation
-from wakeful.core import calls
-from wakeful.core import events as ev
-from wakeful.core.observation import FilesWritten, SpecsRead
-from wakeful.core.redact import redact
-from wakeful.core.reducer import fold
-from wakeful.core.spec import Settings
-from wakeful.core.state import Session
+from core.model import NOTHING, Account, Change, Knowledge, merge
+from core.specs import read, session, write
+from core.world import Recorded, World
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import FilesWritten, SpecsRead
+from wakeful.core.record import events as ev
+from wakeful.core.record.fold import fold
+from wakeful.core.record.payloads import redact
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Record
-from wakeful.past import fold_at
+from wakeful.history.conversation import SummaryRequest, make_compress, read_conversation
+from wakeful.history.positions import fold_at
 
 SPECS = {
     "a": session("a", read("s0"), write("oa", wake=True), retries=1),
@@ -77,11 +77,15 @@ class LogOfWorld:
     def snapshot(self, session_id: str, at_or_before: int | None = None) -> None:
         return None
 
-    def read(self, session_id: str, from_seq: int = 1, to_seq: int | None = None, kinds: Sequence[str] | None = None) -> Iterator[Record]:
+    def read(
+        self, session_id: str, from_seq: int = 1, to_seq: int | None = None, kinds: Sequence[str] | None = None
+    ) -> Iterator[Record]:
         for entry in self.machine.entries(session_id)[from_seq - 1 : to_seq]:
             if kinds is None or entry.kind in kinds:
                 payload = None if (session_id, entry.seq) in self.machine.erased else entry.payload
-                yield Record(session_id, entry.seq, entry.at, entry.kind, entry.author, None, None, None, payload, b"", b"")
+                yield Record(
+                    session_id, entry.seq, entry.at, entry.kind, entry.author, None, None, None, payload, b"", b""
+                )
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,9 @@ class CallsMachine(RuleBasedStateMachine):
         self.read_until = 0
         self.calls_made = 0
         self.repeatable: list[tuple[calls.Call, str, str]] = []
-        self.world = World(*SPECS.values(), settings=Settings(concurrency=concurrency), files={"s0": "red", "s1": "red"})
+        self.world = World(
+            *SPECS.values(), settings=Settings(concurrency=concurrency), files={"s0": "red", "s1": "red"}
+        )
         self.past = LogOfWorld(self)
         self.absorb()
 
@@ -192,7 +198,11 @@ class CallsMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def open(self, data: st.DataObject) -> None:
         account = self.draw(data)
-        self.call(account, calls.Open(name=account.name, again=True), is_refused=False if account.shut <= {"terminated"} else None)
+        self.call(
+            account,
+            calls.Open(name=account.name, again=True),
+            is_refused=False if account.shut <= {"terminated"} else None,
+        )
         self.declare_again(account)
 
     @rule(data=st.data(), number=st.integers(0, 99))
@@ -220,7 +230,13 @@ class CallsMachine(RuleBasedStateMachine):
     @rule(data=st.data(), text=st.sampled_from(WORDS))
     def note(self, data: st.DataObject, text: str) -> None:
         account = self.draw(data)
-        self.call(account, calls.Note(name=account.name, text=text), "note_added", ("note", text), is_refused=bool(account.shut))
+        self.call(
+            account,
+            calls.Note(name=account.name, text=text),
+            "note_added",
+            ("note", text),
+            is_refused=bool(account.shut),
+        )
 
     @rule(data=st.data(), key=st.sampled_from(KEYS), value=st.sampled_from(VALUES), for_now=st.booleans())
     def remember(self, data: st.DataObject, key: str, value: str, for_now: bool) -> None:
@@ -245,7 +261,13 @@ class CallsMachine(RuleBasedStateMachine):
         position = data.draw(st.integers(1, account.seq))
         known = account.checkpoints.get(mark)
         call = calls.Save(name=account.name, mark=mark, position=position)
-        self.call(account, call, "checkpoint_marked", ("marked", mark, position), is_refused=bool(account.shut) or known not in (None, position))
+        self.call(
+            account,
+            call,
+            "checkpoint_marked",
+            ("marked", mark, position),
+            is_refused=bool(account.shut) or known not in (None, position),
+        )
 
     @rule(data=st.data(), files=st.booleans())
     def rewind(self, data: st.DataObject, files: bool) -> None:
@@ -285,12 +307,19 @@ class CallsMachine(RuleBasedStateMachine):
         past = fold_at(self.past, account.id, at)
         before = self.live(account)
         known = account.at(at)
-        taken = Knowledge(known.facts, {} if fresh else known.memory, known.handoff, [] if fresh else known.conversation)
+        taken = Knowledge(
+            known.facts, {} if fresh else known.memory, known.handoff, [] if fresh else known.conversation
+        )
         call = calls.Fork(name=account.name, new=new, past=past, fresh=fresh, root=f"/{new}" if has_root else None)
         expected = Expected(lambda entry: entry.kind == "session_opened" and entry.event.name == new, ("whole", taken))
         self.call(account, call, expected=expected)
         after = self.live(account)
-        assert (after.facts, after.memory, after.handoff, after.conversation) == (before.facts, before.memory, before.handoff, before.conversation)
+        assert (after.facts, after.memory, after.handoff, after.conversation) == (
+            before.facts,
+            before.memory,
+            before.handoff,
+            before.conversation,
+        )
 
     @rule(data=st.data(), summary=st.sampled_from(("", "what the fork found")), record=st.sampled_from((None, "blob")))
     def merge(self, data: st.DataObject, summary: str, record: str | None) -> None:
@@ -322,7 +351,9 @@ class CallsMachine(RuleBasedStateMachine):
         account = self.by_name(name)
         key, _, _, theirs = account.now.conflicts[number]
         chosen = {"ours": account.now.facts.get(key), "theirs": theirs, "value": value}[choice]
-        call = calls.Resolve(name=name, number=number, choice=choice, value=value if choice == "value" else None, rationale="because")
+        call = calls.Resolve(
+            name=name, number=number, choice=choice, value=value if choice == "value" else None, rationale="because"
+        )
         self.call(account, call, "conflict_resolved", ("resolved", number, key, chosen), is_refused=bool(account.shut))
 
     @rule(data=st.data(), keep=st.integers(0, 2))
@@ -343,7 +374,12 @@ class CallsMachine(RuleBasedStateMachine):
     @rule(data=st.data(), agent=st.sampled_from((None, "auditor")), model=st.sampled_from((None, "small")))
     def migrate(self, data: st.DataObject, agent: str | None, model: str | None) -> None:
         account = self.draw(data)
-        self.call(account, calls.Migrate(name=account.name, agent=agent, model=model), "session_migrated", ("works", agent, model))
+        self.call(
+            account,
+            calls.Migrate(name=account.name, agent=agent, model=model),
+            "session_migrated",
+            ("works", agent, model),
+        )
 
     # -- moves, archive, erase ----------------------------------------------------------------------
 
@@ -372,7 +408,10 @@ class CallsMachine(RuleBasedStateMachine):
             there.log.append(entry)
             there.oracle.take(entry)
         there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move, origin="desk"))
-        assert there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move, origin="desk")) == "it arrived already"
+        assert (
+            there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move, origin="desk"))
+            == "it arrived already"
+        )
         there.call(calls.Remember(name=frozen.name, key="k0", value="there"))
         arrived = there.session(frozen.name)
         assert {key: fact.value for key, fact in arrived.facts.items()} == {**account.now.facts, "k0": "there"}
@@ -408,7 +447,9 @@ class CallsMachine(RuleBasedStateMachine):
             stand_in = redact(entry.kind, msgspec.json.decode(entry.payload))
         except CallerError:
             return
-        key = self.call(account, calls.Erase(name=account.name, seq=seq, kind=entry.kind, stand_in=stand_in), "payload_erased")
+        key = self.call(
+            account, calls.Erase(name=account.name, seq=seq, kind=entry.kind, stand_in=stand_in), "payload_erased"
+        )
         if any(one.key == key for one in self.entries(account.id)):
             self.world.erase(account.id, seq, stand_in)
             self.erased.add((account.id, seq))
@@ -442,7 +483,11 @@ class CallsMachine(RuleBasedStateMachine):
     def draw(self, data: st.DataObject, shut: str | None = None) -> Account:
         """A session, where there is one that is shut for this reason one of these, and more often one that is open."""
         names = self.names()
-        fit = [name for name in names if (shut in self.by_name(name).shut if shut is not None else not self.by_name(name).shut)]
+        fit = [
+            name
+            for name in names
+            if (shut in self.by_name(name).shut if shut is not None else not self.by_name(name).shut)
+        ]
         return self.by_name(data.draw(st.sampled_from(fit * 4 + names)))
 
     def live(self, account: Account) -> Session:
@@ -486,7 +531,9 @@ class CallsMachine(RuleBasedStateMachine):
         if made:
             is_own = made[0].session == account.id
             # A closed log takes no record of its fork.
-            assert is_own or isinstance(call, calls.Fork) and account.shut, "a key stands in the log of the session that was named"
+            assert is_own or isinstance(call, calls.Fork) and account.shut, (
+                "a key stands in the log of the session that was named"
+            )
             self.repeatable.append((call, key, account.id))
         return key
 
@@ -550,7 +597,12 @@ class CallsMachine(RuleBasedStateMachine):
         self.folded[entry.session] = fold(before, event, seq=entry.seq, at=entry.at, author=entry.author)
 
     def shut_or_open(self, account: Account, kind: str) -> None:
-        shuts = {"session_terminated": "terminated", "session_frozen": "frozen", "session_departed": "departed", "session_archived": "archived"}
+        shuts = {
+            "session_terminated": "terminated",
+            "session_frozen": "frozen",
+            "session_departed": "departed",
+            "session_archived": "archived",
+        }
         opens = {"session_reopened": "terminated", "session_thawed": "frozen", "session_restored": "archived"}
         if kind in shuts:
             account.shut.add(shuts[kind])
@@ -559,7 +611,9 @@ class CallsMachine(RuleBasedStateMachine):
 
     def refold(self, session_id: str) -> None:
         """A payload of it went: what is folded from here on began with the stand-in."""
-        self.by_session[session_id] = [entry for entry in self.world.log[: self.read_until] if entry.session == session_id]
+        self.by_session[session_id] = [
+            entry for entry in self.world.log[: self.read_until] if entry.session == session_id
+        ]
         self.folded[session_id] = self.world.fold_log(self.read_until)[session_id]
 
     def compare(self) -> None:
@@ -570,7 +624,9 @@ class CallsMachine(RuleBasedStateMachine):
             assert {mark: one.seq for mark, one in live.checkpoints.items()} == account.checkpoints
             assert (live.agent, live.model) == account.works
             assert live.is_shut == bool(account.shut)
-            assert live.run is None or account.id not in self.world.core.looked.writing, "nothing starts on half of its files"
+            assert live.run is None or account.id not in self.world.core.looked.writing, (
+                "nothing starts on half of its files"
+            )
             self.compare_knowledge(live, account.now, at=account.seq)
         self.world.oracle.judge_plan()
 
@@ -579,7 +635,9 @@ class CallsMachine(RuleBasedStateMachine):
         assert {key: fact.value for key, fact in found.facts.items()} == known.facts, where
         assert found.memory == known.memory, where
         assert found.handoff == known.handoff, where
-        assert {one.number: (one.key, one.base, one.ours, one.theirs) for one in found.conflicts} == known.conflicts, where
+        assert {one.number: (one.key, one.base, one.ours, one.theirs) for one in found.conflicts} == known.conflicts, (
+            where
+        )
         assert found.merges == known.merges, where
         assert found.conversation.messages == len(known.conversation), where
         if found.seq == at and not self.erased & set(known.conversation):
@@ -592,7 +650,9 @@ class CallsMachine(RuleBasedStateMachine):
             return
         self.world.crash_when = None
         for cut in range(0, len(self.world.log), 7):
-            assert self.world.fold_log(snapshot_at=cut) == self.world.core.state.sessions, f"a snapshot at {cut} changes the fold"
+            assert self.world.fold_log(snapshot_at=cut) == self.world.core.state.sessions, (
+                f"a snapshot at {cut} changes the fold"
+            )
         for account in self.accounts.values():
             for seq in range(1, account.seq + 1, 5):
                 self.compare_knowledge(fold_at(self.past, account.id, seq), account.at(seq), at=seq)
@@ -607,7 +667,9 @@ class CallsMachine(RuleBasedStateMachine):
 
 def make_settings(examples: int, steps: int, **more: Any) -> settings:
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    return settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks, **more)
+    return settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks, **more
+    )
 
 
 def test_a_seeded_slice_of_histories_keeps_every_promise() -> None:

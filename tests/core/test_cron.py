@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.core import cron
-from wakeful.core.spec import CronBinding, EveryBinding, Window
+from wakeful.core.deciding import clock_slots as cron
+from wakeful.core.spec.session import CronBinding, EveryBinding, Window
 
 KEY = "session-1"
 
@@ -139,7 +139,9 @@ def find_change(zone: ZoneInfo, day: datetime) -> datetime:
 ALWAYS_WALKED = ("30 2 * * *", "*/20 * * * *")
 
 
-@pytest.mark.parametrize("expression", [one if one in ALWAYS_WALKED else pytest.param(one, marks=pytest.mark.long) for one in MATCHERS])
+@pytest.mark.parametrize(
+    "expression", [one if one in ALWAYS_WALKED else pytest.param(one, marks=pytest.mark.long) for one in MATCHERS]
+)
 def test_every_slot_of_every_zone_is_accounted_once_around_each_change_of_offset(expression: str) -> None:
     """Skipped times come once, repeated fixed times once, intervals in both passes; latest, next and between agree."""
     zones = zones_by_behaviour()
@@ -231,7 +233,11 @@ def test_slots_of_a_period_below_a_second_keep_text_order_equal_to_time_order() 
     assert [us(slot) for slot in found] == sorted(us(slot) for slot in found)
 
 
-@given(key=st.text(min_size=1), jitter=st.floats(0.001, 86400), at=st.integers(us("2020-01-01T00:00:00Z"), us("2040-01-01T00:00:00Z")))
+@given(
+    key=st.text(min_size=1),
+    jitter=st.floats(0.001, 86400),
+    at=st.integers(us("2020-01-01T00:00:00Z"), us("2040-01-01T00:00:00Z")),
+)
 def test_jitter_shifts_the_due_moment_and_never_the_slot(key: str, jitter: float, at: int) -> None:
     """A slot is due at itself plus a shift that is stable per session and below the jitter."""
     binding = every_cron("0 * * * *", jitter_seconds=jitter)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from wakeful.core.digest import LONGEST_DIGEST, Message, digest_messages, read_summary
+
+from wakeful.core.agents.rule_summary import LONGEST_DIGEST, Message, digest_messages, read_summary
 
 TALK = [
     ("ada", "Please look at billing/rates.csv. Which rate holds from July on?"),
@@ -14,7 +15,10 @@ TALK = [
 
 
 def say(*talk: tuple[str, str], first: int = 1) -> list[Message]:
-    return [Message(session="s", seq=number, at=0, author=author, text=text) for number, (author, text) in enumerate(talk, first)]
+    return [
+        Message(session="s", seq=number, at=0, author=author, text=text)
+        for number, (author, text) in enumerate(talk, first)
+    ]
 
 
 def test_decisions_open_questions_and_names_are_kept() -> None:
@@ -30,7 +34,15 @@ def test_nothing_is_listed_twice_however_often_a_conversation_is_made_shorter() 
     again = digest_messages(say(*TALK, first=40), objective="Keep it true.", earlier=first)
     third = digest_messages(say(("ada", "Go on."), first=60), objective="Keep it true.", earlier=again)
     for told in (first, again, third):
-        assert [told.count(words) for words in ("Which rate holds", "We decided to use 4.6", "billing/rates.csv\n", "Objective: Keep it true.")] == [1, 1, 1, 1], told
+        assert [
+            told.count(words)
+            for words in (
+                "Which rate holds",
+                "We decided to use 4.6",
+                "billing/rates.csv\n",
+                "Objective: Keep it true.",
+            )
+        ] == [1, 1, 1, 1], told
     assert "The page is written." in third
 
 
@@ -38,7 +50,9 @@ def test_lists_of_a_models_summary_outlast_the_rule() -> None:
     earlier = "Objective: Keep it true.\n\nOpen questions:\n- Who signs?\n\nThe page is half done.\n\nDecisions:\n- Use 4.6.\n\nFiles:\n- page.md: the page"
     told = digest_messages(say(("ada", "Go on.")), objective="Keep it true.", earlier=earlier)
     made = read_summary(told)
-    assert made.open_questions == ("Who signs?",) and made.decisions == ("Use 4.6.",) and "page.md: the page" in made.names
+    assert (
+        made.open_questions == ("Who signs?",) and made.decisions == ("Use 4.6.",) and "page.md: the page" in made.names
+    )
     assert "The page is half done." in told
 
 
@@ -49,7 +63,15 @@ def test_a_summary_of_an_earlier_release_is_read() -> None:
 
 
 def test_it_stays_within_its_bound_and_counts_what_it_leaves_out() -> None:
-    many = say(*((f"ada{number % 3}", f"Is case {number} open? We decided case {number} {'so ' * 20}in cases/{number}.md. And more words {number}.") for number in range(500)))
+    many = say(
+        *(
+            (
+                f"ada{number % 3}",
+                f"Is case {number} open? We decided case {number} {'so ' * 20}in cases/{number}.md. And more words {number}.",
+            )
+            for number in range(500)
+        )
+    )
     told = digest_messages(many, objective="Keep it true.")
     assert len(told) <= LONGEST_DIGEST
     assert "Is case 499 open?" in told and "We decided case 499" in told and "cases/499.md" in told

@@ -4,6 +4,7 @@ nothing consumed twice, waves end, replay equals live, and a restart at rest sta
 import os
 
 import pytest
+
 from core.histories import History, live_through
 
 # A seed is a whole history: `live_through(1234)` repeats it.

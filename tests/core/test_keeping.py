@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from core.specs import read, session, write
-from core.world import World
 from msgspec.structs import replace
 
-from wakeful.core import calls
-from wakeful.core.finish import LONGEST_LAST_LOOK_SECONDS
-from wakeful.core.observation import ProcessEnded
+from core.specs import read, session, write
+from core.world import World
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
+from wakeful.core.observations import ProcessEnded
 
 
 def ending() -> tuple[World, ProcessEnded]:

@@ -1,12 +1,12 @@
 """What holds a wake before it runs: a spent budget, a question to a person, and the brake that puts everything to sleep."""
 
 import pytest
+
 from core.specs import read, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core import events as ev
-from wakeful.core.budget import Amounts, Budget
+from wakeful.core.calls import values as calls
+from wakeful.core.record import events as ev
+from wakeful.core.spec.budget import Amounts, Budget
 from wakeful.errors import CallerError
 
 HOUR = 3600.0
@@ -129,7 +129,9 @@ def test_a_question_that_nobody_answers_is_denied_when_its_time_is_over(disturba
     """Its causes are parked, as by a no; something newer asks again."""
     world = World(session("s", read("in"), is_approved_first=True, ask_timeout_seconds=7200.0), files={"in": "1"})
     world.look()
-    assert world.hold("s") == "may it run? woken by first: wakeful answer s yes, or no; denied if nobody answers within 2h"
+    assert (
+        world.hold("s") == "may it run? woken by first: wakeful answer s yes, or no; denied if nobody answers within 2h"
+    )
     world.advance(3600)
     match disturbance:
         case "a crash":
@@ -191,7 +193,11 @@ def test_a_session_that_asks_nothing_takes_no_answer() -> None:
 
 
 def test_nobody_is_asked_while_something_else_holds_the_run() -> None:
-    world = World(session("first", read("in"), write("between")), session("s", read("between"), is_approved_first=True), files={"in": "1"})
+    world = World(
+        session("first", read("in"), write("between")),
+        session("s", read("between"), is_approved_first=True),
+        files={"in": "1"},
+    )
     world.look()
     assert "session_slept" not in kinds(world)
     world.rest()

@@ -2,16 +2,16 @@
 
 import os
 
-from core.histories import PATHS, TEXTS
-from core.specs import read, session, write
-from core.world import World
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from wakeful.core import calls
-from wakeful.core.spec import Settings
+from core.histories import PATHS, TEXTS
+from core.specs import read, session, write
+from core.world import World
+from wakeful.core.calls import values as calls
+from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError
 
 NAMES = ("a", "b", "c")
@@ -28,7 +28,9 @@ class CoreMachine(RuleBasedStateMachine):
 
     @initialize(concurrency=st.integers(1, 3))
     def begin(self, concurrency: int) -> None:
-        self.world = World(*SPECS.values(), settings=Settings(concurrency=concurrency), files=dict.fromkeys(PATHS, "red"))
+        self.world = World(
+            *SPECS.values(), settings=Settings(concurrency=concurrency), files=dict.fromkeys(PATHS, "red")
+        )
 
     @rule(path=st.sampled_from(PATHS), text=st.sampled_from(TEXTS))
     def write(self, path: str, text: str) -> None:
@@ -46,8 +48,12 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.processes)
     @rule(data=st.data(), exit_code=st.sampled_from((0, 0, 1)))
     def end(self, data: st.DataObject, exit_code: int) -> None:
-        process = data.draw(st.sampled_from(sorted(self.world.processes.values(), key=lambda process: process.run.run_id)))
-        self.world.end(process.run.spec.name, None if process.stops else exit_code, signal=15 if process.stops else None)
+        process = data.draw(
+            st.sampled_from(sorted(self.world.processes.values(), key=lambda process: process.run.run_id))
+        )
+        self.world.end(
+            process.run.spec.name, None if process.stops else exit_code, signal=15 if process.stops else None
+        )
 
     @rule(seconds=st.sampled_from((0.1, 1.0, 30.0)))
     def wait(self, seconds: float) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wakeful.core.match import Excludes, PathTrie, Pattern, PatternError, intersects
-from wakeful.core.spec import DEFAULT_EXCLUDES
+from wakeful.core.looking.patterns import Excludes, PathTrie, Pattern, PatternError, intersects
+from wakeful.core.spec.session import DEFAULT_EXCLUDES
 
 MEANS = [
     ("data/*.csv", "data/a.csv", True),
@@ -68,7 +68,9 @@ def test_a_pattern_means_what_the_documentation_says(pattern: str, path: str, ex
         (".", "", "", False),
     ],
 )
-def test_the_literal_part_ends_before_the_first_wildcard(text: str, base: str, literal_prefix: str, is_literal: bool) -> None:
+def test_the_literal_part_ends_before_the_first_wildcard(
+    text: str, base: str, literal_prefix: str, is_literal: bool
+) -> None:
     """A walk begins in the base, a watch in the literal prefix."""
     pattern = Pattern.parse(text)
     assert (pattern.base, pattern.literal_prefix, pattern.is_literal) == (base, literal_prefix, is_literal)
@@ -188,8 +190,12 @@ def test_the_folders_of_a_match_are_all_entered(pattern: str, path: str) -> None
         assert all(parsed.enters(folder) for folder in folders)
 
 
-@given(st.lists(PATTERNS, max_size=12), st.lists(st.integers(0, 11), max_size=6), st.lists(PATHS, min_size=1, max_size=6))
-def test_the_trie_finds_exactly_what_a_naive_matcher_finds(patterns: list[str], removed: list[int], paths: list[str]) -> None:
+@given(
+    st.lists(PATTERNS, max_size=12), st.lists(st.integers(0, 11), max_size=6), st.lists(PATHS, min_size=1, max_size=6)
+)
+def test_the_trie_finds_exactly_what_a_naive_matcher_finds(
+    patterns: list[str], removed: list[int], paths: list[str]
+) -> None:
     """Also after some patterns were taken out again, and with the same pattern inserted twice."""
     trie: PathTrie[int] = PathTrie()
     kept = dict(enumerate(patterns))
@@ -211,7 +217,9 @@ def test_the_trie_finds_every_pattern_that_meets_another(patterns: list[str], ot
     for number, text in enumerate(patterns):
         trie.insert(Pattern.parse(text).under("/root"), number)
     pattern = Pattern.parse(other).under("/root")
-    expected = [number for number, text in enumerate(patterns) if intersects(Pattern.parse(text).under("/root"), pattern)]
+    expected = [
+        number for number, text in enumerate(patterns) if intersects(Pattern.parse(text).under("/root"), pattern)
+    ]
     assert sorted(trie.meeting(pattern)) == expected
 
 
@@ -220,7 +228,11 @@ def test_the_trie_knows_the_folders_its_patterns_lead_through() -> None:
     trie: PathTrie[int] = PathTrie()
     trie.insert(Pattern.parse("/a/b/*.csv"), 1)
     trie.insert(Pattern.parse("/c/d"), 2)
-    assert [path for path in ("/a", "/a/b", "/a/b/c", "/c", "/c/d", "/x") if trie.leads_through(path)] == ["/a", "/a/b", "/c"]
+    assert [path for path in ("/a", "/a/b", "/a/b/c", "/c", "/c/d", "/x") if trie.leads_through(path)] == [
+        "/a",
+        "/a/b",
+        "/c",
+    ]
 
 
 def test_an_empty_trie_keeps_no_folders() -> None:
@@ -243,7 +255,9 @@ def test_hostile_patterns_cost_no_more_than_kind_ones() -> None:
     assert not folders.matches("/".join("a" * 200))
 
 
-def covers(path: str, exclude: tuple[str, ...] = (), hidden: tuple[str, ...] = (), start: int = len("/root/")) -> str | None:
+def covers(
+    path: str, exclude: tuple[str, ...] = (), hidden: tuple[str, ...] = (), start: int = len("/root/")
+) -> str | None:
     return Excludes.build("/root", DEFAULT_EXCLUDES, exclude, hidden).covers(path, start)
 
 
@@ -268,7 +282,9 @@ def covers(path: str, exclude: tuple[str, ...] = (), hidden: tuple[str, ...] = (
         ("/root/docs/old/x", ("docs/old",), "docs/old"),
     ],
 )
-def test_an_exclude_covers_a_name_anywhere_or_a_pattern_under_root(path: str, exclude: tuple[str, ...], by: str | None) -> None:
+def test_an_exclude_covers_a_name_anywhere_or_a_pattern_under_root(
+    path: str, exclude: tuple[str, ...], by: str | None
+) -> None:
     """And it says which one it was, for `why`."""
     assert covers(path, exclude) == by
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeful.core.paths import contains
+from wakeful.core.looking.patterns import contains
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,18 @@
 """What a record says: its values, and of some maps the keys, which are words of people."""
 
-from wakeful.core.payload_text import list_values
+from wakeful.core.record.payloads import list_values
 
 
 def test_names_of_fields_say_nothing_and_values_do() -> None:
     """Numbers count as text; true, false and null say nothing."""
-    payload = {"outcome": "failed", "is_final": True, "reason": None, "exit_code": 3, "usage": {"usd": 0.5}, "touched": ["a.csv", "b.csv"]}
+    payload = {
+        "outcome": "failed",
+        "is_final": True,
+        "reason": None,
+        "exit_code": 3,
+        "usage": {"usd": 0.5},
+        "touched": ["a.csv", "b.csv"],
+    }
     assert list(list_values(payload)) == ["failed", "3", "0.5", "a.csv", "b.csv"]
 
 

@@ -1,12 +1,12 @@
 """Room on disk: runs wait for it, in line and with words; the log and everything else go on."""
 
 import pytest
+
 from core.specs import read, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.observation import RoomSeen
-from wakeful.core.room import HOLD_BELOW_BYTES, find_mark, judge_room
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import RoomSeen
+from wakeful.core.spec.limits import HOLD_BELOW_BYTES, find_mark, judge_room
 
 SHORT = RoomSeen("room on disk: 1.0 MB free beside the log, 100 MB wanted")
 

@@ -1,13 +1,13 @@
 """Rules 36 to 38: slots, clocks that jump, and commits one by one."""
 
 import pytest
+
 from core.specs import commits, cron, every, read, session
 from core.world import START_US, World
-
-from wakeful.core import calls
-from wakeful.core.cron import slot_us
-from wakeful.core.observation import LookResult, TargetLooked
-from wakeful.core.spec import Confinement, Settings, Window
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.clock_slots import slot_us
+from wakeful.core.observations import LookResult, TargetLooked
+from wakeful.core.spec.session import Confinement, Settings, Window
 
 
 def at_rest(*specs, **keys) -> World:
@@ -47,7 +47,9 @@ def test_rule_36_catch_up_all_takes_one_slot_a_run() -> None:
     world.crash()
     world.rest(1.0)
     key = "cron 0 * * * * UTC"
-    assert [event.causes[0].new for event in world.events("s", "wake_requested")] == [f"2026-03-01T0{hour}:00:00Z" for hour in range(1, 5)]
+    assert [event.causes[0].new for event in world.events("s", "wake_requested")] == [
+        f"2026-03-01T0{hour}:00:00Z" for hour in range(1, 5)
+    ]
     assert world.session("s").seen[key] == "2026-03-01T04:00:00Z"
 
 
@@ -109,7 +111,10 @@ def test_rule_36_overlap_skip_records_and_moves_seen() -> None:
     world = at_rest(session("s", cron("0 * * * *", overlap="skip")))
     for _ in range(3):
         world.advance(3600.0)
-    assert [event.slot for event in world.events("s", "slot_skipped")] == ["2026-03-01T02:00:00Z", "2026-03-01T03:00:00Z"]
+    assert [event.slot for event in world.events("s", "slot_skipped")] == [
+        "2026-03-01T02:00:00Z",
+        "2026-03-01T03:00:00Z",
+    ]
     world.rest(1.0)
     assert world.starts("s") == 1
     assert world.session("s").seen["cron 0 * * * * UTC"] == "2026-03-01T03:00:00Z"
@@ -220,7 +225,9 @@ def live(world: World, seconds: int) -> list[float]:
 TO_1970, TO_2038 = 1000.0 - START_US / 1e6, 2.0**31 + 1000.0 - START_US / 1e6
 
 
-@pytest.mark.parametrize("step", [-7200.0, -86_400.0 * 400, -13.0, -7203.0, 7200.0, 86_400.0 * 400, 3.0, TO_1970, TO_2038])
+@pytest.mark.parametrize(
+    "step", [-7200.0, -86_400.0 * 400, -13.0, -7203.0, 7200.0, 86_400.0 * 400, 3.0, TO_1970, TO_2038]
+)
 @pytest.mark.parametrize("catch_up", ["once", "none", "all"])
 def test_rule_37_every_follows_time_that_passed_when_the_clock_is_set(step: float, catch_up: str) -> None:
     """Rule 37: `every` is an interval: a clock that is set gives no run more, none less, and none at another time."""
@@ -541,7 +548,9 @@ def test_rule_11_a_relative_look_is_dropped_if_its_base_moved() -> None:
     world.rest(5.0)
     assert world.starts("s") == 3
     (look,) = world.core.looked.targets.values()
-    slow = LookResult(target=look.target.key, generation=look.generation, version="c2", base="absent", pending=(first, "c2"))
+    slow = LookResult(
+        target=look.target.key, generation=look.generation, version="c2", base="absent", pending=(first, "c2")
+    )
     world.observe(TargetLooked(slow))
     assert not world.is_running("s")
 

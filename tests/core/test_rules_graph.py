@@ -3,15 +3,15 @@
 from itertools import pairwise
 
 import pytest
-from core.specs import after, cron, every, read, service, session, write
-from core.world import World
 from msgspec.structs import replace
 
-from wakeful.core import calls
-from wakeful.core.agent import AgentSpec, ModelSpec
-from wakeful.core.graph import Graph
-from wakeful.core.observation import AgentsRead
-from wakeful.core.spec import PromptRun, Settings
+from core.specs import after, cron, every, read, service, session, write
+from core.world import World
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.graph import Graph
+from wakeful.core.observations import AgentsRead
+from wakeful.core.spec.agent import AgentSpec, ModelSpec
+from wakeful.core.spec.session import PromptRun, Settings
 
 
 def at_rest(*specs, **keys) -> World:
@@ -58,7 +58,10 @@ def test_rule_30_each_session_of_a_wave_runs_once_in_order() -> None:
 def test_rule_30_a_long_chain_runs_in_order() -> None:
     """Rule 30: an upstream of an upstream holds too, and the reason shown is the root."""
     names = [f"n{index}" for index in range(5)]
-    specs = [session(name, read(f"p{index}"), *([read("own")] if name == "n4" else []), write(f"p{index + 1}")) for index, name in enumerate(names)]
+    specs = [
+        session(name, read(f"p{index}"), *([read("own")] if name == "n4" else []), write(f"p{index + 1}"))
+        for index, name in enumerate(names)
+    ]
     world = at_rest(*specs, files={"p0": "1", "own": "1"})
     change(world, "2", "own")
     world.rest()
@@ -482,12 +485,18 @@ def test_rule_34_c_a_command_that_starts_too_fast_is_paced(exit_code: int) -> No
     # Nobody is needed, and the newest version runs.
     world.rest(20.0, exit_code=lambda _: exit_code)
     assert world.session("s").wake is None
-    assert world.events("s", "run_started")[-1].causes[0].new == world.events("s", "run_started")[-1].versions["file in content"]
+    assert (
+        world.events("s", "run_started")[-1].causes[0].new
+        == world.events("s", "run_started")[-1].versions["file in content"]
+    )
 
 
 def test_rule_34_c_an_agent_is_paced_sooner_and_for_longer() -> None:
     """Rule 34 c: an agent is free for 12 starts a minute, then waits 10 s, doubling to 5 minutes."""
-    world = World(session("s", read("in", settle_seconds=0.0), agent="a", run=PromptRun(prompt="Go.", retries=0)), files={"in": "0"})
+    world = World(
+        session("s", read("in", settle_seconds=0.0), agent="a", run=PromptRun(prompt="Go.", retries=0)),
+        files={"in": "0"},
+    )
     model = ModelSpec(provider="openai-compatible", model="small", base_url="http://localhost:1/v1")
     world.observe(AgentsRead(agents={"a": AgentSpec(name="a", models=(model,))}))
     for round_ in range(1, 1200):
@@ -563,7 +572,9 @@ def feed_itself(world: World, path: str, text: str, between: str | None = None) 
 
 def test_rule_34_b_a_session_that_feeds_itself_sleeps() -> None:
     """Rule 34 b: an input in its own reach that changes during five runs in a row, and never between them, is a loop, and named."""
-    world = at_rest(session("s", read("data/in", "rates", settle_seconds=0.0), write("data/out")), files={"data/in": "0"})
+    world = at_rest(
+        session("s", read("data/in", "rates", settle_seconds=0.0), write("data/out")), files={"data/in": "0"}
+    )
     world.write("data/in", "1")
     for round_ in range(5):
         assert world.hold("s") is None
@@ -600,7 +611,9 @@ def test_rule_34_b_what_the_run_cannot_write_is_no_evidence() -> None:
 
 def test_rule_34_b_a_pause_is_several_runs_long() -> None:
     """Rule 34 b: from the second such run on the next start waits four times as long as the run took, and says so."""
-    world = at_rest(session("s", read("data/in", "rates", settle_seconds=0.0), write("data/out")), files={"data/in": "0"})
+    world = at_rest(
+        session("s", read("data/in", "rates", settle_seconds=0.0), write("data/out")), files={"data/in": "0"}
+    )
     world.write("data/in", "1")
     for round_ in range(2):
         world.start_soon("s")
@@ -730,7 +743,10 @@ def test_rule_35_a_session_that_ends_does_not_jump_the_queue() -> None:
 def test_rule_35_one_look_that_wakes_many_starts_the_highest() -> None:
     """Rule 35: sessions woken by one observation are ranked among each other."""
     world = at_rest(
-        session("low", read("in"), priority=10), session("high", read("in"), priority=90), files={"in": "1"}, settings=Settings(concurrency=1)
+        session("low", read("in"), priority=10),
+        session("high", read("in"), priority=90),
+        files={"in": "1"},
+        settings=Settings(concurrency=1),
     )
     world.write("in", "2")
     world.rest()
@@ -757,7 +773,10 @@ def test_rule_35_an_upstream_takes_the_priority_of_those_it_holds() -> None:
 def test_rule_35_slots_are_freed_by_the_end_of_the_run_not_of_the_process() -> None:
     """Rule 35: until the outputs were looked at the slot is taken."""
     world = at_rest(
-        session("a", read("a"), write("out")), session("b", read("b")), files={"a": "1", "b": "1"}, settings=Settings(concurrency=1)
+        session("a", read("a"), write("out")),
+        session("b", read("b")),
+        files={"a": "1", "b": "1"},
+        settings=Settings(concurrency=1),
     )
     change(world, "2", "a")
     change(world, "2", "b")
@@ -787,7 +806,9 @@ def test_pools_have_slots_of_their_own() -> None:
 
 def test_more_slots_start_more_at_once() -> None:
     """A raised concurrency applies at once."""
-    world = at_rest(session("a", read("in")), session("b", read("in")), files={"in": "1"}, settings=Settings(concurrency=1))
+    world = at_rest(
+        session("a", read("in")), session("b", read("in")), files={"in": "1"}, settings=Settings(concurrency=1)
+    )
     change(world, "2")
     assert len(world.processes) == 1
     world.set(Settings(concurrency=2))

@@ -4,16 +4,17 @@ import inspect
 
 import msgspec
 import pytest
+
 from core.specs import every, read, session, write
 from core.world import World
-
-from wakeful.core import calls, reducer
-from wakeful.core.action import RecoverRun, StartProcess, StopProcess
+from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
-from wakeful.core.machine import Core
-from wakeful.core.observation import ClockTicked, Moment, ProcessEnded, RunAttached, RunRecovered
-from wakeful.core.spec import Settings
-from wakeful.core.state import Session
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.plan import RecoverRun, StartProcess, StopProcess
+from wakeful.core.observations import ClockTicked, Moment, ProcessEnded, RunAttached, RunRecovered
+from wakeful.core.record import fold as reducer
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError
 
 
@@ -31,7 +32,9 @@ def change(world: World, text: str, path: str = "in") -> None:
 def rich_world() -> World:
     """A log with most kinds of events in it."""
     world = at_rest(
-        session("up", read("in"), write("out"), retries=1), session("down", read("out"), every(60.0, catch_up="none")), files={"in": "1"}
+        session("up", read("in"), write("out"), retries=1),
+        session("down", read("out"), every(60.0, catch_up="none")),
+        files={"in": "1"},
     )
     change(world, "2")
     world.end("up", 1)
@@ -150,7 +153,9 @@ def test_rule_3_a_run_that_was_kept_twice_and_ended_in_between_is_recorded_once(
 
 
 @pytest.mark.parametrize("call, how", [(calls.Cancel(name="s"), "terminate"), (calls.Interrupt(name="s"), "interrupt")])
-def test_rule_23_what_was_asked_of_a_run_before_a_crash_is_asked_again_of_one_that_was_kept(call: calls.Call, how: str) -> None:
+def test_rule_23_what_was_asked_of_a_run_before_a_crash_is_asked_again_of_one_that_was_kept(
+    call: calls.Call, how: str
+) -> None:
     """Rule 23: the signal may have been lost with the daemon; the request was not."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
@@ -198,7 +203,9 @@ def test_rule_39_a_wake_and_its_start_are_one_transaction() -> None:
 
 def test_rule_39_an_end_and_what_follows_are_one_transaction() -> None:
     """Rule 39: run_finished, the follow-up's wake and start, and whoever takes a freed slot, are one flush."""
-    world = at_rest(session("a", read("a")), session("b", read("b")), files={"a": "1", "b": "1"}, settings=Settings(concurrency=1))
+    world = at_rest(
+        session("a", read("a")), session("b", read("b")), files={"a": "1", "b": "1"}, settings=Settings(concurrency=1)
+    )
     change(world, "2", "a")
     change(world, "2", "b")
     world.end("a")
@@ -308,7 +315,12 @@ def test_refused_calls_record_nothing() -> None:
     """A call that makes no sense raises and leaves state and log as they were."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     before, state = len(world.log), dict(world.core.state.sessions)
-    for call in (calls.Interrupt(name="s"), calls.Cancel(name="s"), calls.Activate(name="nobody"), calls.Sleep(name="s", until=5)):
+    for call in (
+        calls.Interrupt(name="s"),
+        calls.Cancel(name="s"),
+        calls.Activate(name="nobody"),
+        calls.Sleep(name="s", until=5),
+    ):
         with pytest.raises(CallerError):
             world.call(call)
     assert (len(world.log), world.core.state.sessions) == (before, state)

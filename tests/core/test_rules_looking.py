@@ -1,11 +1,11 @@
 """Rules 10 to 13: hints, looks and quiet."""
 
 import pytest
+
 from core.specs import after, cron, read, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
 
 
 def at_rest(*specs, **keys) -> World:
@@ -21,7 +21,9 @@ def result(world: World, name: str, generation: int, version: str, **found: obje
 
 
 def look_of(world: World, name: str):
-    (look,) = [world.core.looked.target(b) for b in world.core.looked.bounds[world.session(name).id] if b.kind == "file"]
+    (look,) = [
+        world.core.looked.target(b) for b in world.core.looked.bounds[world.session(name).id] if b.kind == "file"
+    ]
     return look
 
 
@@ -42,7 +44,9 @@ def test_rule_10_a_hint_dirties_every_binding_that_matches_in_one_step() -> None
 
 def test_rule_10_a_look_that_finds_a_change_dirties_the_others() -> None:
     """Rule 10: what a look at one binding finds changed is dirty for all in the same observation, without any hint."""
-    world = at_rest(session("a", read("in"), write("a.out")), session("b", read("in"), write("b.out")), files={"in": "1"})
+    world = at_rest(
+        session("a", read("in"), write("a.out")), session("b", read("in"), write("b.out")), files={"in": "1"}
+    )
     world.write("in", "2", hint=False)
     (key, other) = [world.core.looked.bounds[world.session(name).id][1].target for name in "ab"]
     assert key != other
@@ -160,7 +164,10 @@ def test_rule_12_a_file_that_moves_while_it_is_read_counts_only_after_settle_max
 
 def test_rule_12_one_save_of_several_files_is_one_wake() -> None:
     """Rule 12: a request waits for the other dirty bindings of its session."""
-    world = at_rest(session("s", read("fast", settle_seconds=0.0), read("slow", settle_seconds=0.5)), files={"fast": "1", "slow": "1"})
+    world = at_rest(
+        session("s", read("fast", settle_seconds=0.0), read("slow", settle_seconds=0.5)),
+        files={"fast": "1", "slow": "1"},
+    )
     world.write("fast", "2")
     world.write("slow", "2")
     world.rest()
@@ -170,7 +177,10 @@ def test_rule_12_one_save_of_several_files_is_one_wake() -> None:
 
 def test_rule_12_the_request_waits_no_longer_than_settle_max_for_the_others() -> None:
     """Rule 12: a look that hangs does not hold back what another binding found."""
-    world = at_rest(session("s", read("fast", settle_seconds=0.0), read("slow", settle_seconds=0.0)), files={"fast": "1", "slow": "1"})
+    world = at_rest(
+        session("s", read("fast", settle_seconds=0.0), read("slow", settle_seconds=0.0)),
+        files={"fast": "1", "slow": "1"},
+    )
     world.write("fast", "2")
     world.write("slow", "2")
     world.deliver_hints()
@@ -198,7 +208,11 @@ def test_rule_12_a_queued_wake_is_not_put_off_by_new_dirt() -> None:
 
 def test_rule_12_dirt_on_what_an_upstream_feeds_puts_a_start_off() -> None:
     """Rule 12: a reader never starts before dirt that an upstream may have made was looked at."""
-    world = at_rest(session("up", read("in"), write("out")), session("down", read("out"), read("own"), pace_seconds=10.0), files={"in": "1", "own": "1"})
+    world = at_rest(
+        session("up", read("in"), write("out")),
+        session("down", read("out"), read("own"), pace_seconds=10.0),
+        files={"in": "1", "own": "1"},
+    )
     world.write("own", "2")
     world.look()
     world.hint(*world.keys_of("out"))
@@ -211,8 +225,14 @@ def test_rule_12_dirt_on_what_an_upstream_feeds_puts_a_start_off() -> None:
 
 def test_rule_13_nothing_runs_before_everything_was_looked_at() -> None:
     """Rule 13: after a start a session and all upstream of it are looked at first."""
-    world = World(session("up", read("in"), write("out")), session("down", read("out"), cron("* * * * *")), files={"in": "1", "out": "0"})
-    world.answer(next(index for index, pending in enumerate(world.looks) if pending.look.target in world.keys_of("out")))
+    world = World(
+        session("up", read("in"), write("out")),
+        session("down", read("out"), cron("* * * * *")),
+        files={"in": "1", "out": "0"},
+    )
+    world.answer(
+        next(index for index, pending in enumerate(world.looks) if pending.look.target in world.keys_of("out"))
+    )
     world.advance(65.0)
     assert world.starts("down") == 0
     world.rest(1.0)

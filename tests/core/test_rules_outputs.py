@@ -1,12 +1,19 @@
 """Rules 23 and 27: outputs that a run staged are put in place between its success and its end, once, whoever is killed meanwhile."""
 
 import pytest
+
 from core.specs import read, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.observation import DaemonStopping, KeptOutput, LandingEnded, ProcessEnded, StagedOutput, StrictnessSeen
-from wakeful.core.spec import Confinement, FileBinding
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import (
+    DaemonStopping,
+    KeptOutput,
+    LandingEnded,
+    ProcessEnded,
+    StagedOutput,
+    StrictnessSeen,
+)
+from wakeful.core.spec.session import Confinement, FileBinding
 
 IN, OUT = "file in content", "output out content"
 STRICT = Confinement(level="strict")

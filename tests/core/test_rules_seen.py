@@ -1,12 +1,12 @@
 """Rules 14 to 19: seen and good, what moves them, and what a wake is told."""
 
 import pytest
+
 from core.specs import commits, cron, probe, read, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.spec import Settings
-from wakeful.core.target import ProbeTarget
+from wakeful.core.calls import values as calls
+from wakeful.core.looking.targets import ProbeTarget
+from wakeful.core.spec.session import Settings
 
 IN = "file in content"
 
@@ -306,7 +306,9 @@ def test_rule_19_a_cancelled_wake_counts_as_seen() -> None:
 
 def test_rule_19_a_cancelled_wake_uses_up_its_activations() -> None:
     """Rule 19: an activation that waits for a slot is gone with the wake that is cancelled."""
-    world = at_rest(session("busy", read("x")), session("s", read("in")), settings=Settings(concurrency=1), files={"x": "1"})
+    world = at_rest(
+        session("busy", read("x")), session("s", read("in")), settings=Settings(concurrency=1), files={"x": "1"}
+    )
     world.write("x", "2")
     world.look()
     world.call(calls.Activate(name="s"))

@@ -1,14 +1,14 @@
 """Rules 4 to 9: what a version is, and when a session is owed a run because of it."""
 
 import pytest
-from core.specs import after, commits, every, probe, read, session, write
-from core.world import World
 from msgspec.structs import replace
 
-from wakeful.core import calls
-from wakeful.core.owed import owed_names
-from wakeful.core.spec import CommandRun, PromptRun, ScriptRun, digest_noticed
-from wakeful.core.target import target_of
+from core.specs import after, commits, every, probe, read, session, write
+from core.world import World
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.owed import owed_names
+from wakeful.core.looking.targets import target_of
+from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun, digest_noticed
 
 
 def at_rest(*specs, **keys) -> World:
@@ -108,7 +108,11 @@ def test_rule_5_nothing_starts_on_what_it_cannot_see_but_by_activation() -> None
 
 def test_rule_5_readers_of_a_session_that_cannot_see_are_held() -> None:
     """Rule 5: while an upstream cannot see its input, its readers wait."""
-    world = at_rest(session("up", read("in"), write("out")), session("down", read("out"), read("own")), files={"in": "1", "own": "1"})
+    world = at_rest(
+        session("up", read("in"), write("out")),
+        session("down", read("out"), read("own")),
+        files={"in": "1", "own": "1"},
+    )
     world.hide("in")
     world.rest()
     world.write("own", "2")
@@ -176,7 +180,11 @@ def test_rule_8_another_exclude_is_another_binding() -> None:
     """Rule 8: exclude, branch, repository, each_commit, expression and zone belong to what a binding is."""
     plain, without = read("data/*"), read("data/*", exclude=("x",))
     assert plain.identity != without.identity
-    assert commits("src").identity != commits("src", branch="main").identity != commits("src", branch="main", repo="r").identity
+    assert (
+        commits("src").identity
+        != commits("src", branch="main").identity
+        != commits("src", branch="main", repo="r").identity
+    )
     assert commits("src").identity != commits("src", each_commit=True).identity
     assert every(1.0).identity != every(2.0).identity
     assert read("in").identity == read("in", name="renamed", settle_seconds=9.0, wake=False).identity

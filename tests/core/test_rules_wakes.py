@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 import pytest
-from core.specs import after, commits, cron, every, read, service, session, write
-from core.world import World, declare
 from msgspec.structs import replace
 
-from wakeful.core import calls
-from wakeful.core.events import SessionTerminated
-from wakeful.core.observation import DaemonStopping, SpecsRead
-from wakeful.core.spec import Confinement, SessionSpec, Settings, Window, digest_noticed
+from core.specs import after, commits, cron, every, read, service, session, write
+from core.world import World, declare
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import DaemonStopping, SpecsRead
+from wakeful.core.record.events import SessionTerminated
+from wakeful.core.spec.session import Confinement, SessionSpec, Settings, Window, digest_noticed
 
 
 def at_rest(*specs, **keys) -> World:
@@ -333,7 +333,12 @@ def test_rule_23_the_stronger_stop_replaces_the_weaker(first, second, left: str)
 
 @pytest.mark.parametrize(
     ("stop", "outcome", "is_final"),
-    [("cancel", "cancelled", True), ("interrupt", "interrupted", True), ("suspend", "interrupted", True), ("shutdown", "interrupted", False)],
+    [
+        ("cancel", "cancelled", True),
+        ("interrupt", "interrupted", True),
+        ("suspend", "interrupted", True),
+        ("shutdown", "interrupted", False),
+    ],
 )
 def test_rule_23_a_crash_after_a_stop_ends_the_run_with_that_outcome(stop: str, outcome: str, is_final: bool) -> None:
     """Rule 23: the stop is logged before the signal, so a crash does not turn it into a loss."""
@@ -353,7 +358,9 @@ def test_rule_23_a_crash_after_a_stop_ends_the_run_with_that_outcome(stop: str, 
 
 def test_rule_24_a_session_is_terminated_after_its_run_in_the_same_transaction() -> None:
     """Rule 24: run_finished, then session_terminated, together; its readers and targets are let go."""
-    world = at_rest(session("s", read("in"), write("out")), session("down", read("out"), read("own")), files={"in": "1", "own": "1"})
+    world = at_rest(
+        session("s", read("in"), write("out")), session("down", read("out"), read("own")), files={"in": "1", "own": "1"}
+    )
     change(world, "2")
     change(world, "2", "own")
     assert world.queued("down") == "upstream s is running"
@@ -490,7 +497,11 @@ def test_rule_26_a_removed_writer_makes_room_at_once() -> None:
 
 def test_rule_26_a_removed_upstream_sets_its_readers_free() -> None:
     """Rule 26: the edges of a removed session go with it."""
-    world = at_rest(session("up", read("in"), write("out")), session("down", read("out"), read("own")), files={"in": "1", "own": "1"})
+    world = at_rest(
+        session("up", read("in"), write("out")),
+        session("down", read("out"), read("own")),
+        files={"in": "1", "own": "1"},
+    )
     change(world, "2")
     world.end("up", 1)
     change(world, "2", "own")
@@ -731,13 +742,17 @@ def test_an_unisolated_session_sleeps_until_the_operator_allows_it() -> None:
 def test_only_the_network_of_a_confinement_is_noticed_by_a_run() -> None:
     """Rule 9 and specs.md: a changed network wakes, a changed `allow` or level does not; without one, old versions stand."""
     spec = session("s", read("in"))
-    assert digest_noticed(replace(spec, confinement=Confinement(level="none", allow_read=("/a",)))) == digest_noticed(spec)
+    assert digest_noticed(replace(spec, confinement=Confinement(level="none", allow_read=("/a",)))) == digest_noticed(
+        spec
+    )
     assert digest_noticed(replace(spec, confinement=Confinement(network=True))) != digest_noticed(spec)
 
 
 def test_a_restarting_daemon_interrupts_only_what_nobody_goes_on_with() -> None:
     """One run that ends with its daemon does not take those along that would outlive it."""
-    world = at_rest(session("s", read("in")), session("t", read("in")), files={"in": "1"}, settings=Settings(concurrency=2))
+    world = at_rest(
+        session("s", read("in")), session("t", read("in")), files={"in": "1"}, settings=Settings(concurrency=2)
+    )
     change(world, "2")
     kept = world.session("s").run
     assert kept is not None and world.is_running("t")
@@ -751,7 +766,9 @@ def test_a_restarting_daemon_interrupts_only_what_nobody_goes_on_with() -> None:
 
 def test_a_stopping_daemon_starts_nothing_and_owes_what_it_interrupts() -> None:
     """SIGTERM: no new runs; what is interrupted is owed again by the next daemon, without counting as lost."""
-    world = at_rest(session("s", read("in")), session("t", read("in")), files={"in": "1"}, settings=Settings(concurrency=1))
+    world = at_rest(
+        session("s", read("in")), session("t", read("in")), files={"in": "1"}, settings=Settings(concurrency=1)
+    )
     change(world, "2")
     running = "s" if world.is_running("s") else "t"
     world.observe(DaemonStopping())
@@ -762,7 +779,10 @@ def test_a_stopping_daemon_starts_nothing_and_owes_what_it_interrupts() -> None:
     assert world.processes == {}
     world.crash()
     world.rest()
-    assert (world.outcomes(running), world.session(running).last_run.outcome) == (["succeeded", "interrupted", "succeeded"], "succeeded")
+    assert (world.outcomes(running), world.session(running).last_run.outcome) == (
+        ["succeeded", "interrupted", "succeeded"],
+        "succeeded",
+    )
     assert world.starts("s") + world.starts("t") == 5
 
 

@@ -2,9 +2,8 @@
 
 from core.specs import after, read, session, write
 from core.world import World
-
-from wakeful.core import calls
-from wakeful.core.observation import SecretsSeen
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import SecretsSeen
 
 MISSING = "needs a secret: token (wakeful secret set token)"
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import pytest
-from core.test_turns import DOCS, answer, end, last, make_world, post, request, the, thinking
-from core.world import World
 from msgspec.structs import replace
 
-from wakeful.core import events as ev
-from wakeful.core import work
-from wakeful.core.agency import narrow_for_sub
-from wakeful.core.agent import AgentLimits, AgentSpec, McpServer, ModelSpec, ToolPolicy
-from wakeful.core.budget import Amounts, Budget
-from wakeful.core.observation import AgentsRead
-from wakeful.core.owners import list_needed
-from wakeful.core.turn import SubSpent, SubWork, ToolCall, WroteFile
+from core.test_turns import DOCS, answer, end, last, make_world, post, request, the, thinking
+from core.world import World
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.turns import SubSpent, SubWork, ToolCall, WroteFile
+from wakeful.core.deciding.acting_agent import narrow_for_sub
+from wakeful.core.deciding.agent_obstacles import list_needed
+from wakeful.core.observations import AgentsRead
+from wakeful.core.record import events as ev
+from wakeful.core.spec.agent import AgentLimits, AgentSpec, McpServer, ModelSpec, ToolPolicy
+from wakeful.core.spec.budget import Amounts, Budget
 from wakeful.errors import CallerError
 
 OTHER = ModelSpec(provider="openai", model="o", base_url="https://models.example:8443/v1")
-AUDITOR = AgentSpec(name="auditor", models=(OTHER,), mcp=(McpServer(name="web", argv=("web",)),), subagents=("docs",), budget=Budget(day=Amounts(tokens=1_000)))
+AUDITOR = AgentSpec(
+    name="auditor",
+    models=(OTHER,),
+    mcp=(McpServer(name="web", argv=("web",)),),
+    subagents=("docs",),
+    budget=Budget(day=Amounts(tokens=1_000)),
+)
 LEADER = replace(DOCS, subagents=("auditor", "nobody", "program"))
 SUB = SubWork(call="c1", agent="auditor")
 
@@ -55,7 +61,9 @@ def test_a_run_has_the_sub_agents_that_there_are_and_what_they_need() -> None:
         ({}, {"edit": "ask", "read": "allow"}, {"edit": "deny", "read": "allow"}),
     ],
 )
-def test_a_sub_agent_has_no_tool_that_its_caller_has_not_and_asks_nobody(given: dict[str, ToolPolicy], own: dict[str, ToolPolicy], expected: dict[str, str]) -> None:
+def test_a_sub_agent_has_no_tool_that_its_caller_has_not_and_asks_nobody(
+    given: dict[str, ToolPolicy], own: dict[str, ToolPolicy], expected: dict[str, str]
+) -> None:
     policies = narrow_for_sub(given, replace(AUDITOR, tools=own))
     assert expected.items() <= policies.items()
     assert [policies[name] for name in ("delegate", "ask_person", "hand_off", "todo")] == ["deny"] * 4
@@ -63,22 +71,33 @@ def test_a_sub_agent_has_no_tool_that_its_caller_has_not_and_asks_nobody(given: 
 
 def test_what_a_sub_agent_takes_counts_for_all_who_pay_and_is_told_as_its_own() -> None:
     """The session's budget, its caller's and its own; the turns of the run are not its turns, its words not the run's conversation."""
-    world = make_team_world(leader=replace(LEADER, budget=Budget(day=Amounts(tokens=5_000))), budget=Budget(day=Amounts(tokens=9_000)))
+    world = make_team_world(
+        leader=replace(LEADER, budget=Budget(day=Amounts(tokens=5_000))), budget=Budget(day=Amounts(tokens=9_000))
+    )
     post(world, request(), answer(tokens=40, call=ToolCall(id="c1", name="delegate", arguments="{}")))
     before = the(world)
     ask(world)
     tell(world, tokens=30)
     after = the(world)
     assert before.run is not None and after.run is not None
-    assert (after.conversation, after.size_tokens, after.run.progress.turns) == (before.conversation, before.size_tokens, 1)
+    assert (after.conversation, after.size_tokens, after.run.progress.turns) == (
+        before.conversation,
+        before.size_tokens,
+        1,
+    )
     assert after.spent["day"].tokens == 70
     assert {name: spent["day"].tokens for name, spent in after.agents_spent.items()} == {"docs": 70, "auditor": 30}
     # A request that nobody answered counts at its worst, as its own.
     ask(world, 2)
     end(world)
     finished = last(world, ev.RunFinished)
-    assert finished.usage.tokens == 220 and finished.subagents == {"auditor": SubSpent(tokens=180, estimated_tokens=150)}
-    assert {name: spent["day"].tokens for name, spent in the(world).agents_spent.items()} == {"docs": 220, "auditor": 180}
+    assert finished.usage.tokens == 220 and finished.subagents == {
+        "auditor": SubSpent(tokens=180, estimated_tokens=150)
+    }
+    assert {name: spent["day"].tokens for name, spent in the(world).agents_spent.items()} == {
+        "docs": 220,
+        "auditor": 180,
+    }
 
 
 def test_a_write_of_a_sub_agent_is_known_as_any_of_the_run() -> None:
@@ -107,13 +126,20 @@ def test_a_limit_of_a_sub_agent_ends_its_work_and_not_the_run(auditor: AgentSpec
     tell(world, tokens=60)
     ask(world, 2)
     halted, run = last(world, ev.SubagentHalted), the(world).run
-    assert words in halted.words and run is not None and run.halt is None and run.progress.sub_halts == {"c1": halted.words}
+    assert (
+        words in halted.words
+        and run is not None
+        and run.halt is None
+        and run.progress.sub_halts == {"c1": halted.words}
+    )
     # The next piece of work begins anew.
     post(world, work.Assemble(agent="auditor", model=OTHER.name, instructions="i", sub=SUB))
     assert the(world).run.progress.sub_halts == {}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("budget", "is_run_halted"), [(Budget(day=Amounts(tokens=120)), True), (Budget(run=Amounts(tokens=120)), False)])
+@pytest.mark.parametrize(
+    ("budget", "is_run_halted"), [(Budget(day=Amounts(tokens=120)), True), (Budget(run=Amounts(tokens=120)), False)]
+)
 def test_the_budget_of_its_caller_bounds_a_sub_agent(budget: Budget, is_run_halted: bool) -> None:
     """A period that is spent halts the run, which takes the work up when it turns. The budget of one run leaves its agent the rest."""
     world = make_team_world(budget=budget)

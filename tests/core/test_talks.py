@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from core.specs import read, session
 from core.test_turns import DOCS, answer, end, make_world, post, request, the, thinking
 from core.world import World
-from msgspec.structs import replace
-
-from wakeful.core import calls, work
-from wakeful.core.agency import find_hand_off_rule
-from wakeful.core.knowledge import Stretch
-from wakeful.core.state import OpenRun
-from wakeful.core.talks import MOST_TALKS, OWN
+from wakeful.core.agents import steps as work
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.acting_agent import find_hand_off_rule
+from wakeful.core.record.conversations import MOST_TALKS, OWN
+from wakeful.core.record.knowledge import Stretch
+from wakeful.core.record.state import OpenRun
 
 ADA, BOB = "person:ada", "person:bob"
 
@@ -56,11 +57,18 @@ def test_each_person_has_a_conversation_that_goes_on_whatever_ran_between() -> N
     spans = [(run.seq, run.seq) for run in runs]
     kept = [(one.first, one.last) for one in stretches(world)]
     # Each question, and its run up to the next start by somebody else.
-    assert len(kept) == 4 and kept[1][0] == spans[0][0] and kept[1][1] == spans[1][0] - 1 and kept[3] == (spans[3][0], None)
+    assert (
+        len(kept) == 4
+        and kept[1][0] == spans[0][0]
+        and kept[1][1] == spans[1][0] - 1
+        and kept[3] == (spans[3][0], None)
+    )
     assert all(first == last for first, last in (kept[0], kept[2]))
     assert the(world).asker == ADA and the(world).talks.keys() == {OWN, BOB}
     ask(world, "anew", fresh=True)
-    assert [(one.first, one.last) for one in stretches(world)][-1] == (the(world).run.seq, None) and len(stretches(world)) == 2
+    assert [(one.first, one.last) for one in stretches(world)][-1] == (the(world).run.seq, None) and len(
+        stretches(world)
+    ) == 2
     assert not the(world).is_fresh_wanted
 
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from core.test_calls_history import fork, past, payroll, rewind, state
-from core.world import World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.core import calls
-from wakeful.core.todo import LONGEST_ITEM, MOST_ITEMS, TodoChange, TodoItem, TodoList, change_items, merge_items, say_items
+from core.test_calls_history import fork, past, payroll, rewind, state
+from core.world import World
+from wakeful.core.calls import values as calls
+from wakeful.core.record.todo import (
+    LONGEST_ITEM,
+    MOST_ITEMS,
+    TodoChange,
+    TodoItem,
+    TodoList,
+    change_items,
+    merge_items,
+    say_items,
+)
 from wakeful.errors import CallerError
 
 
@@ -34,7 +43,9 @@ def say(items: TodoList) -> list[str]:
         (("x a", "~ b"), TodoChange(), ["x a", "~ b"]),
     ],
 )
-def test_a_change_sets_and_marks_items_and_an_item_that_stays_keeps_its_status(known: tuple[str, ...], change: TodoChange, after: list[str]) -> None:
+def test_a_change_sets_and_marks_items_and_an_item_that_stays_keeps_its_status(
+    known: tuple[str, ...], change: TodoChange, after: list[str]
+) -> None:
     assert say(change_items(make_list(*known), change)) == after
 
 
@@ -67,15 +78,21 @@ def test_a_list_that_cannot_be_is_refused(change: TodoChange, words: str) -> Non
         (["~ a", "- b"], [], []),
     ],
 )
-def test_a_merge_takes_the_side_that_changed_an_item_and_of_two_changes_the_further_one(ours: list[str], theirs: list[str], merged: list[str]) -> None:
+def test_a_merge_takes_the_side_that_changed_an_item_and_of_two_changes_the_further_one(
+    ours: list[str], theirs: list[str], merged: list[str]
+) -> None:
     assert say(merge_items(make_list("~ a", "- b"), make_list(*ours), make_list(*theirs))) == merged
 
 
-lists = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("x~-")).map(lambda found: make_list(*(f"{mark} {text}" for text, mark in found.items())))
+lists = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("x~-")).map(
+    lambda found: make_list(*(f"{mark} {text}" for text, mark in found.items()))
+)
 
 
 @given(base=lists, ours=lists, theirs=lists)
-def test_a_merge_is_the_same_from_both_sides_and_loses_no_item_that_a_side_changed(base: TodoList, ours: TodoList, theirs: TodoList) -> None:
+def test_a_merge_is_the_same_from_both_sides_and_loses_no_item_that_a_side_changed(
+    base: TodoList, ours: TodoList, theirs: TodoList
+) -> None:
     merged = merge_items(base, ours, theirs)
     assert set(merged) == set(merge_items(base, theirs, ours))
     assert merge_items(base, ours, base) == ours and set(merge_items(base, base, theirs)) == set(theirs)
@@ -109,7 +126,14 @@ def test_a_fork_takes_the_list_and_a_merge_brings_it_back() -> None:
     set_todo(world, "trial", items=("read", "write", "send"), done=(2,))
     set_todo(world, "payroll", done=(1,))
     born = past(world, "trial", 1)
-    merged = calls.Merge(name="payroll", fork="trial", base=born.facts, base_todo=born.todo, base_seq=1, fork_seq=state(world, "trial").seq)
+    merged = calls.Merge(
+        name="payroll",
+        fork="trial",
+        base=born.facts,
+        base_todo=born.todo,
+        base_seq=1,
+        fork_seq=state(world, "trial").seq,
+    )
     world.call(merged)
     assert say(state(world, "payroll").todo) == ["x read", "x write", "- send"]
 

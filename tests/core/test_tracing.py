@@ -1,13 +1,13 @@
 """Traces as the core knows them: asked for once, taken by one run, and never a way around what holds everybody else."""
 
 import pytest
+from msgspec.structs import replace
+
 from core.specs import read, session, write
 from core.world import World
-
-from msgspec.structs import replace
-from wakeful.core import calls
-from wakeful.core.observation import SecretsSeen
-from wakeful.core.spec import Confinement, FileBinding, SessionSpec, Settings
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import SecretsSeen
+from wakeful.core.spec.session import Confinement, FileBinding, SessionSpec, Settings
 from wakeful.errors import CallerError
 
 FREE = Settings(allow_unisolated=True)
@@ -63,7 +63,10 @@ def test_only_the_operator_lets_a_trace_deny_nothing() -> None:
         world.call(calls.Trace(name="s", observe=True))
     world = make(spec, settings=FREE)
     world.call(calls.Trace(name="s", observe=True))
-    assert world.session("s").run.spec.confinement.level == "observe" and world.session("s").spec.confinement.level == "standard"
+    assert (
+        world.session("s").run.spec.confinement.level == "observe"
+        and world.session("s").spec.confinement.level == "standard"
+    )
     world.rest()
     world = make(spec, session("other", read("in")), settings=replace(FREE, concurrency=1))
     world.call(calls.Activate(name="other"))
@@ -99,7 +102,10 @@ def test_what_denies_nothing_needs_the_operator(level: str) -> None:
     """To observe is as weak as none."""
     spec = session("s", read("in"), confinement=Confinement(level=level))
     world = make(spec)
-    assert (world.starts("s"), world.hold("s")) == (0, f"isolation: {level} is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml")
+    assert (world.starts("s"), world.hold("s")) == (
+        0,
+        f"isolation: {level} is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml",
+    )
     assert make(spec, settings=FREE).outcomes("s") == ["succeeded"]
 
 

@@ -3,18 +3,26 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+
 from core.specs import read, session, write
 from core.world import World, declare
-
-from msgspec.structs import replace
-from wakeful.core import calls
+from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
-from wakeful.core.machine import Core
-from wakeful.core.observation import DaemonStarted, SecretsSeen, SpecsRead
-from wakeful.core.provenance import find_source, find_third_leg, find_way_out
-from wakeful.core.spec import CommandRun, Confinement, FileBinding, ProbeBinding, ScriptRun, SessionBinding, SessionSpec
-from wakeful.core.state import Session
-from wakeful.core.verdict import find_hold_words
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.may_start import find_hold_words
+from wakeful.core.deciding.rule_of_two import find_source, find_third_leg, find_way_out
+from wakeful.core.observations import DaemonStarted, SecretsSeen, SpecsRead
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import (
+    CommandRun,
+    Confinement,
+    FileBinding,
+    ProbeBinding,
+    ScriptRun,
+    SessionBinding,
+    SessionSpec,
+)
 from wakeful.errors import CallerError
 
 WORDS = "needs trust: its spec changed (wakeful trust s shows the difference)"
@@ -127,7 +135,10 @@ BUNDLED = "needs trust: its spec came in a bundle (wakeful trust {} shows it)"
 
 def make_elsewhere() -> World:
     """Another host with a session: a probe, and an output that others here read or write."""
-    return World(session("s", read("in"), write("out"), ProbeBinding(name="p", argv=("curl", "evil.example")), run=HOSTILE), files={"in": "1"})
+    return World(
+        session("s", read("in"), write("out"), ProbeBinding(name="p", argv=("curl", "evil.example")), run=HOSTILE),
+        files={"in": "1"},
+    )
 
 
 def elsewhere() -> Session:
@@ -239,7 +250,9 @@ NETWORK = Confinement(network=True)
 
 
 def stranger(name: str = "mail", **keys: Any) -> SessionSpec:
-    return session(name, FileBinding(name="letters", pattern="letters", is_untrusted=True), write(f"{name}.out"), **keys)
+    return session(
+        name, FileBinding(name="letters", pattern="letters", is_untrusted=True), write(f"{name}.out"), **keys
+    )
 
 
 def give(world: World, *names: str) -> None:
@@ -383,17 +396,41 @@ def test_reads_that_are_granted_without_a_binding_bring_strangers_words_as_well(
     outside = Confinement(network=True, allow_read=("/project/desk",))
     readers = {
         "allowed": session("allowed", read("go"), secrets=("token",), confinement=outside),
-        "probing": session("probing", ProbeBinding(name="p", argv=("cat", "desk/mail.txt")), secrets=("token",), confinement=NETWORK),
-        "command": session("command", read("go"), run=CommandRun(argv=("cat", "desk/mail.txt")), secrets=("token",), confinement=NETWORK),
-        "script": session("script", read("go"), run=ScriptRun(text="cat <desk/mail.txt"), secrets=("token",), confinement=NETWORK),
-        "check": session("check", read("go"), run=CommandRun(argv=("true",), check=("grep", "x", "desk/mail.txt")), secrets=("token",), confinement=NETWORK),
+        "probing": session(
+            "probing", ProbeBinding(name="p", argv=("cat", "desk/mail.txt")), secrets=("token",), confinement=NETWORK
+        ),
+        "command": session(
+            "command",
+            read("go"),
+            run=CommandRun(argv=("cat", "desk/mail.txt")),
+            secrets=("token",),
+            confinement=NETWORK,
+        ),
+        "script": session(
+            "script", read("go"), run=ScriptRun(text="cat <desk/mail.txt"), secrets=("token",), confinement=NETWORK
+        ),
+        "check": session(
+            "check",
+            read("go"),
+            run=CommandRun(argv=("true",), check=("grep", "x", "desk/mail.txt")),
+            secrets=("token",),
+            confinement=NETWORK,
+        ),
         "pattern": session("pattern", read("desk/*.csv"), secrets=("token",), confinement=NETWORK),
-        "elsewhere": session("elsewhere", read("go"), run=CommandRun(argv=("cat", "other/mail.txt")), secrets=("token",), confinement=NETWORK),
+        "elsewhere": session(
+            "elsewhere",
+            read("go"),
+            run=CommandRun(argv=("cat", "other/mail.txt")),
+            secrets=("token",),
+            confinement=NETWORK,
+        ),
     }
     mail = session("mail", FileBinding(name="letters", pattern="letters", is_untrusted=True), write("desk/mail.txt"))
     world = World(mail, *readers.values(), files={"letters": "1", "go": "1", "desk/a.csv": "1"})
     give(world, "token")
-    assert {name: find_source(world.core, world.core.state.by_name(name)) for name in readers} == dict.fromkeys(readers, "mail") | {"elsewhere": None}
+    assert {name: find_source(world.core, world.core.state.by_name(name)) for name in readers} == dict.fromkeys(
+        readers, "mail"
+    ) | {"elsewhere": None}
     for name in readers:
         words = find_third_leg(world.core, world.core.state.by_name(name))
         assert (words is None) == (name == "elsewhere"), name
@@ -409,7 +446,9 @@ def test_who_waits_for_a_session_that_reads_strangers_hears_them() -> None:
 def test_strangers_words_are_what_they_are_whoever_says_so() -> None:
     """One session labels the inbox; another is granted to read it, and says nothing."""
     mail = session("mail", FileBinding(name="letters", pattern="inbox/*.txt", is_untrusted=True))
-    quiet = session("quiet", read("go"), secrets=("token",), confinement=Confinement(network=True, allow_read=("inbox",)))
+    quiet = session(
+        "quiet", read("go"), secrets=("token",), confinement=Confinement(network=True, allow_read=("inbox",))
+    )
     world = World(mail, quiet, files={"go": "1"})
     give(world, "token")
     world.rest()

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core.specs import read, session, write
-from core.world import World
 from msgspec.structs import replace
 
-from wakeful.core import calls, work
-from wakeful.core import events as ev
-from wakeful.core.agency import find_hand_off_rule, merge_tools
-from wakeful.core.agent import AgentLimits, AgentSpec, ModelSpec
-from wakeful.core.budget import Amounts, Budget
-from wakeful.core.observation import AgentsRead
-from wakeful.core.prices import Price
-from wakeful.core.spec import PromptRun, SessionSpec
-from wakeful.core.state import Session
-from wakeful.core.turn import Answered, TokenUsage, ToolCall
+from core.specs import read, session, write
+from core.world import World
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.prices import Price
+from wakeful.core.agents.turns import Answered, TokenUsage, ToolCall
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.acting_agent import find_hand_off_rule, merge_tools
+from wakeful.core.observations import AgentsRead
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import Session
+from wakeful.core.spec.agent import AgentLimits, AgentSpec, ModelSpec
+from wakeful.core.spec.budget import Amounts, Budget
+from wakeful.core.spec.session import PromptRun, SessionSpec
 from wakeful.errors import CallerError
 
 MODEL = ModelSpec(provider="anthropic", model="m")
@@ -29,7 +30,14 @@ DAY_US = 86_400_000_000
 
 
 def thinking(name: str = "docs", **keys: Any) -> SessionSpec:
-    return session(name, read("code.py"), write(f"{name}.md"), run=PromptRun(prompt="Keep it true.", retries=0), agent="docs", **keys)
+    return session(
+        name,
+        read("code.py"),
+        write(f"{name}.md"),
+        run=PromptRun(prompt="Keep it true.", retries=0),
+        agent="docs",
+        **keys,
+    )
 
 
 def make_world(*specs: SessionSpec, agents: tuple[AgentSpec, ...] = (DOCS, AUDITOR, HR)) -> World:
@@ -105,14 +113,46 @@ def test_the_last_run_that_a_budget_of_runs_allows_may_send_its_requests() -> No
 @pytest.mark.parametrize(
     ("budget", "agent", "step", "kind", "words"),
     [
-        (Budget(run=Amounts(tokens=1000)), None, meter(1000), "failed", "acp:some-agent was stopped: budget of the run: 1000 of 1000 tokens spent, by estimate"),
-        (Budget(day=Amounts(tokens=1000)), None, meter(1200), "budget", "acp:some-agent was stopped: budget of the day: 1200 of 1000 tokens spent, by estimate"),
-        (Budget(month=Amounts(usd=2)), None, meter(500, usd=2.5), "budget", "acp:some-agent was stopped: budget of the month: 2.5 of 2 USD spent, by estimate"),
-        (None, Budget(day=Amounts(tokens=1000)), meter(1000), "budget", "acp:some-agent was stopped: agent docs: budget of the day: 1000 of 1000 tokens spent, by estimate"),
-        (None, None, meter(500, requests=6), "failed", "acp:some-agent was stopped: it sent 6 requests and did not come to an end (limits.turns of agent docs)"),
+        (
+            Budget(run=Amounts(tokens=1000)),
+            None,
+            meter(1000),
+            "failed",
+            "acp:some-agent was stopped: budget of the run: 1000 of 1000 tokens spent, by estimate",
+        ),
+        (
+            Budget(day=Amounts(tokens=1000)),
+            None,
+            meter(1200),
+            "budget",
+            "acp:some-agent was stopped: budget of the day: 1200 of 1000 tokens spent, by estimate",
+        ),
+        (
+            Budget(month=Amounts(usd=2)),
+            None,
+            meter(500, usd=2.5),
+            "budget",
+            "acp:some-agent was stopped: budget of the month: 2.5 of 2 USD spent, by estimate",
+        ),
+        (
+            None,
+            Budget(day=Amounts(tokens=1000)),
+            meter(1000),
+            "budget",
+            "acp:some-agent was stopped: agent docs: budget of the day: 1000 of 1000 tokens spent, by estimate",
+        ),
+        (
+            None,
+            None,
+            meter(500, requests=6),
+            "failed",
+            "acp:some-agent was stopped: it sent 6 requests and did not come to an end (limits.turns of agent docs)",
+        ),
     ],
 )
-def test_an_external_agent_is_stopped_in_the_middle_of_its_prompt(budget: Budget | None, agent: Budget | None, step: work.MeterTurn, kind: str, words: str) -> None:
+def test_an_external_agent_is_stopped_in_the_middle_of_its_prompt(
+    budget: Budget | None, agent: Budget | None, step: work.MeterTurn, kind: str, words: str
+) -> None:
     prices = {"acp:*": Price(input=0, output=0)}
     world = make_world(thinking(budget=budget), agents=(replace(OUTSIDE, budget=agent),))
     world.core.settings = replace(world.core.settings, prices=prices)
@@ -128,11 +168,18 @@ def test_an_external_agent_is_stopped_in_the_middle_of_its_prompt(budget: Budget
     assert last(world, ev.RunFinished).usage.tokens == 77 and "tool_called" not in [entry.kind for entry in world.log]
 
 
-@pytest.mark.parametrize(("is_permission", "given"), [(True, "no"), (False, "nobody answered within 90m; go on without an answer, or say what is missing and end")])
-def test_a_question_of_an_agent_that_nobody_answers_is_denied_and_its_work_goes_on(is_permission: bool, given: str) -> None:
+@pytest.mark.parametrize(
+    ("is_permission", "given"),
+    [(True, "no"), (False, "nobody answered within 90m; go on without an answer, or say what is missing and end")],
+)
+def test_a_question_of_an_agent_that_nobody_answers_is_denied_and_its_work_goes_on(
+    is_permission: bool, given: str
+) -> None:
     """The session's word counts before its agent's. The moment of the denial is on record, so a crash changes nothing."""
     world = make_world(thinking(ask_timeout_seconds=5400.0), agents=(replace(DOCS, ask_timeout_seconds=60.0),))
-    post(world, request(), answer(), work.AskPerson(call="c1", name="shell", text="may it?", is_permission=is_permission))
+    post(
+        world, request(), answer(), work.AskPerson(call="c1", name="shell", text="may it?", is_permission=is_permission)
+    )
     end(world, exit_code=75)
     hold = the(world).hold
     assert hold.kind == "asking" and "denied if nobody answers within 90m)" in hold.words and hold.until is not None
@@ -161,7 +208,11 @@ def test_a_crash_books_what_was_metered() -> None:
     post(world, meter(4000, requests=3))
     end(world, exit_code=1)
     finished = last(world, ev.RunFinished)
-    assert (finished.usage.tokens, finished.usage.estimated_tokens, the(world).spent["day"].tokens) == (4000, 4000, 4000)
+    assert (finished.usage.tokens, finished.usage.estimated_tokens, the(world).spent["day"].tokens) == (
+        4000,
+        4000,
+        4000,
+    )
 
 
 def test_a_migrated_session_is_worked_by_whom_it_was_given_to() -> None:
@@ -186,7 +237,9 @@ def test_steps_are_recorded_together_and_counted() -> None:
     end(world)
     finished = last(world, ev.RunFinished)
     assert finished.outcome == "succeeded" and finished.usage.tokens == 70
-    together = {entry.transaction for entry in world.log if entry.kind in ("turn_answered", "tool_called") and entry.transaction}
+    together = {
+        entry.transaction for entry in world.log if entry.kind in ("turn_answered", "tool_called") and entry.transaction
+    }
     assert len(together) == 2
 
 
@@ -205,12 +258,18 @@ def test_steps_of_nobody_and_of_a_run_that_is_over_are_refused() -> None:
 # -- budgets ----------------------------------------------------------------------------------
 
 
-def test_a_request_whose_worst_case_is_more_than_what_is_left_of_the_day_is_not_sent_and_the_session_sleeps_until_it_turns() -> None:
+def test_a_request_whose_worst_case_is_more_than_what_is_left_of_the_day_is_not_sent_and_the_session_sleeps_until_it_turns() -> (
+    None
+):
     world = make_world(thinking(budget=Budget(day=Amounts(tokens=400))))
     post(world, request(), answer(tokens=280))
     post(world, request(2))
     halt = the(world).run.halt
-    assert halt is not None and halt.kind == "budget" and "280 of 400 tokens spent, and the next request may take 150" in halt.words
+    assert (
+        halt is not None
+        and halt.kind == "budget"
+        and "280 of 400 tokens spent, and the next request may take 150" in halt.words
+    )
     end(world, exit_code=75)
     slept = the(world)
     assert slept.hold == halt and slept.wake is not None and slept.last_run.outcome == "interrupted"
@@ -255,14 +314,22 @@ def test_a_request_whose_answer_never_came_counts_at_its_worst(ending: str) -> N
 def test_a_request_that_was_turned_away_or_never_sent_costs_nothing(fault: str) -> None:
     world = make_world(thinking(budget=Budget(day=Amounts(tokens=1000))))
     post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault=fault, words="429"))
-    assert the(world).run.progress.spent_tokens == 0 and "day" not in the(world).spent or the(world).spent["day"].tokens == 0
+    assert (
+        the(world).run.progress.spent_tokens == 0
+        and "day" not in the(world).spent
+        or the(world).spent["day"].tokens == 0
+    )
 
 
 def test_an_answer_of_no_use_costs_what_it_took() -> None:
     """It came, and its provider counted it: neither nothing nor the worst."""
     world = make_world(thinking(budget=Budget(day=Amounts(tokens=1000))))
     usage = TokenUsage(input=100, output=7)
-    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault="garbage", words="nothing at all", usage=usage))
+    post(
+        world,
+        request(),
+        work.RecordFault(turn=1, model=MODEL.name, fault="garbage", words="nothing at all", usage=usage),
+    )
     assert the(world).run.progress.spent_tokens == the(world).spent["day"].tokens == 107
     assert the(world).run.progress.estimated_tokens == 0
 
@@ -289,7 +356,11 @@ def test_turns_have_a_bound() -> None:
 def test_summaries_do_not_count_as_turns_of_the_work() -> None:
     """A conversation that takes many requests to be made shorter leaves the work as many turns as before."""
     world = make_world(thinking(), agents=(replace(DOCS, limits=AgentLimits(turns=2)),))
-    summaries = [step for turn in (2, 3, 4) for step in (replace(request(turn), purpose="summary"), replace(answer(turn), purpose="summary"))]
+    summaries = [
+        step
+        for turn in (2, 3, 4)
+        for step in (replace(request(turn), purpose="summary"), replace(answer(turn), purpose="summary"))
+    ]
     post(world, request(1), answer(1), *summaries, request(5), answer(5))
     assert the(world).run.halt is None
     post(world, request(6))
@@ -322,7 +393,10 @@ def test_an_agent_whose_process_was_killed_is_tried_again_where_it_stood_a_few_t
         world.end("docs", exit_code=None, signal=9)
         world.answer_all()
         world.advance(20)
-    assert the(world).hold.words == "crashing: 3 runs of this wake were lost; of the last, its process was killed by signal 9"
+    assert (
+        the(world).hold.words
+        == "crashing: 3 runs of this wake were lost; of the last, its process was killed by signal 9"
+    )
     assert len(stretches) == 1
 
 
@@ -362,7 +436,12 @@ def test_a_question_that_is_cancelled_is_asked_no_more() -> None:
 
 def test_a_failure_of_the_provider_sleeps_with_its_words_and_a_new_change_is_tried() -> None:
     world = make_world(thinking())
-    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault="key", words="401"), work.Halt(words="401: the key is wrong"))
+    post(
+        world,
+        request(),
+        work.RecordFault(turn=1, model=MODEL.name, fault="key", words="401"),
+        work.Halt(words="401: the key is wrong"),
+    )
     end(world, exit_code=75)
     assert the(world).hold.words == "failed: 401: the key is wrong"
     world.write("code.py", "2")

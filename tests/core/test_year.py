@@ -5,12 +5,12 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+
 from core.specs import commits, cron, every, read, session, write
 from core.world import START_US, World
-
-from wakeful.core import calls
-from wakeful.core.cron import slot_us
-from wakeful.core.spec import Settings
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.clock_slots import slot_us
+from wakeful.core.spec.session import Settings
 
 DAY = 86_400.0
 HOUR = 3600.0
@@ -39,7 +39,16 @@ class Year:
         self.happened: dict[str, int] = {}
 
     def live(self, days: int) -> None:
-        moves = (self.edit, self.edit, self.commit, self.crash, self.crash_soon, self.suspend, self.set_clock, self.fail)
+        moves = (
+            self.edit,
+            self.edit,
+            self.commit,
+            self.crash,
+            self.crash_soon,
+            self.suspend,
+            self.set_clock,
+            self.fail,
+        )
         for _ in range(days):
             # What passed, by the clock that nobody sets.
             left = DAY
@@ -92,7 +101,9 @@ def judge_slots(world: World, name: str) -> None:
         match entry.kind:
             case "clock_rebased":
                 last = ""
-            case "run_started" if (cause := next((one for one in entry.event.causes if one.kind in ("cron", "every")), None)) is not None:
+            case "run_started" if (
+                cause := next((one for one in entry.event.causes if one.kind in ("cron", "every")), None)
+            ) is not None:
                 assert cause.new >= last, f"{name}: {cause.new} after {last}"
                 last = cause.new
 

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-from core.oracle import Oracle
 
-from wakeful.core.action import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
-from wakeful.core.calls import Call, Called, Fork, Rename, ResumeAll, SleepAll
+from core.oracle import Oracle
+from wakeful.core.calls.values import Call, Called, Fork, Rename, ResumeAll, SleepAll
 from wakeful.core.decide import Observation, decide
-from wakeful.core.decision import Decision
-from wakeful.core.events import Event, RunStarted
-from wakeful.core.machine import Core
-from wakeful.core.match import Excludes, Pattern
-from wakeful.core.observation import (
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.may_start import find_hold_words, find_queue_words
+from wakeful.core.deciding.plan import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
+from wakeful.core.looking.patterns import Excludes, Pattern
+from wakeful.core.looking.targets import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
+from wakeful.core.observations import (
     ClockTicked,
     DaemonStarted,
     Declaration,
@@ -38,11 +39,10 @@ from wakeful.core.observation import (
     TargetsHinted,
     Usage,
 )
-from wakeful.core.reducer import fold
-from wakeful.core.spec import CommitsBinding, FileBinding, SessionSpec, Settings
-from wakeful.core.state import OpenRun, Session
-from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
-from wakeful.core.verdict import find_hold_words, find_queue_words
+from wakeful.core.record.events import Event, RunStarted
+from wakeful.core.record.fold import fold
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec, Settings
 from wakeful.eventlog.codec import decode, encode
 
 ROOT = "/project"
@@ -99,7 +99,13 @@ def recompute(world: World, process: Process) -> dict[str, str]:
 
 
 class World:
-    def __init__(self, *specs: SessionSpec, settings: Settings | None = None, files: dict[str, str] | None = None, **outside: object) -> None:
+    def __init__(
+        self,
+        *specs: SessionSpec,
+        settings: Settings | None = None,
+        files: dict[str, str] | None = None,
+        **outside: object,
+    ) -> None:
         self.settings = settings or Settings(concurrency=4)
         self.specs: dict[str, SessionSpec] = {spec.name: spec for spec in specs}
         self.files: dict[str, str] = {}
@@ -177,8 +183,12 @@ class World:
         sessions: dict[str, Session] = {}
         for index, entry in enumerate(self.log[:upto]):
             if index == snapshot_at:
-                sessions = {one: msgspec.json.decode(msgspec.json.encode(s), type=Session) for one, s in sessions.items()}
-            sessions[entry.session] = fold(sessions.get(entry.session), entry.event, seq=entry.seq, at=entry.at, author=entry.author)
+                sessions = {
+                    one: msgspec.json.decode(msgspec.json.encode(s), type=Session) for one, s in sessions.items()
+                }
+            sessions[entry.session] = fold(
+                sessions.get(entry.session), entry.event, seq=entry.seq, at=entry.at, author=entry.author
+            )
         return sessions
 
     # -- observations -----------------------------------------------------------------------------
@@ -205,7 +215,9 @@ class World:
         self.transactions += 1
         for entry in decision.entries:
             kind, payload = encode(entry.event)
-            recorded = Recorded(entry.session, entry.seq, self.wall, entry.author, kind, payload, self.transactions, entry.key)
+            recorded = Recorded(
+                entry.session, entry.seq, self.wall, entry.author, kind, payload, self.transactions, entry.key
+            )
             self.log.append(recorded)
             if isinstance(entry.event, RunStarted):
                 self.began[entry.event.run_id] = self.ticks
@@ -260,7 +272,9 @@ class World:
         """Its stat moves, its content is the same, and nobody can tell whether it was written."""
         full = under_root(path)
         self.doubts[full] = self.doubts.get(full, 0) + 1
-        self.hint(*(key for key, target in self.followed.items() if isinstance(target, FileTarget) and means(target, full)))
+        self.hint(
+            *(key for key, target in self.followed.items() if isinstance(target, FileTarget) and means(target, full))
+        )
 
     def hide(self, path: str) -> None:
         self.unreadable.add(under_root(path))
@@ -282,7 +296,13 @@ class World:
         commit = f"c{len(history) + 1}-{digest([path, text, len(history)])}"
         history.append((commit, text))
         if hint:
-            self.hint(*(key for key, target in self.followed.items() if isinstance(target, CommitsTarget) and target.path == path))
+            self.hint(
+                *(
+                    key
+                    for key, target in self.followed.items()
+                    if isinstance(target, CommitsTarget) and target.path == path
+                )
+            )
         return commit
 
     def hint(self, *keys: str) -> None:
@@ -293,7 +313,9 @@ class World:
 
     def keys_of(self, pattern: str) -> list[str]:
         """The followed targets of this file pattern."""
-        return [key for key, target in self.followed.items() if isinstance(target, FileTarget) and target.pattern == pattern]
+        return [
+            key for key, target in self.followed.items() if isinstance(target, FileTarget) and target.pattern == pattern
+        ]
 
     def deliver_hints(self) -> bool:
         """All that changed since the last delivery, in one step: every binding that matches is dirty (rule 10)."""
@@ -304,7 +326,11 @@ class World:
         return bool(keys)
 
     def _matching(self, paths: Iterable[str]) -> list[str]:
-        return [key for key, target in self.followed.items() if isinstance(target, FileTarget) and any(means(target, p) for p in paths)]
+        return [
+            key
+            for key, target in self.followed.items()
+            if isinstance(target, FileTarget) and any(means(target, p) for p in paths)
+        ]
 
     def declare(self, *specs: SessionSpec) -> Decision:
         self.specs |= {spec.name: spec for spec in specs}
@@ -383,7 +409,12 @@ class World:
             case ProbeTarget():
                 text = self.probes.get(target.argv)
                 version = None if text is None else digest(text)
-                return LookResult(target=target.key, generation=look.generation, version=version, problem=None if version else "exit code 1")
+                return LookResult(
+                    target=target.key,
+                    generation=look.generation,
+                    version=version,
+                    problem=None if version else "exit code 1",
+                )
             case ServiceTarget():
                 version = self.services.get(target.url, "up")
                 problem = None if version == "up" else "connection refused"
@@ -439,7 +470,9 @@ class World:
         history = self.commits.get(target.path, [])
         if not target.each_commit:
             version = digest(history[-1][1]) if history else "absent"
-            return LookResult(target=target.key, generation=look.generation, version=version, previous=look.base, stamp=version)
+            return LookResult(
+                target=target.key, generation=look.generation, version=version, previous=look.base, stamp=version
+            )
         ids = [commit for commit, _ in history]
         version = ids[-1] if ids else "absent"
         pending: tuple[str, ...] = ()
@@ -466,8 +499,14 @@ class World:
 
     def matched(self, spec: SessionSpec, binding: FileBinding) -> dict[str, str]:
         pattern = Pattern.parse(binding.pattern).under(spec.root)
-        excludes = Excludes.build(spec.root, (), binding.exclude, () if binding.access == "write" else spec.written_patterns)
-        return {path: text for path, text in sorted(self.files.items()) if pattern.matches(path) and excludes.covers(path) is None}
+        excludes = Excludes.build(
+            spec.root, (), binding.exclude, () if binding.access == "write" else spec.written_patterns
+        )
+        return {
+            path: text
+            for path, text in sorted(self.files.items())
+            if pattern.matches(path) and excludes.covers(path) is None
+        }
 
     def version_there(self, spec: SessionSpec, binding: FileBinding | CommitsBinding) -> str:
         """The version of what is there now, whatever anybody looked at."""
@@ -480,10 +519,18 @@ class World:
 
     def outputs_of(self, spec: SessionSpec, inputs: dict[str, dict[str, str]]) -> dict[str, str]:
         text = digest([spec.name, sorted(inputs.items())])
-        return {binding.pattern: text for binding in spec.files if binding.access == "write" and "*" not in binding.pattern}
+        return {
+            binding.pattern: text for binding in spec.files if binding.access == "write" and "*" not in binding.pattern
+        }
 
     def end(
-        self, name: str, exit_code: int | None = 0, *, signal: int | None = None, problem: str | None = None, usage: Usage = Usage()
+        self,
+        name: str,
+        exit_code: int | None = 0,
+        *,
+        signal: int | None = None,
+        problem: str | None = None,
+        usage: Usage = Usage(),
     ) -> None:
         """The session's process ends; with success its outputs are written first.
 
@@ -499,7 +546,12 @@ class World:
             return
         del self.processes[process.run.run_id]
         ended = ProcessEnded(
-            session=process.session, run_id=process.run.run_id, exit_code=exit_code, signal=signal, problem=problem, usage=usage
+            session=process.session,
+            run_id=process.run.run_id,
+            exit_code=exit_code,
+            signal=signal,
+            problem=problem,
+            usage=usage,
         )
         self.observe(ended)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from commands import run_command
 from processes import is_stopped
 from waiting import PATIENCE_SECONDS, eventually
@@ -108,7 +109,11 @@ class Box:
         out = self.output.open("ab")
         self.said = out.tell()
         self.daemon = subprocess.Popen(
-            self.arguments(), stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, env=self.environment() | (env or {})
+            self.arguments(),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=self.folder,
+            env=self.environment() | (env or {}),
         )
         out.close()
         if is_ready:
@@ -121,11 +126,19 @@ class Box:
         assert daemon.poll() is None, f"the daemon ended with {daemon.returncode}:\n{self.output.read_text()}"
 
     def _is_ready(self) -> bool:
-        return any(line.startswith("ready") for line in self.output.read_bytes()[self.said :].decode(errors="replace").splitlines())
+        return any(
+            line.startswith("ready")
+            for line in self.output.read_bytes()[self.said :].decode(errors="replace").splitlines()
+        )
 
     def once(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.arguments("--once"), capture_output=True, text=True, cwd=self.folder, env=self.environment(), timeout=PATIENCE_SECONDS
+            self.arguments("--once"),
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self.environment(),
+            timeout=PATIENCE_SECONDS,
         )
 
     def kill(self) -> None:
@@ -177,12 +190,21 @@ class Box:
         """The command, as a script gives it."""
         environment = self.environment() | (env or {})
         if arguments[0] in IN_A_PROCESS_OF_THEIR_OWN:
-            return subprocess.run([WAKEFUL, *arguments], capture_output=True, text=True, cwd=self.folder, env=environment, timeout=PATIENCE_SECONDS)
+            return subprocess.run(
+                [WAKEFUL, *arguments],
+                capture_output=True,
+                text=True,
+                cwd=self.folder,
+                env=environment,
+                timeout=PATIENCE_SECONDS,
+            )
         return run_command(*arguments, environment=environment, folder=self.folder)
 
     def ask(self, *arguments: str) -> str:
         done = self.run(*arguments)
-        assert done.returncode == 0, f"wakeful {' '.join(arguments)} ended with {done.returncode}: {done.stderr}{done.stdout}"
+        assert done.returncode == 0, (
+            f"wakeful {' '.join(arguments)} ended with {done.returncode}: {done.stderr}{done.stdout}"
+        )
         return done.stdout
 
     def words(self, *arguments: str) -> str:
@@ -235,4 +257,6 @@ def copy_examples(folder: Path) -> None:
     """The repository's own sessions and examples, as somebody who cloned it finds them."""
     root = Path(__file__).resolve().parents[2]
     for name in ("sessions.d", "examples", "daemon"):
-        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("out", "__pycache__"), dirs_exist_ok=True)
+        shutil.copytree(
+            root / name, folder / name, ignore=shutil.ignore_patterns("out", "__pycache__"), dirs_exist_ok=True
+        )

@@ -10,10 +10,10 @@ import asyncio
 import sys
 
 from wakeful.cli import main
-from wakeful.core.calls import Note
-from wakeful.core.decision import Entry
-from wakeful.core.events import NoteAdded
-from wakeful.reactor import Reactor
+from wakeful.core.calls.values import Note
+from wakeful.core.deciding.decision import Entry
+from wakeful.core.record.events import NoteAdded
+from wakeful.service.reactor import Reactor
 
 _take_recorded = Reactor._take_recorded
 
@@ -21,7 +21,9 @@ _take_recorded = Reactor._take_recorded
 def follow_notes(self: Reactor, touched: list[str], entries: list[Entry]) -> None:
     for entry in entries:
         if isinstance(entry.event, NoteAdded) and not self._is_closed:
-            asyncio.ensure_future(self.submit(Note(name=self.core.state.get(entry.session).name, text="more"), author="person:busy"))
+            asyncio.ensure_future(
+                self.submit(Note(name=self.core.state.get(entry.session).name, text="more"), author="person:busy")
+            )
     _take_recorded(self, touched, entries)
 
 

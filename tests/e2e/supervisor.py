@@ -59,12 +59,18 @@ class Supervisor:
         os.closerange(100, 100 + len(moved))
         os.environ.update(NOTIFY_SOCKET=str(self.place / "notify"), FDSTORE=str(MOST_DESCRIPTORS))
         if moved:
-            os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(moved)), LISTEN_FDNAMES=":".join(name for name, _ in fds))
+            os.environ.update(
+                LISTEN_PID=str(os.getpid()),
+                LISTEN_FDS=str(len(moved)),
+                LISTEN_FDNAMES=":".join(name for name, _ in fds),
+            )
         os.execv(self.command[0], self.command)
 
     def hear(self) -> None:
         try:
-            text, ancillary, _, _ = self.heard.recvmsg(4096, socket.CMSG_SPACE(64) + socket.CMSG_SPACE(MOST_DESCRIPTORS * 4))
+            text, ancillary, _, _ = self.heard.recvmsg(
+                4096, socket.CMSG_SPACE(64) + socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
+            )
         except TimeoutError:
             return
         words = dict(line.split("=", 1) for line in text.decode().splitlines())

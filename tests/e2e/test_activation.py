@@ -12,7 +12,7 @@ import pytest
 
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
-from wakeful.supervision import take_handed_over
+from wakeful.system.systemd import take_handed_over
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -40,15 +40,37 @@ def listener(box: Box) -> Iterator[socket.socket]:
 
 def start(box: Box, listener: socket.socket, *more: str) -> None:
     """Start the daemon as a manager would; `more` are words of its command line."""
-    words = [sys.executable, "-c", HAND_OVER, "1", str(listener.fileno()), WAKEFUL, "daemon", "--specs", str(box.specs), "--state", str(box.state), *more]
+    words = [
+        sys.executable,
+        "-c",
+        HAND_OVER,
+        "1",
+        str(listener.fileno()),
+        WAKEFUL,
+        "daemon",
+        "--specs",
+        str(box.specs),
+        "--state",
+        str(box.state),
+        *more,
+    ]
     box.said = box.output.stat().st_size if box.output.exists() else 0
     environment = {name: value for name, value in box.environment().items() if name != "WAKEFUL_SOCKET"}
     with box.output.open("ab") as out:
-        box.daemon = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, cwd=box.folder, env=environment, pass_fds=[listener.fileno()])
+        box.daemon = subprocess.Popen(
+            words, stdout=out, stderr=subprocess.STDOUT, cwd=box.folder, env=environment, pass_fds=[listener.fileno()]
+        )
 
 
 def ask_in_background(box: Box, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([WAKEFUL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=box.environment(), cwd=box.folder)
+    return subprocess.Popen(
+        [WAKEFUL, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=box.environment(),
+        cwd=box.folder,
+    )
 
 
 def test_a_command_waits_for_a_daemon_that_is_not_there_yet(box: Box, listener: socket.socket) -> None:
@@ -108,7 +130,13 @@ def test_the_removed_file_of_a_socket_handed_over_is_told_not_remade(box: Box, l
 
 @pytest.mark.parametrize(
     "environ",
-    [{}, {"LISTEN_FDS": "1"}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"}, {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0"}],
+    [
+        {},
+        {"LISTEN_FDS": "1"},
+        {"LISTEN_PID": "1", "LISTEN_FDS": "1"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0"},
+    ],
 )
 def test_variables_meant_for_another_process_hand_nothing_over(environ: dict[str, str]) -> None:
     """A number that is not ours is somebody else's descriptor; the variables are gone all the same."""
@@ -116,11 +144,32 @@ def test_variables_meant_for_another_process_hand_nothing_over(environ: dict[str
     assert environ == {}
 
 
-@pytest.mark.parametrize(("count", "kind", "said"), [("2", socket.SOCK_STREAM, "leave one ListenStream="), ("1", socket.SOCK_DGRAM, "no listening UNIX socket")])
+@pytest.mark.parametrize(
+    ("count", "kind", "said"),
+    [("2", socket.SOCK_STREAM, "leave one ListenStream="), ("1", socket.SOCK_DGRAM, "no listening UNIX socket")],
+)
 def test_what_cannot_be_listened_on_is_refused(box: Box, count: str, kind: int, said: str) -> None:
     """Two sockets, or one of another kind, end the start with the line of the unit that is wrong."""
     with socket.socket(socket.AF_UNIX, kind) as given:
         given.bind(str(box.socket))
-        words = [sys.executable, "-c", HAND_OVER, count, *[str(given.fileno())] * int(count), WAKEFUL, "daemon", "--state", str(box.state)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, pass_fds=[given.fileno()], env=box.environment(), cwd=box.folder)
+        words = [
+            sys.executable,
+            "-c",
+            HAND_OVER,
+            count,
+            *[str(given.fileno())] * int(count),
+            WAKEFUL,
+            "daemon",
+            "--state",
+            str(box.state),
+        ]
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            pass_fds=[given.fileno()],
+            env=box.environment(),
+            cwd=box.folder,
+        )
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr

@@ -10,7 +10,7 @@ import pytest
 from e2e.box import Box
 from waiting import eventually
 from wakeful.cli.client import Client
-from wakeful.cli.failure import Failure
+from wakeful.cli.exit_codes import Failure
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -60,9 +60,16 @@ def judge_adopted(box: Box, by: str) -> None:
     assert box.row("sum")["runs"] == 2 and records[-1] == adopted, "it did not wake for its own files"
     assert not any(binding["drift"] for binding in box.json("show", "sum")["bindings"])
     words = box.words("why", "project/out/sum.txt")
-    assert f"T{by[1:]}, asked for by person:root (record {adopted['payload']['position']}), left it as" in words and "somebody else" not in words
+    assert (
+        f"T{by[1:]}, asked for by person:root (record {adopted['payload']['position']}), left it as" in words
+        and "somebody else" not in words
+    )
     (origin,) = box.json("why", "page")["links"][0]["led_by"]
-    assert (origin["session"], origin["kind"], origin["run"]) == ("sum", "outputs_adopted", None) and f"seq {adopted['seq']} of sum" in origin["words"]
+    assert (origin["session"], origin["kind"], origin["run"]) == (
+        "sum",
+        "outputs_adopted",
+        None,
+    ) and f"seq {adopted['seq']} of sum" in origin["words"]
 
 
 def test_files_taken_back_by_a_rewind_are_the_sessions_own(box: Box, root: Path) -> None:
@@ -123,7 +130,9 @@ def test_a_rewind_whose_daemon_died_before_its_files_is_finished_by_its_key(box:
     (root / "out/sum.txt").write_text("two\n")
     box.start()
     answer = box.json("rewind", "sum", "first", "--files", "--key", "k")
-    assert answer["words"].startswith("done already: record ") and [file["ending"] for file in answer["files"]] == ["restored"]
+    assert answer["words"].startswith("done already: record ") and [file["ending"] for file in answer["files"]] == [
+        "restored"
+    ]
     assert (root / "out/sum.txt").read_text() == "one\n"
     kinds = box.kinds("sum")
     assert kinds.count("session_rewound") == 1

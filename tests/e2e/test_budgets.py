@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
 
@@ -48,7 +49,11 @@ def test_who_activates_is_told_what_keeps_the_run_from_starting(box: Box) -> Non
     box.spec("keyless", "objective: Need.\nfirst: adopt\nsecrets: [MISSING]\nrun: {command: ['true']}\n")
     box.start()
     box.wait_at_rest("work", runs=1)
-    for name, words in (("work", "held: budget of the month: 1 of 1 runs spent; that lasts until 20"), ("asks", "held: may it run?"), ("keyless", "MISSING")):
+    for name, words in (
+        ("work", "held: budget of the month: 1 of 1 runs spent; that lasts until 20"),
+        ("asks", "held: may it run?"),
+        ("keyless", "MISSING"),
+    ):
         for _ in range(2):
             told = box.run("activate", name)
             assert told.returncode == 0 and "activated but held: " in told.stdout and words in told.stdout, told
@@ -60,10 +65,20 @@ def test_who_activates_is_told_what_keeps_the_run_from_starting(box: Box) -> Non
 def test_who_waits_for_a_run_is_told_when_something_comes_in_its_way(box: Box) -> None:
     """The budget is spent by a run that was under way when the activation came."""
     box.write("in.txt", "1\n")
-    box.spec("work", "objective: Count.\nbudget: {month: {runs: 1}}\nfirst: run\nrun: {command: [sh, -c, 'while [ ! -e go ]; do sleep 0.02; done'], retries: 0}\n")
+    box.spec(
+        "work",
+        "objective: Count.\nbudget: {month: {runs: 1}}\nfirst: run\nrun: {command: [sh, -c, 'while [ ! -e go ]; do sleep 0.02; done'], retries: 0}\n",
+    )
     box.start()
     box.wait_for("work", state="running")
-    waiting = subprocess.Popen([WAKEFUL, "activate", "work", "--wait"], cwd=box.folder, env=box.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    waiting = subprocess.Popen(
+        [WAKEFUL, "activate", "work", "--wait"],
+        cwd=box.folder,
+        env=box.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     eventually(lambda: "activation_requested" in box.kinds("work"))
     box.write("go", "")
     out, _ = waiting.communicate(timeout=60)
@@ -74,13 +89,26 @@ def test_who_waits_for_a_run_is_told_when_something_comes_in_its_way(box: Box) -
     ("budget", "script", "words"),
     [
         ("{run: {wall: 300ms}}", "sleep 60", "stopped: more than the 0.3 s its budget leaves it"),
-        ("{run: {cpu: 300ms}}", "(while :; do :; done) & wait", "stopped: more than the 0.3 s of CPU its budget leaves it"),
-        ("{day: {written: 4MB}}", "dd if=/dev/zero of=big bs=1M count=64 oflag=dsync 2>&1; sleep 60", "bytes written its budget leaves it"),
+        (
+            "{run: {cpu: 300ms}}",
+            "(while :; do :; done) & wait",
+            "stopped: more than the 0.3 s of CPU its budget leaves it",
+        ),
+        (
+            "{day: {written: 4MB}}",
+            "dd if=/dev/zero of=big bs=1M count=64 oflag=dsync 2>&1; sleep 60",
+            "bytes written its budget leaves it",
+        ),
     ],
     ids=["time", "CPU, of a child", "writes"],
 )
-def test_a_run_that_spends_more_than_it_may_is_stopped_and_says_so(box: Box, budget: str, script: str, words: str) -> None:
-    box.spec("work", f"objective: Spend.\nbudget: {budget}\nfirst: run\nrun:\n  script: |\n    {script}\n  retries: 0\n  grace: 1s\n")
+def test_a_run_that_spends_more_than_it_may_is_stopped_and_says_so(
+    box: Box, budget: str, script: str, words: str
+) -> None:
+    box.spec(
+        "work",
+        f"objective: Spend.\nbudget: {budget}\nfirst: run\nrun:\n  script: |\n    {script}\n  retries: 0\n  grace: 1s\n",
+    )
     box.start()
     eventually(lambda: [one for one in box.log("work") if one["kind"] == "run_finished"])
     (finished,) = [one for one in box.log("work") if one["kind"] == "run_finished"]
@@ -117,7 +145,10 @@ def test_a_session_that_asks_first_waits_for_a_person_and_never_for_itself(box: 
 
 def test_the_big_red_switch_stops_everything_and_lets_it_go_on(box: Box) -> None:
     box.write("in.txt", "1\n")
-    box.spec("quick", "objective: Quick.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'echo x >> quick.ledger']}\n")
+    box.spec(
+        "quick",
+        "objective: Quick.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'echo x >> quick.ledger']}\n",
+    )
     box.spec(
         "slow",
         """
@@ -162,7 +193,9 @@ def test_a_budget_is_kept_on_a_machine_without_a_zone_database(box: Box) -> None
         for name in ("work", "plain"):
             box.write("in.txt", f"{runs}\n")
             box.wait_at_rest(name, runs=runs)
-    assert "the time zone Asia/Shanghai is not in this machine's zone database" in " ".join(box.run("doctor").stdout.split())
+    assert "the time zone Asia/Shanghai is not in this machine's zone database" in " ".join(
+        box.run("doctor").stdout.split()
+    )
     box.write("in.txt", "4\n")
     eventually(lambda: reason(box, "plain") == "budget of the day: 3 of 3 runs spent")
     box.stop()

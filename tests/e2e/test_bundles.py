@@ -81,7 +81,16 @@ def test_a_loaded_session_works_where_it_is_given_a_place(box: Box, there: Box) 
     box.ask("save", "count", "-o", "count.bundle")
     there.start()
     there.write("project/in.txt", "1\n2\n3\n")
-    there.ask("load", str(box.folder / "count.bundle"), "--as", "here", "--root", str(there.folder / "project"), "--trust", "--yes")
+    there.ask(
+        "load",
+        str(box.folder / "count.bundle"),
+        "--as",
+        "here",
+        "--root",
+        str(there.folder / "project"),
+        "--trust",
+        "--yes",
+    )
     assert there.run("activate", "here", "--wait").returncode == 0
     assert there.read("project/out.txt").strip() == "3"
     notes = there.state / "scratch" / there.json("show", "here")["id"] / "notes"
@@ -132,7 +141,9 @@ def test_a_session_moves_with_its_identity_and_lives_once(box: Box, there: Box) 
     (there.folder / "count.yaml").rename(there.specs / "count.yaml")
     there.wait_for("count", state="sleeping")
     shown = there.json("show", "count")
-    assert shown["id"] == before["id"] and shown["runs"] == before["runs"] and facts(there, "count") == {"month": "March"}
+    assert (
+        shown["id"] == before["id"] and shown["runs"] == before["runs"] and facts(there, "count") == {"month": "March"}
+    )
     assert hashes(there, "count")[: len(hashes(box, "count"))] == hashes(box, "count")
     there.ask("resume", "count")
     there.wait_at_rest("count")
@@ -249,7 +260,11 @@ def find_in(folder: Path, text: str) -> list[str]:
     """The files that hold the text, those that are compressed included."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     contents = ((path, path.read_bytes()) for path in files)
-    return [str(path) for path, content in contents if text.encode() in (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)]
+    return [
+        str(path)
+        for path, content in contents
+        if text.encode() in (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    ]
 
 
 def test_what_is_erased_leaves_the_old_archives_too(box: Box) -> None:
@@ -276,7 +291,9 @@ def test_what_is_erased_leaves_the_old_archives_too(box: Box) -> None:
 
 
 @pytest.mark.parametrize("key", [(), ("--key", "once")])
-def test_an_erasure_that_an_archive_stopped_is_recorded_once_and_finished_when_asked_again(box: Box, key: tuple[str, ...]) -> None:
+def test_an_erasure_that_an_archive_stopped_is_recorded_once_and_finished_when_asked_again(
+    box: Box, key: tuple[str, ...]
+) -> None:
     """With a key or without: the log says it once, and the bytes go as soon as nothing is in the way."""
     start_counting(box)
     box.ask("note", "count", f"the word is {CANARY}")
@@ -363,8 +380,12 @@ def test_another_agent_is_one_that_exists(box: Box) -> None:
         refused = box.run("migrate", "count", "--agent", "auditor", "--model", model)
         assert refused.returncode == 1 and words in refused.stderr
     assert box.kinds("count") == before, "a model that is refused is not recorded"
-    assert "did you mean anthropic:claude-opus-4-5?" in box.words("migrate", "count", "--agent", "auditor", "--model", "anthropic:claude-opuss-4-5")
-    assert "did you mean" not in box.words("migrate", "count", "--agent", "auditor", "--model", "anthropic:claude-opus-9")
+    assert "did you mean anthropic:claude-opus-4-5?" in box.words(
+        "migrate", "count", "--agent", "auditor", "--model", "anthropic:claude-opuss-4-5"
+    )
+    assert "did you mean" not in box.words(
+        "migrate", "count", "--agent", "auditor", "--model", "anthropic:claude-opus-9"
+    )
     shown = box.json("show", "count")
     assert (shown["agent"], shown["model"]) == ("auditor", "anthropic:claude-opus-9")
     box.ask("migrate", "count")
@@ -416,7 +437,9 @@ def test_what_old_runs_left_is_moved_and_read_as_before(box: Box) -> None:
     box.kill()
     box.start()
     assert box.ask("output", "count", "--run", "1").strip() == "1"
-    assert box.json("rewind", "count", "one", "--files")["files"] == [{"path": "out.txt", "ending": "restored", "reason": None, "kept": None}]
+    assert box.json("rewind", "count", "one", "--files")["files"] == [
+        {"path": "out.txt", "ending": "restored", "reason": None, "kept": None}
+    ]
     assert box.read("out.txt").strip() == "1"
     assert not [check for check in box.json("doctor") if check["name"] == "blobs" and check["verdict"] != "good"]
     (finished,) = [record for record in box.log("count") if record["kind"] == "run_finished" and record["run"] == 1]

@@ -28,7 +28,9 @@ def outcomes(box: Box) -> list[str]:
 def test_activate_runs_whatever_is_owed(box: Box) -> None:
     """It waits on request, tells the outcome by its exit code, and its author stands in the log."""
     box.write("in.txt", "1\n")
-    box.spec("ok", "objective: Run.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'test ! -e fail'], retries: 0}\n")
+    box.spec(
+        "ok", "objective: Run.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'test ! -e fail'], retries: 0}\n"
+    )
     box.start()
     box.wait_at_rest("ok", runs=1)
     assert box.run("activate", "ok", "--wait", "--note", "please").returncode == 0
@@ -168,7 +170,10 @@ def test_a_child_that_ignores_signals_is_gone_after_its_grace(box: Box) -> None:
 def test_a_timeout_fails_with_words(box: Box) -> None:
     """`timed out after` stands in the log and the session sleeps as failed."""
     box.write("in.txt", "1\n")
-    box.spec("work", "objective: Hang.\nbindings: {i: {file: in.txt}}\nrun: {command: [sleep, '300'], timeout: 200ms, grace: 200ms, retries: 0}\n")
+    box.spec(
+        "work",
+        "objective: Hang.\nbindings: {i: {file: in.txt}}\nrun: {command: [sleep, '300'], timeout: 200ms, grace: 200ms, retries: 0}\n",
+    )
     box.start()
     row = box.wait_for("work", state="sleeping")
     assert "timed out" in row["reason"]
@@ -177,7 +182,10 @@ def test_a_timeout_fails_with_words(box: Box) -> None:
 def test_retries_back_off_then_sleep_as_failed(box: Box) -> None:
     """Two retries on the same versions; then parked until something newer comes."""
     box.write("in.txt", "1\n")
-    box.spec("work", "objective: Fail.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'echo x >> ledger; grep -q good in.txt'], retries: 1}\n")
+    box.spec(
+        "work",
+        "objective: Fail.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'echo x >> ledger; grep -q good in.txt'], retries: 1}\n",
+    )
     box.start()
     row = box.wait_for("work", state="sleeping", runs=2)
     attempts = [record["payload"]["attempt"] for record in box.log("work") if record["kind"] == "run_started"]

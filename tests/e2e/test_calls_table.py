@@ -75,7 +75,13 @@ TABLE: dict[str, dict[str, tuple[str, list[str], str]]] = {
 # Between a look at a session and a call to it.
 LONGEST_STALL_SECONDS = 5.0
 # How a run under way ends; a command's only safe point is its end, so these two let it come to that.
-OUTCOMES = {"interrupt": "interrupted", "cancel": "cancelled", "suspend": "succeeded", "sleep": "succeeded", "terminate": "cancelled"}
+OUTCOMES = {
+    "interrupt": "interrupted",
+    "cancel": "cancelled",
+    "suspend": "succeeded",
+    "sleep": "succeeded",
+    "terminate": "cancelled",
+}
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
-
-from wakeful.blobs import Blobs
-from wakeful.contents.listing import read_entries
-from wakeful.contents.record import RunFiles, read_record
+from wakeful.run_files.file_record import RunFiles, read_record
+from wakeful.run_files.path_lists import read_entries
+from wakeful.system.blobs import Blobs
 
 
 def files_of(box: Box, name: str, run: int) -> RunFiles:
@@ -57,7 +57,9 @@ def test_a_run_records_the_contents_it_found_and_left(words: Box) -> None:
     words.wait_at_rest("words", runs=3)
     first, second = files_of(words, "words", 1), files_of(words, "words", 2)
     assert contents(words, first, "notes", "before") == {"notes/a.md": b"one\n"}
-    assert contents(words, first, "count", "before") == {} and contents(words, first, "count", "after") == {"count.txt": b"1\n"}
+    assert contents(words, first, "count", "before") == {} and contents(words, first, "count", "after") == {
+        "count.txt": b"1\n"
+    }
     assert contents(words, second, "notes", "before") == {"notes/a.md": b"one\n", "notes/b.md": b"two three\n"}
     assert contents(words, second, "count", "before") == {"count.txt": b"1\n"}
     assert contents(words, second, "count", "after") == {"count.txt": b"3\n"}
@@ -127,14 +129,18 @@ def test_diff_shows_what_changed_in_the_files(words: Box) -> None:
     wait_until_kept(words, "words", 2)
     assert "--contents shows what changed" in words.ask("diff", "words@first", "words")
     shown = words.ask("diff", "words@first", "words", "--contents")
-    assert "\n  changed  notes/a.md\n" in shown and "\n    -one\n    +one two\n" in shown and "\n    -1\n    +2\n" in shown
+    assert (
+        "\n  changed  notes/a.md\n" in shown and "\n    -one\n    +one two\n" in shown and "\n    -1\n    +2\n" in shown
+    )
 
     def changes(a: str, b: str) -> dict[str, str]:
         return {file["path"]: file["change"] for file in words.json("diff", a, b, "--contents")["contents"]["files"]}
 
     assert changes("words@first", "words") == {"count.txt": "changed", "notes/a.md": "changed"}
     # Before any run: what the first run found.
-    assert changes("words@1", "words@first") == {"count.txt": "added"} and changes("words@first", "words@1") == {"count.txt": "removed"}
+    assert changes("words@1", "words@first") == {"count.txt": "added"} and changes("words@first", "words@1") == {
+        "count.txt": "removed"
+    }
     words.ask("fork", "words", "--as", "trial", "--at", "first")
     assert changes("trial", "words") == {"count.txt": "changed", "notes/a.md": "changed"}
     words.ask("rewind", "words", "first")

@@ -11,17 +11,26 @@ def test_costs_of_real_runs_are_told(box: Box) -> None:
     """CPU that was burnt, bytes that were printed; the same sums after a kill -9; a table that fits, CSV, JSON."""
     box.write("in.txt", "1\n")
     program = "sum(n * n for n in range(2_000_000)); print('x' * 999)"
-    box.spec("busy", f"agent: hr\nbindings: {{input: {{file: in.txt, settle: 10ms}}}}\nrun: {{command: [python3, -c, \"{program}\"]}}\n")
+    box.spec(
+        "busy",
+        f'agent: hr\nbindings: {{input: {{file: in.txt, settle: 10ms}}}}\nrun: {{command: [python3, -c, "{program}"]}}\n',
+    )
     box.spec("idle", "bindings: {input: {file: in.txt, settle: 10ms}}\nrun: {command: ['false'], retries: 0}\n")
     box.spec("agents/hr", "prompt: Count.\n")
     box.start()
     box.wait_at_rest("busy", runs=1)
     box.wait_for("idle", state="sleeping")
     found = {row["session"]: row for row in box.json("costs")["rows"]}
-    assert found["busy"]["cpu_seconds"] > 0.02 and found["busy"]["output_bytes"] == 1000 and found["busy"]["failed"] == 0
+    assert (
+        found["busy"]["cpu_seconds"] > 0.02 and found["busy"]["output_bytes"] == 1000 and found["busy"]["failed"] == 0
+    )
     assert found["idle"]["failed"] == found["idle"]["runs"] == 1
     text = box.ask("costs", "--by", "session,agent,cause,day")
-    assert all(len(line) <= 80 for line in text.splitlines()) and "first" in text and text.splitlines()[-1].startswith("total")
+    assert (
+        all(len(line) <= 80 for line in text.splitlines())
+        and "first" in text
+        and text.splitlines()[-1].startswith("total")
+    )
     rows = list(csv.DictReader(box.ask("costs", "--by", "agent", "--csv").splitlines()))
     assert {row["agent"]: row["runs"] for row in rows} == {"hr": "1", "": "1"}
     box.kill()
@@ -34,7 +43,10 @@ def test_costs_of_real_runs_are_told(box: Box) -> None:
 def test_figures_of_an_archived_session_outlive_a_restart(box: Box) -> None:
     """They come from its archive; one that is gone leaves its runs counted, without figures."""
     box.write("in.txt", "1\n")
-    box.spec("busy", "bindings: {input: {file: in.txt, settle: 10ms}}\nrun: {command: [python3, -c, 'sum(n * n for n in range(2_000_000))']}\n")
+    box.spec(
+        "busy",
+        "bindings: {input: {file: in.txt, settle: 10ms}}\nrun: {command: [python3, -c, 'sum(n * n for n in range(2_000_000))']}\n",
+    )
     box.start()
     box.wait_at_rest("busy", runs=1)
     box.ask("terminate", "busy")

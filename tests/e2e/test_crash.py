@@ -31,7 +31,10 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("WAKEFUL_SOCKET", "").startswith(str(folder)) and "WAKEFUL_RUN" in process.environ():
+            if (
+                process.environ().get("WAKEFUL_SOCKET", "").startswith(str(folder))
+                and "WAKEFUL_RUN" in process.environ()
+            ):
                 found.append(process)
         except (psutil.Error, OSError):
             continue
@@ -89,7 +92,9 @@ def check_history(box: Box, name: str, ledger: list[str]) -> None:
     assert set(written) <= set(started), "a run ran that the log does not know"
     succeeded = {f"{run_id}" for run_id in started if finished.get(int(run_id.rsplit(".", 1)[1])) == "succeeded"}
     assert succeeded <= set(written)
-    assert set(finished.values()) <= {"succeeded", "lost"}, [r["payload"] for r in records if r["kind"] == "run_finished"]
+    assert set(finished.values()) <= {"succeeded", "lost"}, [
+        r["payload"] for r in records if r["kind"] == "run_finished"
+    ]
 
 
 def test_a_killed_daemon_s_runs_are_ended_and_recorded_lost(box: Box) -> None:
@@ -120,7 +125,10 @@ def test_a_killed_daemon_s_runs_are_ended_and_recorded_lost(box: Box) -> None:
 def test_three_lost_runs_put_the_session_to_sleep(box: Box) -> None:
     """A session that takes the daemon down each time is held as crashing, not tried for ever (rule 22)."""
     box.write("in.txt", "1\n")
-    box.spec("fatal", "objective: Crash.\nbindings: {input: {file: in.txt}}\nrun: {command: [sh, -c, 'echo x >> ledger; sleep 300']}\n")
+    box.spec(
+        "fatal",
+        "objective: Crash.\nbindings: {input: {file: in.txt}}\nrun: {command: [sh, -c, 'echo x >> ledger; sleep 300']}\n",
+    )
     box.start()
     for started in range(1, 4):
         eventually(lambda started=started: len(box.lines("ledger")) == started)
@@ -144,7 +152,10 @@ def test_sigterm_interrupts_late_runs_which_are_owed_again(box: Box) -> None:
     """A stop waits for stop_grace, interrupts what still runs, and the next daemon runs it again."""
     box.write("in.txt", "1\n")
     box.write("wakeful.yaml", "stop_grace: 200ms\n")
-    box.spec("long", "objective: Take long.\nbindings: {input: {file: in.txt}}\nrun: {command: [sh, -c, 'echo x >> ledger; [ -e go ] || sleep 300']}\n")
+    box.spec(
+        "long",
+        "objective: Take long.\nbindings: {input: {file: in.txt}}\nrun: {command: [sh, -c, 'echo x >> ledger; [ -e go ] || sleep 300']}\n",
+    )
     box.start()
     eventually(lambda: box.lines("ledger"))
     assert box.stop() == 0
@@ -181,13 +192,18 @@ def test_a_store_set_back_is_refused_with_what_to_do(box: Box) -> None:
     (box.state / "log" / "events.db").write_bytes(older)
     refused = box.once()
     assert refused.returncode == 1
-    assert str(box.state) in refused.stderr and "wakeful restore" in refused.stderr and "wakeful doctor" in refused.stderr
+    assert (
+        str(box.state) in refused.stderr and "wakeful restore" in refused.stderr and "wakeful doctor" in refused.stderr
+    )
 
 
 def test_what_a_killed_daemon_left_of_its_runs_is_removed_by_the_next(box: Box) -> None:
     """Tokens and causes of dead runs do not pile up in memory, and a clean stop leaves nothing at all."""
     box.write("in.txt", "1\n")
-    box.spec("wait", "objective: Wait.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'while ! test -f go; do sleep 0.02; done']}\n")
+    box.spec(
+        "wait",
+        "objective: Wait.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'while ! test -f go; do sleep 0.02; done']}\n",
+    )
     box.start()
     (folder,) = eventually(lambda: list(box.runtime.glob("wakeful-runs-*/*")))
     box.kill()
@@ -209,7 +225,16 @@ def test_a_first_start_killed_at_any_file_operation_is_followed_by_one_that_work
     killed = 0
     for k in (number**2 for number in range(1, 60)):
         calls = "mkdir,rename,unlink,pwrite64,fsync,fdatasync,ftruncate"
-        box.wrap = ("strace", "-qq", "-o", str(box.folder / "trace"), "-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={k}")
+        box.wrap = (
+            "strace",
+            "-qq",
+            "-o",
+            str(box.folder / "trace"),
+            "-e",
+            f"trace={calls}",
+            "-e",
+            f"inject={calls}:signal=KILL:when={k}",
+        )
         ended = box.once()
         box.wrap = ()
         if ended.returncode == 0:

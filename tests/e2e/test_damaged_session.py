@@ -39,7 +39,15 @@ def test_a_session_with_a_damaged_record_is_read_only_and_the_others_work(box: B
     assert before[-1]["payload"] is None
     # Its input changes, a person calls, everything is called at once, and its spec changes: nothing of it is recorded.
     box.write("hurt.txt", "2\n")
-    for call in (("activate", "hurt"), ("send", "hurt", "hello"), ("remember", "hurt", "k", "v"), ("terminate", "hurt"), ("rename", "hurt", "other"), ("fork", "hurt", "--as", "new"), ("erase", "hurt", "2")):
+    for call in (
+        ("activate", "hurt"),
+        ("send", "hurt", "hello"),
+        ("remember", "hurt", "k", "v"),
+        ("terminate", "hurt"),
+        ("rename", "hurt", "other"),
+        ("fork", "hurt", "--as", "new"),
+        ("erase", "hurt", "2"),
+    ):
         refused = box.run(*call)
         assert refused.returncode == 1, call
         assert "hurt is read-only: seq" in refused.stderr, (call, refused.stderr)
@@ -48,7 +56,18 @@ def test_a_session_with_a_damaged_record_is_read_only_and_the_others_work(box: B
     assert (saved.returncode, "is damaged" in saved.stderr) == (1, True), saved.stderr
     assert "Nothing it waits for is looked at, since it cannot run." in box.words("why", "hurt")
     # Everything that only looks has an answer in words.
-    for look in (("why", "hurt"), ("costs",), ("history", "hurt"), ("output", "hurt"), ("facts", "hurt"), ("context", "hurt"), ("search", "said"), ("plan",), ("export",), ("verify",)):
+    for look in (
+        ("why", "hurt"),
+        ("costs",),
+        ("history", "hurt"),
+        ("output", "hurt"),
+        ("facts", "hurt"),
+        ("context", "hurt"),
+        ("search", "said"),
+        ("plan",),
+        ("export",),
+        ("verify",),
+    ):
         assert box.run(*look).returncode in (0, 1), look
     assert "Traceback" not in box.output.read_text()
     box.ask("sleep", "--all")
@@ -90,9 +109,12 @@ def damage_newest(box: Box, name: str) -> None:
     """Its newest payload is another, as a bad disk makes it."""
     connection = apsw.Connection(str(box.state / "log" / "events.db"))
     (found,) = connection.execute(
-        "SELECT e.session FROM event e JOIN payload p ON p.event = e.id WHERE e.kind = 'session_opened' AND instr(p.body, ?)", (f'"{name}"'.encode(),)
+        "SELECT e.session FROM event e JOIN payload p ON p.event = e.id WHERE e.kind = 'session_opened' AND instr(p.body, ?)",
+        (f'"{name}"'.encode(),),
     ).fetchone()
-    connection.execute("UPDATE payload SET body = x'00' WHERE event = (SELECT max(id) FROM event WHERE session = ?)", (found,))
+    connection.execute(
+        "UPDATE payload SET body = x'00' WHERE event = (SELECT max(id) FROM event WHERE session = ?)", (found,)
+    )
     connection.close()
 
 

@@ -23,7 +23,9 @@ def test_verify_passes_an_erasure_on_record_and_names_a_payload_that_is_gone(box
     assert box.run("verify").returncode == 0
     box.stop()
     store = apsw.Connection(str(StoreFiles(box.state).database))
-    store.execute("UPDATE payload SET body = NULL WHERE event = (SELECT id FROM event WHERE kind = 'note_added' ORDER BY id LIMIT 1)")
+    store.execute(
+        "UPDATE payload SET body = NULL WHERE event = (SELECT id FROM event WHERE kind = 'note_added' ORDER BY id LIMIT 1)"
+    )
     store.close()
     told = box.run("verify", "--state", str(box.state))
     assert told.returncode == 1 and "its payload is gone, and not by erasure" in told.stdout + told.stderr, told

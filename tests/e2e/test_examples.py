@@ -29,7 +29,9 @@ def test_the_examples_check_run_and_rest(box: Box) -> None:
     rows = {row["name"]: row for row in box.json("list")}
     assert sorted(rows) == sorted([*NAMES, "api-guide"])
     # An agent's: it waits for its key, and nobody else for it.
-    assert rows["api-guide"]["state"] == "sleeping" and rows["api-guide"]["reason"].startswith("needs a key: ANTHROPIC_API_KEY")
+    assert rows["api-guide"]["state"] == "sleeping" and rows["api-guide"]["reason"].startswith(
+        "needs a key: ANTHROPIC_API_KEY"
+    )
     assert {row["agent"] for row in box.json("list")} >= {"hr", "docs"}
     assert len(box.lines("examples/hr/out/payroll.csv")) >= 20
     assert "def " in box.read("examples/docs/out/api.md") or "class" in box.read("examples/docs/out/api.md")
@@ -50,7 +52,9 @@ def test_a_rate_edit_recomputes_payroll_and_what_reads_it_and_nothing_else(box: 
     payroll = box.wait_at_rest("payroll", runs=2)
     filing = box.wait_at_rest("social-insurance-filing", runs=2)
     assert [path["path"] for cause in payroll["last_run"]["causes"] for path in cause["paths"]] == [relative]
-    assert [path["path"] for cause in filing["last_run"]["causes"] for path in cause["paths"]] == ["examples/hr/out/payroll.csv"]
+    assert [path["path"] for cause in filing["last_run"]["causes"] for path in cause["paths"]] == [
+        "examples/hr/out/payroll.csv"
+    ]
     assert box.row("recruitment-screening")["runs"] == 1 and box.row("api-docs")["runs"] == 1
     why = box.words("why", "examples/hr/out/payroll.csv")
     assert "payroll" in why and relative in why

@@ -32,7 +32,9 @@ def test_the_run_that_wrote_this_file_is_named_and_not_the_last(box: Box) -> Non
     box.start()
     assert {name: writer(name) for name in "abc"} == {"a": 1, "b": 4, "c": 3}
     box.write("out/c.txt", "theirs\n")
-    assert "changed since by somebody else" in box.words("why", "out/c.txt") and "somebody else" not in box.words("why", "out/a.txt")
+    assert "changed since by somebody else" in box.words("why", "out/c.txt") and "somebody else" not in box.words(
+        "why", "out/a.txt"
+    )
     (box.folder / "in/a").unlink()
     box.wait_at_rest("copy", runs=5)
     assert "Run 5 removed this file" in box.words("why", "out/a.txt")

@@ -215,16 +215,22 @@ def test_without_hints_a_run_is_known_for_its_output(box: Box) -> None:
     """`hints: poll`: what it wrote is recorded as it left it, its reader runs once a change, and nobody else is blamed."""
     box.write("wakeful.yaml", "hints: poll\n")
     box.write("in.txt", "one\n")
-    box.spec("writer", """
+    box.spec(
+        "writer",
+        """
         objective: Copy.
         bindings: {input: {file: in.txt}, output: {file: out.txt, access: write}}
         run: {command: [sh, -c, 'cat in.txt > out.txt']}
-        """)
-    box.spec("reader", """
+        """,
+    )
+    box.spec(
+        "reader",
+        """
         objective: Read.
         bindings: {input: {file: out.txt}}
         run: {command: [sh, -c, 'cat out.txt >> ledger']}
-        """)
+        """,
+    )
     box.start()
     box.wait_at_rest("reader", runs=1)
     for number, text in enumerate(("two", "three"), start=2):
@@ -251,7 +257,10 @@ def test_what_changed_while_the_daemon_was_down_is_noticed(box: Box) -> None:
     box.write("in.txt", "one\n")
     box.write("other.txt", "x\n")
     box.spec("copy", COPY)
-    box.spec("other", "objective: Rest.\nbindings: {input: {file: other.txt}}\nrun: {command: [sh, -c, 'echo x >> other.ledger']}\n")
+    box.spec(
+        "other",
+        "objective: Rest.\nbindings: {input: {file: other.txt}}\nrun: {command: [sh, -c, 'echo x >> other.ledger']}\n",
+    )
     box.start()
     box.wait_at_rest("copy", runs=1)
     box.wait_at_rest("other", runs=1)
@@ -311,7 +320,14 @@ def test_a_run_finds_what_specs_promise(box: Box) -> None:
     assert causes["session"] == "see" and causes["run"] == 2 and causes["objective"] == "Show what a run finds."
     assert [cause["kind"] for cause in causes["causes"]] == ["activation"]
     names = {line.split("=", 1)[0] for line in box.lines("environment")}
-    assert {"WAKEFUL_SESSION", "WAKEFUL_RUN", "WAKEFUL_CAUSES", "WAKEFUL_CHANGED", "WAKEFUL_SCRATCH", "WAKEFUL_SOCKET"} <= names
+    assert {
+        "WAKEFUL_SESSION",
+        "WAKEFUL_RUN",
+        "WAKEFUL_CAUSES",
+        "WAKEFUL_CHANGED",
+        "WAKEFUL_SCRATCH",
+        "WAKEFUL_SOCKET",
+    } <= names
     assert {"WAKEFUL_BINDING_INPUT", "WAKEFUL_BINDING_RESULT", "GREETING"} <= names
     assert "SECRET" not in names
     assert [line.strip() for line in box.lines("scratch.ledger")] == ["1", "2"]

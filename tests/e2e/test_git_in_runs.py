@@ -9,21 +9,34 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
-from wakeful.core.finish import LONGEST_LAST_LOOK_SECONDS
+from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
 from wakeful.runners.isolation import bubblewrap
 from wakeful.runners.isolation.landlock import probe_abi
 
 pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel cannot confine anything")
 LEVELS = ["standard", "strict"]
-WHO = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com"}
+WHO = {
+    "GIT_AUTHOR_NAME": "A",
+    "GIT_AUTHOR_EMAIL": "a@example.com",
+    "GIT_COMMITTER_NAME": "A",
+    "GIT_COMMITTER_EMAIL": "a@example.com",
+}
 # What a run is opened: the commits, or files around them.
 BINDINGS = {"commits": "{commits: .}", "commits of a part": "{commits: part/}", "files": "{file: '**/*.md'}"}
 
 
 def git(folder: Path, *words: str) -> str:
     command = ["git", "-c", "protocol.file.allow=always", *words]
-    return subprocess.run(command, cwd=folder, env=os.environ | WHO | {"GIT_CONFIG_GLOBAL": "/dev/null"}, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | WHO | {"GIT_CONFIG_GLOBAL": "/dev/null"},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
 def make_repository(folder: Path, subject: str) -> Path:
@@ -75,7 +88,9 @@ def ask_git(box: Box, root: Path, binding: str, level: str) -> str:
     )
     box.start()
     row = box.wait_at_rest("asks", runs=1)
-    return (root / "out/log.txt").read_text() if row["last_run"]["outcome"] == "succeeded" else box.words("output", "asks")
+    return (
+        (root / "out/log.txt").read_text() if row["last_run"]["outcome"] == "succeeded" else box.words("output", "asks")
+    )
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -103,7 +118,10 @@ def test_a_run_that_may_commit_ends_when_its_repository_was_looked_at(box: Box) 
     make_repository(box.folder / "project", "in the repository")
     places = json.dumps([str(box.folder / "project/.git")])
     bindings = "{code: {commits: .}, page: {file: out/page.txt, access: write}}"
-    box.spec("docs", f"objective: End.\nroot: {box.folder / 'project'}\nbindings: {bindings}\nallow: {{write: {places}}}\nrun: {{script: 'echo one > out/page.txt'}}\n")
+    box.spec(
+        "docs",
+        f"objective: End.\nroot: {box.folder / 'project'}\nbindings: {bindings}\nallow: {{write: {places}}}\nrun: {{script: 'echo one > out/page.txt'}}\n",
+    )
     box.start()
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")

@@ -58,7 +58,10 @@ def test_unchanged_output_stops_the_wave(box: Box) -> None:
         run: {command: [sh, -c, 'sort in.txt > sorted.txt']}
         """,
     )
-    box.spec("reader", "objective: Read.\nbindings: {input: {file: sorted.txt}}\nrun: {command: [sh, -c, 'cat sorted.txt >> ledger']}\n")
+    box.spec(
+        "reader",
+        "objective: Read.\nbindings: {input: {file: sorted.txt}}\nrun: {command: [sh, -c, 'cat sorted.txt >> ledger']}\n",
+    )
     box.start()
     box.wait_at_rest("reader", runs=1)
     box.write("in.txt", "1\n2\n3\n")
@@ -99,9 +102,18 @@ def test_a_failed_upstream_holds_its_reader_with_words(box: Box) -> None:
 def test_cycles_and_double_writers_are_refused_with_the_path(box: Box) -> None:
     """The later name is refused with the whole way spelled out; the others go on."""
     box.write("a.txt", "1\n")
-    box.spec("one", "objective: A.\nbindings: {i: {file: a.txt}, o: {file: b.txt, access: write}}\nrun: {command: [cp, a.txt, b.txt]}\n")
-    box.spec("two", "objective: B.\nbindings: {i: {file: b.txt}, o: {file: a.txt, access: write}}\nrun: {command: [cp, b.txt, a.txt]}\n")
-    box.spec("zwei", "objective: C.\nbindings: {i: {file: c.txt}, o: {file: b.txt, access: write}}\nrun: {command: [cp, c.txt, b.txt]}\n")
+    box.spec(
+        "one",
+        "objective: A.\nbindings: {i: {file: a.txt}, o: {file: b.txt, access: write}}\nrun: {command: [cp, a.txt, b.txt]}\n",
+    )
+    box.spec(
+        "two",
+        "objective: B.\nbindings: {i: {file: b.txt}, o: {file: a.txt, access: write}}\nrun: {command: [cp, b.txt, a.txt]}\n",
+    )
+    box.spec(
+        "zwei",
+        "objective: C.\nbindings: {i: {file: c.txt}, o: {file: b.txt, access: write}}\nrun: {command: [cp, c.txt, b.txt]}\n",
+    )
     checked = box.run("check")
     assert checked.returncode == 1
     said = checked.stdout + checked.stderr
@@ -184,7 +196,9 @@ def test_a_session_that_feeds_itself_sleeps_and_names_the_input(box: Box) -> Non
     assert row["reason"] == "loop: its input rates changed during each of its last 5 runs, and never between them"
     assert row["runs"] == 5 and row["owed"] == ["rates"]
     checks = json.loads(box.run("doctor", "--json").stdout)
-    assert [(check["verdict"], check["mend"]) for check in checks if check["name"] == "loop guard"] == [("bad", "wakeful resume eater")]
+    assert [(check["verdict"], check["mend"]) for check in checks if check["name"] == "loop guard"] == [
+        ("bad", "wakeful resume eater")
+    ]
     assert "`access: write`" in box.words("why", "eater")
     box.ask("resume", "eater")
     eventually(lambda: box.row("eater")["runs"] > 5)

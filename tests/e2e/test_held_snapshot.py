@@ -17,7 +17,11 @@ GROWN = "the write-ahead log of the log has grown to"
 
 
 def find_held(box: Box) -> list[str]:
-    return [check["verdict"] for check in box.json("doctor", "--state", str(box.state)) if "its write-ahead log has" in check["words"]]
+    return [
+        check["verdict"]
+        for check in box.json("doctor", "--state", str(box.state))
+        if "its write-ahead log has" in check["words"]
+    ]
 
 
 @pytest.mark.faults

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from e2e.box import Box
 
 COUNTING = """
@@ -62,7 +63,9 @@ def test_a_fork_goes_its_own_way_and_comes_back(box: Box) -> None:
     assert "open 1 conflict" in box.words("merge", "count", "trial", "--dry-run")
     assert "1 to resolve" in box.words("merge", "count", "trial")
     shown = box.json("show", "count")
-    assert [(one["key"], one["base"], one["ours"], one["theirs"]) for one in shown["conflicts"]] == [("rate", "8", "10", "9")]
+    assert [(one["key"], one["base"], one["ours"], one["theirs"]) for one in shown["conflicts"]] == [
+        ("rate", "8", "10", "9")
+    ]
     assert "is the rate right?" in shown["handoff"]
     assert shown["forks"][0]["name"] == "trial" and shown["forks"][0]["merged"]
     assert box.run("resolve", "count", "rate", "--theirs").returncode == 2
@@ -80,7 +83,9 @@ def test_a_fork_goes_its_own_way_and_comes_back(box: Box) -> None:
 def test_a_fork_of_a_running_session_starts_at_its_last_safe_point(box: Box) -> None:
     """The run is not part of it."""
     box.write("in.txt", "1\n")
-    box.spec("slow", "objective: Be slow.\nbindings: {i: {file: in.txt}}\nrun: {command: [sleep, '60'], grace: 100ms}\n")
+    box.spec(
+        "slow", "objective: Be slow.\nbindings: {i: {file: in.txt}}\nrun: {command: [sleep, '60'], grace: 100ms}\n"
+    )
     box.start()
     box.wait_for("slow", state="running")
     box.ask("fork", "slow", "--as", "other")
@@ -118,7 +123,12 @@ def test_calls_on_history_are_safe_to_repeat(box: Box) -> None:
     for number in range(6):
         box.ask("send", "talk", f"message {number} " + "x" * 300)
     seq = box.json("show", "talk")["seq"]
-    for verb in (("save", "talk", "--as", "here"), ("compress", "talk", "--keep", "1"), ("rewind", "talk", str(seq)), ("fork", "talk", "--as", "other")):
+    for verb in (
+        ("save", "talk", "--as", "here"),
+        ("compress", "talk", "--keep", "1"),
+        ("rewind", "talk", str(seq)),
+        ("fork", "talk", "--as", "other"),
+    ):
         first = box.ask(*verb, "--key", f"once-{verb[0]}")
         length = len(box.log("talk"))
         again = box.ask(*verb, "--key", f"once-{verb[0]}")

@@ -17,7 +17,7 @@ import pytest
 from e2e.box import WAKEFUL, Box
 from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.command import VERBS
-from wakeful.escaping import escape, escape_lines
+from wakeful.text.escaping import escape, escape_lines
 
 # Moves and colours (not one of ours), a title, a link, a bell, a line of its own, the right-to-left override, a joker for a C1 control.
 EVIL = "e\x1b[2J\x1b[45;97mv\x1b]0;owned\x07\x1b]8;;http://x\x1b\\i\x07l\r\nwakeful: all good\u202e\u2066\x9b5A\u2028"
@@ -55,11 +55,17 @@ def plant(box: Box) -> None:
     box.write(f"in/{EVIL_NAME}", EVIL)
     box.write("in/plain.txt", "1\n")
     box.spec("words", SPEC.format(evil=quote(EVIL), script=quote(script)))
-    box.spec("fails", f"bindings: {{one: {{file: in/plain.txt}}}}\nrun: {{script: {quote(script + '; exit 3')}, retries: 0}}\n")
+    box.spec(
+        "fails",
+        f"bindings: {{one: {{file: in/plain.txt}}}}\nrun: {{script: {quote(script + '; exit 3')}, retries: 0}}\n",
+    )
     outside = box.folder.parent / f"{box.folder.name}-outside"
     outside.mkdir()
     (outside / EVIL_NAME).write_text(EVIL)
-    box.spec("peeks", f"bindings: {{one: {{file: in/plain.txt}}}}\nrun: {{script: {quote(f'cat {outside}/*')}, retries: 0}}\n")
+    box.spec(
+        "peeks",
+        f"bindings: {{one: {{file: in/plain.txt}}}}\nrun: {{script: {quote(f'cat {outside}/*')}, retries: 0}}\n",
+    )
     box.spec("agents/reader", "prompt: You read.\nmodel: openai-compatible:m\nbase_url: http://127.0.0.1:9/v1\n")
     box.spec("template@", "for_each: in/*\nobjective: x\n")
     (box.specs / f"{EVIL_NAME}.yaml").write_text("objective: x\n")
@@ -105,7 +111,14 @@ def ask(box: Box, *words: str) -> str:
 def ask_at_terminal(box: Box, *words: str) -> str:
     """What a terminal gets of it, without what the terminal itself adds at the end of a line."""
     ours, theirs = pty.openpty()
-    done = subprocess.Popen([WAKEFUL, *words], stdin=theirs, stdout=theirs, stderr=theirs, cwd=box.folder, env=box.environment() | {"TERM": "xterm", "COLUMNS": "80"})
+    done = subprocess.Popen(
+        [WAKEFUL, *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=box.folder,
+        env=box.environment() | {"TERM": "xterm", "COLUMNS": "80"},
+    )
     os.close(theirs)
     seen = b""
     end = time.monotonic() + PATIENCE_SECONDS
@@ -153,12 +166,16 @@ LOOKS = [
 
 def test_the_words_are_really_there(planted: Box) -> None:
     """The walk is worth something only if what a terminal would obey was planted and comes back raw where bytes are asked for."""
-    raw = subprocess.run([WAKEFUL, "output", "words", "--raw"], capture_output=True, cwd=planted.folder, env=planted.environment()).stdout
+    raw = subprocess.run(
+        [WAKEFUL, "output", "words", "--raw"], capture_output=True, cwd=planted.folder, env=planted.environment()
+    ).stdout
     assert EVIL.encode() in raw
     fact = next(fact for fact in planted.json("facts", "words") if fact["key"] != "now")
     assert (fact["key"], fact["rationale"]) == (EVIL, EVIL)
     assert EVIL in planted.json("show", "words")["handoff"]
-    assert find_unsafe(EVIL) and "\\x1b" in ask(planted, "show", "words") and "\\u202e" in ask(planted, "facts", "words")
+    assert (
+        find_unsafe(EVIL) and "\\x1b" in ask(planted, "show", "words") and "\\u202e" in ask(planted, "facts", "words")
+    )
 
 
 @pytest.mark.parametrize("words", LOOKS, ids=lambda words: escape(" ".join(words))[:60])

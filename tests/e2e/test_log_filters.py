@@ -10,21 +10,31 @@ from e2e.box import Box
 def test_a_log_is_filtered_by_outcome_and_text_and_tells_the_states_hash(box: Box) -> None:
     """`log` and `history` choose alike; a hash is the same in both, in `show --at`, and after a restart."""
     box.write("in.txt", "1\n")
-    box.spec("work", "objective: Try.\nbindings: {i: {file: in.txt}}\nrun: {script: 'test \"$(cat in.txt)\" = 2', retries: 0}\n")
+    box.spec(
+        "work",
+        "objective: Try.\nbindings: {i: {file: in.txt}}\nrun: {script: 'test \"$(cat in.txt)\" = 2', retries: 0}\n",
+    )
     box.start()
     box.wait_for("work", state="sleeping")
     box.ask("remember", "work", "office", "Münster", "--because", "the tax office moved")
     box.ask("note", "work", "next: ask the Office again")
     box.write("in.txt", "2\n")
     box.wait_at_rest("work", runs=2)
-    assert [(one["run"], one["payload"]["outcome"]) for one in box.log("work", "--outcome", "failed")] == [(1, "failed")]
+    assert [(one["run"], one["payload"]["outcome"]) for one in box.log("work", "--outcome", "failed")] == [
+        (1, "failed")
+    ]
     assert [one["run"] for one in box.log("work", "--outcome", "succeeded", "--last", "1")] == [2]
     assert [one["kind"] for one in box.log("work", "--text", "OFFICE")] == ["fact_set", "note_added"]
     assert [one["kind"] for one in box.log("work", "--text", "munster")] == ["fact_set"]
     assert [one["kind"] for one in box.log("work", "--text", "run 1 failed")] == ["run_finished"]
     assert box.log("work", "--text", "is_final") == []
-    assert "run 1 failed" in box.ask("history", "work", "--outcome", "failed") and "run 2" not in box.ask("history", "work", "--outcome", "failed")
-    assert [json.loads(line)["kind"] for line in box.ask("history", "work", "--text", "office", "--last", "1", "--json").splitlines()] == ["note_added"]
+    assert "run 1 failed" in box.ask("history", "work", "--outcome", "failed") and "run 2" not in box.ask(
+        "history", "work", "--outcome", "failed"
+    )
+    assert [
+        json.loads(line)["kind"]
+        for line in box.ask("history", "work", "--text", "office", "--last", "1", "--json").splitlines()
+    ] == ["note_added"]
     assert len(box.ask("history", "work", "--from", "2", "--to", "4", "--since", "1h").splitlines()) == 3
     nothing = box.run("log", "work", "--text", "nowhere")
     assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "no such records\n")

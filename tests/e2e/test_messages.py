@@ -10,7 +10,9 @@ from waiting import eventually
 
 def test_a_message_wakes_a_sleeping_mailbox_once(box: Box) -> None:
     """It is in the log with its author, and one run takes all that came."""
-    box.spec("talk", "objective: Listen.\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json; echo x >> ledger']}\n")
+    box.spec(
+        "talk", "objective: Listen.\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json; echo x >> ledger']}\n"
+    )
     box.start()
     assert box.row("talk")["runs"] == 0
     box.ask("send", "talk", "hello\x1b[31m there")
@@ -29,13 +31,21 @@ def test_a_run_finds_the_text_of_its_messages(box: Box) -> None:
     box.wait_at_rest("talk", runs=1)
     told = json.loads(box.read("causes.json"))
     ((message,), author) = told["messages"], told["messages"][0]["sender"]
-    assert (message["position"], message["text"], message["cut"], told["messages_left_out"]) == (1, 'rates "rose"\x1b[31m\n', False, 0)
+    assert (message["position"], message["text"], message["cut"], told["messages_left_out"]) == (
+        1,
+        'rates "rose"\x1b[31m\n',
+        False,
+        0,
+    )
     assert author.startswith("person:") and message["at"].endswith("Z")
     for text in ("long " * 20_000, "last"):
         box.ask("send", "talk", "--no-wake", text)
     box.ask("activate", "talk", "--wait")
     told = json.loads(box.read("causes.json"))
-    assert [(one["position"], len(one["text"]), one["cut"]) for one in told["messages"]] == [(2, 65_536, True), (3, 4, False)]
+    assert [(one["position"], len(one["text"]), one["cut"]) for one in told["messages"]] == [
+        (2, 65_536, True),
+        (3, 4, False),
+    ]
     assert [cause["kind"] for cause in told["causes"]] == ["activation"]
     box.ask("activate", "talk", "--wait")
     assert json.loads(box.read("causes.json"))["messages"] == []
@@ -100,7 +110,10 @@ def test_messages_survive_kill_9(box: Box) -> None:
 def test_output_is_kept_and_followed(box: Box) -> None:
     """`output` shows the last run's words, bounded; live output is followed while it runs."""
     box.write("in.txt", "1\n")
-    box.spec("work", "objective: Speak.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'echo to out; echo to err >&2; head -c 5000000 /dev/zero | tr -c x x']}\n")
+    box.spec(
+        "work",
+        "objective: Speak.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'echo to out; echo to err >&2; head -c 5000000 /dev/zero | tr -c x x']}\n",
+    )
     box.start()
     box.wait_at_rest("work", runs=1)
     said = box.ask("output", "work")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 
 COUNTING = """
@@ -35,7 +36,9 @@ def stand_in_for_ssh(here: Box, there: Box) -> dict[str, str]:
     """A program that runs the command with the other host's socket."""
     program = here.folder / "bin" / "ssh"
     program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done; shift; shift\nWAKEFUL_SOCKET={there.socket} exec "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done; shift; shift\nWAKEFUL_SOCKET={there.socket} exec "$@"\n'
+    )
     program.chmod(0o755)
     return {"PATH": f"{program.parent}:{here.environment()['PATH']}"}
 
@@ -99,7 +102,9 @@ def test_a_payload_that_was_erased_away_is_erased_at_home_too(box: Box, there: B
     assert "sound" in box.words("verify")
     box.kill()
     files = [path for path in box.state.rglob("*") if path.is_file()]
-    assert (box.state / "log" / "events.db") in files and not [path for path in files if b"swordfish" in path.read_bytes()]
+    assert (box.state / "log" / "events.db") in files and not [
+        path for path in files if b"swordfish" in path.read_bytes()
+    ]
 
 
 def test_a_session_whose_receipt_was_lost_comes_home_all_the_same(box: Box, there: Box) -> None:
@@ -163,7 +168,9 @@ def test_the_past_of_a_loaded_session_can_be_read(box: Box, there: Box) -> None:
     there.ask("load", str(box.folder / "count.bundle"), "--as", "back")
     there.ask("note", "back", "own words")
     past = there.log("back", "--past")
-    assert [record["hash"] for record in past[:length]] == hashes(box) and [record["hash"] for record in past[length:]] == [one["hash"] for one in there.log("back")]
+    assert [record["hash"] for record in past[:length]] == hashes(box) and [
+        record["hash"] for record in past[length:]
+    ] == [one["hash"] for one in there.log("back")]
     assert f"~{length}" in there.ask("log", "back", "--past")
     found = there.ask("search", "zebra", "--session", "back")
     assert "back, before it was loaded" in found and "zebra" in found
@@ -214,7 +221,12 @@ def test_what_a_loaded_session_learnt_is_merged_back_at_home(box: Box, there: Bo
     box.ask("load", str(there.folder / "away.bundle"), "--as", "home")
     box.ask("remember", "home", "late", "learnt at home")
     box.ask("merge", "count", "home")
-    assert {fact["key"]: fact["value"] for fact in box.json("facts", "count")} == {"both": "here", "theirs": "new", "ours": "new", "late": "learnt at home"}
+    assert {fact["key"]: fact["value"] for fact in box.json("facts", "count")} == {
+        "both": "here",
+        "theirs": "new",
+        "ours": "new",
+        "late": "learnt at home",
+    }
     assert [conflict["key"] for conflict in box.json("show", "count")["conflicts"]] == ["both"]
     assert "zebra" in box.json("show", "count")["handoff"]
     # Nothing is taken twice.

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 from e2e.test_moves import hashes, move, start_counting
-from wakeful.blobs import Blobs
 from wakeful.bundles.load import load
 from wakeful.eventlog.contract import EventLog
 from wakeful.eventlog.sqlite import open_log
+from wakeful.system.blobs import Blobs
 
 
 @pytest.fixture
@@ -39,7 +40,14 @@ def killed(box: Box) -> Iterator[EventLog]:
 
 def take_in(box: Box, log: EventLog, bundle: Path) -> None:
     """All that comes before the record of the arrival."""
-    load(log, Blobs(box.state / "blobs"), bundle, extend=True, is_moved=True, scratch=box.state / "scratch" / ".loading-0")
+    load(
+        log,
+        Blobs(box.state / "blobs"),
+        bundle,
+        extend=True,
+        is_moved=True,
+        scratch=box.state / "scratch" / ".loading-0",
+    )
 
 
 def find_notes(box: Box, session_id: str) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+
 from e2e.box import Box
 
 
@@ -42,7 +43,9 @@ def test_a_log_is_sliced_from_outside(counted: Box) -> None:
     assert counted.log("words", "--from", "3", "--to", "5") == every[2:5]
     facts = counted.log("words", "--kind", "fact_set", "--kind", "note_added", "--author", every[-1]["author"])
     assert facts == []
-    assert [one["kind"] for one in counted.log("words", "--kind", "fact_set", "--kind", "note_added", "--last", "2")] == ["fact_set", "note_added"]
+    assert [
+        one["kind"] for one in counted.log("words", "--kind", "fact_set", "--kind", "note_added", "--last", "2")
+    ] == ["fact_set", "note_added"]
     assert {one["run"] for one in counted.log("words", "--run", "2")} == {2}
     refused = counted.run("log", "words", "--kind", "fact_sett")
     assert refused.returncode == 1 and "did you mean 'fact_set'?" in refused.stderr
@@ -82,9 +85,18 @@ def test_the_log_is_exported_to_a_file_whole_or_not_at_all(counted: Box) -> None
     assert counted.ask("export", "-o", "all.jsonl") == f"all.jsonl: {len(counted.lines('all.jsonl'))} records\n"
     assert counted.read("all.jsonl") == counted.ask("export", "words")
     lines = [json.loads(line) for line in counted.lines("all.jsonl")]
-    assert [(line["seq"], line["hash"]) for line in lines] == [(line["seq"], line["hash"]) for line in counted.log("words")]
-    assert {line["id"] for line in lines} == {counted.row("words")["id"]} and lines[3]["parent"] == f"{lines[3]['id']}:3"
-    for words, code in ((("-o", "all.jsonl"), 1), (("-o", "no/such/folder"), 1), (("--format", "xml"), 2), (("nobody", "-o", "none.jsonl"), 1)):
+    assert [(line["seq"], line["hash"]) for line in lines] == [
+        (line["seq"], line["hash"]) for line in counted.log("words")
+    ]
+    assert {line["id"] for line in lines} == {counted.row("words")["id"]} and lines[3][
+        "parent"
+    ] == f"{lines[3]['id']}:3"
+    for words, code in (
+        (("-o", "all.jsonl"), 1),
+        (("-o", "no/such/folder"), 1),
+        (("--format", "xml"), 2),
+        (("nobody", "-o", "none.jsonl"), 1),
+    ):
         refused = counted.run("export", *words)
         assert refused.returncode == code and refused.stderr.startswith("wakeful: "), words
     assert not list(counted.folder.glob("*.part")) and not (counted.folder / "none.jsonl").exists()
@@ -95,7 +107,9 @@ def test_words_are_found_from_outside(counted: Box) -> None:
     text = counted.ask("search", "counted")
     assert "words" in text and "note_added" in text and "done: counted" in text
     assert all(len(line) <= 80 for line in text.splitlines())
-    found = [json.loads(line) for line in counted.ask("search", "--json", "--session", "words", "looks so").splitlines()]
+    found = [
+        json.loads(line) for line in counted.ask("search", "--json", "--session", "words", "looks so").splitlines()
+    ]
     assert [(one["kind"], one["payload"]["value"]) for one in found] == [("fact_set", "english")]
     assert counted.ask("search", "nowhere") == "nothing found\n"
     assert counted.run("search", "**").returncode == 1 and counted.run("search").returncode == 2

@@ -78,5 +78,7 @@ def test_what_retention_would_archive_is_said_before_it_is_done(box: Box) -> Non
     box.start()
     assert box.ask("archive", "--due", "--dry-run") == "archive: nothing is due\n"
     box.ask("terminate", "old")
-    assert box.ask("archive", "--due", "--dry-run").startswith("archive: would archive 1 session\n  old: not active for ")
+    assert box.ask("archive", "--due", "--dry-run").startswith(
+        "archive: would archive 1 session\n  old: not active for "
+    )
     assert box.ask("archive", "--due").startswith("archive: archived 1 session\n")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from ordinary_user import OrdinaryBox
 from ordinary_user import ordinary_box as ordinary_box
 from ordinary_user import ordinary_user as ordinary_user
@@ -26,7 +27,11 @@ run: {{command: [{command}], retries: 0}}
 
 def find_pythons() -> list[str]:
     """The system's, and the one of this suite; two different ones, if the machine has two."""
-    found = {os.path.realpath(path): path for path in ("/usr/bin/python3", getattr(sys, "_base_executable", sys.executable)) if os.path.exists(path)}
+    found = {
+        os.path.realpath(path): path
+        for path in ("/usr/bin/python3", getattr(sys, "_base_executable", sys.executable))
+        if os.path.exists(path)
+    }
     return list(found.values())
 
 

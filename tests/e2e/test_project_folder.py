@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from e2e.box import WAKEFUL, Box
 
 
@@ -24,11 +25,21 @@ class Project(Box):
 
     def environment(self) -> dict[str, str]:
         kept = super().environment()
-        return {name: kept[name] for name in kept if name not in ("WAKEFUL_SOCKET", "RUNTIME_DIRECTORY")} | {"XDG_RUNTIME_DIR": str(self.runtime)}
+        return {name: kept[name] for name in kept if name not in ("WAKEFUL_SOCKET", "RUNTIME_DIRECTORY")} | {
+            "XDG_RUNTIME_DIR": str(self.runtime)
+        }
 
     def below(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command given in src/ of the project."""
-        return subprocess.run([WAKEFUL, *words], capture_output=True, text=True, cwd=self.folder / "src", env=self.environment(), check=False, timeout=60)
+        return subprocess.run(
+            [WAKEFUL, *words],
+            capture_output=True,
+            text=True,
+            cwd=self.folder / "src",
+            env=self.environment(),
+            check=False,
+            timeout=60,
+        )
 
 
 @pytest.fixture
@@ -45,7 +56,14 @@ def test_a_verb_finds_its_projects_daemon_upwards_and_no_other(project: Project,
         assert "mine" in project.below("list").stdout
         assert str(project.state) in project.below("verify").stdout
         subprocess.run(["git", "init", "-q"], cwd=project.folder, check=True, env=project.environment())
-        tracked = subprocess.run(["git", "status", "--porcelain", "-uall"], cwd=project.folder, capture_output=True, text=True, check=True, env=project.environment())
+        tracked = subprocess.run(
+            ["git", "status", "--porcelain", "-uall"],
+            cwd=project.folder,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=project.environment(),
+        )
         assert "sessions.d/mine.yaml" in tracked.stdout and ".wakeful" not in tracked.stdout
         project.kill()
         other = Box(tmp_path / "other")

@@ -19,7 +19,7 @@ from e2e.box import Box
 from processes import is_alive
 from waiting import eventually
 from wakeful.cli.client import Client
-from wakeful.cli.failure import Failure
+from wakeful.cli.exit_codes import Failure
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -160,7 +160,9 @@ def test_terminate_during_a_start_leaves_no_process_and_no_open_run(box: Box) ->
         starter.join(60)
         # An activation that came after the end is refused; one that came before it is stopped.
         try_call(client, "terminate", "work")
-        eventually(lambda: next(row for row in client.get("/sessions") if row["name"] == "work")["state"] == "terminated")
+        eventually(
+            lambda: next(row for row in client.get("/sessions") if row["name"] == "work")["state"] == "terminated"
+        )
     judge_runs(box, "work")
     kinds = [record["kind"] for record in find(box, "work", "run_finished", "session_terminated", "session_reopened")]
     assert kinds[-1] == "session_terminated" and kinds.count("session_terminated") == 7
@@ -258,7 +260,11 @@ def test_appends_of_many_clients_are_ordered_and_none_is_lost_or_twice(box: Box)
     positions = [row["payload"]["position"] for row in rows if row["kind"] == "message_added"]
     assert positions == list(range(1, WRITERS * CALLS_EACH + 1))
     for who in wanted:
-        values = [row["payload"]["value"] for row in rows if row["kind"] == "fact_set" and row["payload"]["key"] == f"fact-{who}"]
+        values = [
+            row["payload"]["value"]
+            for row in rows
+            if row["kind"] == "fact_set" and row["payload"]["key"] == f"fact-{who}"
+        ]
         assert values == [str(number) for number in range(CALLS_EACH)]
     assert box.run("verify").returncode == 0
 

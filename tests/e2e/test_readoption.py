@@ -17,12 +17,14 @@ from processes import is_alive
 from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.isolation.tracing import find_obstacle as find_tracing_obstacle
-from wakeful.runners.pidfd import can_tell_ends
+from wakeful.runners.isolation.trace import find_obstacle as find_tracing_obstacle
+from wakeful.runners.process.pidfd import can_tell_ends
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
-pytestmark = pytest.mark.skipif(not can_tell_ends(), reason="RUNS END WITH THEIR DAEMON HERE, outliving it not tested: Linux 6.15 is needed")
+pytestmark = pytest.mark.skipif(
+    not can_tell_ends(), reason="RUNS END WITH THEIR DAEMON HERE, outliving it not tested: Linux 6.15 is needed"
+)
 
 # Says where it is, and goes on when it is told to.
 SPEC = """
@@ -137,7 +139,9 @@ def test_a_run_outlives_a_killed_daemon_and_ends_under_the_next_as_if_nothing_ha
     row = kept.wait_at_rest("work", runs=1)
     assert (row["runs"], row["last_run"]["outcome"]) == (1, "succeeded")
     assert kept.ask("output", "work") == "before\nafter\n"
-    assert kept.read("out.txt") == "1\n" and kept.ask("recall", "work", "answer").strip().endswith("42"), kept.read("said")
+    assert kept.read("out.txt") == "1\n" and kept.ask("recall", "work", "answer").strip().endswith("42"), kept.read(
+        "said"
+    )
     kinds = kept.kinds("work")
     assert [kind for kind in kinds if kind.startswith("run_")] == ["run_started", "run_readopted", "run_finished"]
     assert "run 1 goes on" in kept.words("log", "work")
@@ -166,7 +170,10 @@ def test_a_run_that_fails_after_its_daemon_did_is_told_with_its_exit_code(kept: 
 def test_a_run_that_ends_while_no_daemon_is_there_loses_nothing(kept: Box) -> None:
     """It writes far more than a pipe holds, before and after: the count is true, head and tail are kept, and the wake is not served twice."""
     flood = "head -c 3000000 /dev/zero | tr '\\0' x"
-    begin(kept, SPEC.replace("echo before", f"{flood}; echo; echo before").replace("echo after", f"{flood}; echo; echo after"))
+    begin(
+        kept,
+        SPEC.replace("echo before", f"{flood}; echo; echo before").replace("echo after", f"{flood}; echo; echo after"),
+    )
     # What is being read in the very moment a daemon is killed is lost, a chunk of it: here it has read all there is.
     eventually(lambda: kept.ask("output", "work").endswith("x\nbefore\n"))
     os.kill(int(kept.read("main")), signal.SIGSTOP)
@@ -209,7 +216,13 @@ def test_time_goes_on_without_a_daemon(kept: Box) -> None:
 @pytest.mark.parametrize("call, outcome", [("interrupt", "interrupted"), ("cancel", "cancelled")])
 def test_a_run_of_an_earlier_daemon_can_be_stopped(kept: Box, call: str, outcome: str) -> None:
     """The whole tree ends, what it had daemonised included."""
-    begin(kept, SPEC.replace("echo before", "setsid sh -c 'echo $$ > stray.new; mv stray.new stray; exec sleep 600' &\n        echo before"))
+    begin(
+        kept,
+        SPEC.replace(
+            "echo before",
+            "setsid sh -c 'echo $$ > stray.new; mv stray.new stray; exec sleep 600' &\n        echo before",
+        ),
+    )
     stray = int(eventually(lambda: kept.read("stray")))
     kill_daemon(kept)
     assert is_alive(stray)
@@ -235,7 +248,11 @@ def test_the_check_of_a_run_follows_it_under_the_next_daemon(kept: Box) -> None:
 @pytest.mark.long
 def test_a_check_under_way_outlives_its_daemon_too(kept: Box) -> None:
     """The command is not run again for it, and there is one output."""
-    begin(kept, SPEC + "      check: [sh, -c, 'echo checking > checking; while [ ! -e went ]; do sleep 0.02; done; echo checked']\n")
+    begin(
+        kept,
+        SPEC
+        + "      check: [sh, -c, 'echo checking > checking; while [ ! -e went ]; do sleep 0.02; done; echo checked']\n",
+    )
     kept.write("go", "")
     eventually(lambda: kept.read("checking"))
     eventually(lambda: kept.ask("output", "work").count("--- check"))
@@ -243,7 +260,9 @@ def test_a_check_under_way_outlives_its_daemon_too(kept: Box) -> None:
     kept.write("went", "")
     row = kept.wait_at_rest("work", runs=1)
     assert (row["runs"], row["last_run"]["outcome"]) == (1, "succeeded")
-    assert kept.ask("output", "work").endswith("\nchecked\n") and kept.ask("output", "work").startswith("before\nafter\n--- check")
+    assert kept.ask("output", "work").endswith("\nchecked\n") and kept.ask("output", "work").startswith(
+        "before\nafter\n--- check"
+    )
 
 
 @pytest.mark.long
@@ -272,7 +291,9 @@ def test_a_strict_run_lands_its_outputs_under_the_next_daemon(kept: Box) -> None
 
 
 @pytest.mark.long
-def test_a_secret_that_was_replaced_while_its_run_lived_is_redacted_by_the_next_daemon(kept: Box, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_secret_that_was_replaced_while_its_run_lived_is_redacted_by_the_next_daemon(
+    kept: Box, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """The run still says the old value; no output, no log and no file of the state folder holds it."""
     config = tmp_path_factory.mktemp("config")
     (config / "wakeful").mkdir()
@@ -301,7 +322,9 @@ def test_what_a_run_sends_to_the_supervisor_is_not_taken_for_the_daemons(kept: B
     begin(kept, SPEC.replace("echo before", f"{sys.executable} forge.py && touch forged; echo before"))
     eventually(lambda: (kept.folder / "forged").exists())
     kill_daemon(kept)
-    assert [name for name in kept.lines("stored") if name.startswith("run-")] == [f"run-{kept.log('work')[0]['payload']['id']}.1"]
+    assert [name for name in kept.lines("stored") if name.startswith("run-")] == [
+        f"run-{kept.log('work')[0]['payload']['id']}.1"
+    ]
     kept.write("go", "")
     assert kept.wait_at_rest("work", runs=1)["last_run"]["outcome"] == "succeeded"
 
@@ -311,7 +334,9 @@ def test_a_run_that_a_killed_daemon_left_cannot_pass_for_a_person(box: Box) -> N
     """Nobody keeps it, so the next daemon ends it; until it is dead it asks again and again, without its token, and is refused as any run is."""
     box.write("ask.py", ASK)
     box.write("in.txt", "1\n")
-    box.spec("work", f"objective: Ask.\nbindings: {{i: {{file: in.txt}}}}\nrun: {{command: [{sys.executable}, ask.py]}}\n")
+    box.spec(
+        "work", f"objective: Ask.\nbindings: {{i: {{file: in.txt}}}}\nrun: {{command: [{sys.executable}, ask.py]}}\n"
+    )
     box.start()
     eventually(lambda: box.lines("answers"))
     box.kill()
@@ -346,7 +371,9 @@ def test_a_run_in_a_workspace_ends_with_its_daemon_and_is_run_again(kept: Box) -
     [pid] = eventually(lambda: [int(text) for path in scratch.glob("*/pid") if (text := path.read_text())])
     kill_daemon(kept)
     eventually(lambda: not is_alive(pid))
-    assert eventually(lambda: kept.kinds("work").count("run_started") == 2) and "run_readopted" not in kept.kinds("work")
+    assert eventually(lambda: kept.kinds("work").count("run_started") == 2) and "run_readopted" not in kept.kinds(
+        "work"
+    )
     assert kept.read("out.txt") == ""
     (next(scratch.glob("*/pid")).parent / "go").touch()
     row = kept.wait_at_rest("work", runs=2)
@@ -373,4 +400,8 @@ def test_a_traced_run_ends_with_its_daemon(kept: Box) -> None:
     kept.write("go", "")
     kept.wait_at_rest("work")
     ends = [record["payload"] for record in kept.log("work") if record["kind"] == "run_finished"]
-    assert ends[1]["outcome"] == "lost" and "run_readopted" not in kept.kinds("work") and all(end["trace"] is None for end in ends)
+    assert (
+        ends[1]["outcome"] == "lost"
+        and "run_readopted" not in kept.kinds("work")
+        and all(end["trace"] is None for end in ends)
+    )

@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 
@@ -104,10 +105,17 @@ def test_sighup_reads_the_settings_again(box: Box) -> None:
     """wakeful.yaml is hot too: a pool's size applies without a restart."""
     box.write("wakeful.yaml", "concurrency: 1\n")
     for name in ("a", "b"):
-        box.spec(name, f"objective: Wait.\nbindings: {{i: {{file: i.txt}}}}\nrun: {{command: [sh, -c, 'touch {name}.started; while [ ! -e go ]; do sleep 0.01; done']}}\n")
+        box.spec(
+            name,
+            f"objective: Wait.\nbindings: {{i: {{file: i.txt}}}}\nrun: {{command: [sh, -c, 'touch {name}.started; while [ ! -e go ]; do sleep 0.01; done']}}\n",
+        )
     box.write("i.txt", "1\n")
     box.start()
-    eventually(lambda: sorted((row["state"], row["queued"]) for row in box.rows()) == [("running", None), ("suspended", "a slot")])
+    eventually(
+        lambda: (
+            sorted((row["state"], row["queued"]) for row in box.rows()) == [("running", None), ("suspended", "a slot")]
+        )
+    )
     box.write("wakeful.yaml", "concurrency: 2\n")
     assert box.daemon is not None
     box.daemon.send_signal(signal.SIGHUP)
@@ -119,7 +127,11 @@ def how_polled(box: Box, name: str) -> list[str]:
     """What show and doctor say of this session's bindings that are not watched; both say the same."""
     shown = [binding["degraded"] for binding in box.json("show", name)["bindings"] if binding.get("degraded")]
     told = [check["words"] for check in json.loads(box.run("doctor", "--json").stdout) if "polling" in check["words"]]
-    return shown if all(any(words in line for line in told) for words in shown) and bool(told) == bool(shown) else [*shown, *told]
+    return (
+        shown
+        if all(any(words in line for line in told) for words in shown) and bool(told) == bool(shown)
+        else [*shown, *told]
+    )
 
 
 def test_the_watcher_is_exchanged_in_the_running_daemon(box: Box) -> None:
@@ -145,7 +157,9 @@ def test_the_watcher_is_exchanged_in_the_running_daemon(box: Box) -> None:
 def test_bombs_are_refused_at_once(box: Box) -> None:
     """An alias bomb and 5,000 brackets get their line and do not delay the others."""
     declare(box, "one")
-    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)},*{chr(97 + i)}]\n" for i in range(9))
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)},*{chr(97 + i)}]\n" for i in range(9)
+    )
     (box.specs / "bomb.yaml").write_text(bomb)
     (box.specs / "deep.yaml").write_text("bindings: " + "[" * 5000)
     began = time.process_time()
@@ -198,5 +212,9 @@ def test_each_problem_of_a_spec_is_a_line_of_its_own(box: Box) -> None:
     """In the foreground as `check` shows them, each with the name of its session; a newline in a key makes no line."""
     box.spec("bad", 'objective: x\nfoo: 1\n"b\\n12:00:00 payroll: run 1 succeeded": 2\n')
     told = [line for line in box.once().stdout.splitlines() if "unknown key" in line]
-    assert ["bad: sessions.d/bad.yaml:2:1" in told[0], "bad: sessions.d/bad.yaml:3:1" in told[1], len(told)] == [True, True, 2]
+    assert ["bad: sessions.d/bad.yaml:2:1" in told[0], "bad: sessions.d/bad.yaml:3:1" in told[1], len(told)] == [
+        True,
+        True,
+        2,
+    ]
     assert not any("\\n" in line for line in told) and "unknown key 'b 12:00:00 payroll" in told[1]

@@ -26,7 +26,10 @@ TABLE: dict[str, tuple[list[list[str]], list[str]]] = {
     "answer": ([["activate", "NAME"]], ["NAME", "yes"]),
     "ask": ([], ["NAME", "how much?", "--no-wait"]),
     "cancel": ([["sleep", "NAME"], ["send", "NAME", "come"]], ["NAME"]),
-    "compress": ([["send", "NAME", "x" * 4000, "--no-wake"], ["send", "NAME", "y" * 4000, "--no-wake"]], ["NAME", "--keep", "1"]),
+    "compress": (
+        [["send", "NAME", "x" * 4000, "--no-wake"], ["send", "NAME", "y" * 4000, "--no-wake"]],
+        ["NAME", "--keep", "1"],
+    ),
     "erase": ([["note", "NAME", "a secret of mine"]], ["NAME", "LAST"]),
     "forget": ([["remember", "NAME", "rate", "7"]], ["NAME", "rate"]),
     "fork": ([], ["NAME"]),
@@ -59,7 +62,11 @@ TABLE: dict[str, tuple[list[list[str]], list[str]]] = {
 def find_keyed() -> set[str]:
     context = click.Context(wakeful)
     commands = {name: wakeful.get_command(context, name) for name in VERBS}
-    return {name for name, command in commands.items() if command is not None and any("--key" in one.opts for one in command.params)}
+    return {
+        name
+        for name, command in commands.items()
+        if command is not None and any("--key" in one.opts for one in command.params)
+    }
 
 
 def test_every_verb_with_a_key_is_in_the_table() -> None:
@@ -115,9 +122,16 @@ def test_a_key_that_another_call_used_is_refused(box: Box) -> None:
     """An answer about another call would say that something was done which was not."""
     box.ask("note", "save", "mine", "--key", "shared")
     known = records(box)
-    for call in (("send", "save", "come"), ("sleep", "--all"), ("rename", "save", "kept"), ("activate", "save", "--wait")):
+    for call in (
+        ("send", "save", "come"),
+        ("sleep", "--all"),
+        ("rename", "save", "kept"),
+        ("activate", "save", "--wait"),
+    ):
         refused = box.run(*call, "--key", "shared")
-        assert refused.returncode == 1 and "belongs to another call" in refused.stderr and "note_added" in refused.stderr, (call, refused)
+        assert (
+            refused.returncode == 1 and "belongs to another call" in refused.stderr and "note_added" in refused.stderr
+        ), (call, refused)
     assert records(box) == known
 
 
@@ -136,7 +150,9 @@ def test_everything_is_put_to_sleep_and_let_go_once_per_key(box: Box) -> None:
     assert not any(row["state"] == "sleeping" and "brake" in (row["reason"] or "") for row in box.rows())
 
 
-def test_a_repeated_rename_leaves_the_session_alone_that_has_the_old_name_now(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_repeated_rename_leaves_the_session_alone_that_has_the_old_name_now(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     box = Box(tmp_path_factory.mktemp("renames"))
     try:
         for name in ("a", "in-other"):

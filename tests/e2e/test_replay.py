@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
 
@@ -81,26 +82,41 @@ def test_what_only_one_of_both_wrote_is_told(words: Box) -> None:
     words.write("other.py", "import pathlib; pathlib.Path('out/other.bin').write_bytes(bytes(10))\n")
     (words.folder / "out").mkdir(exist_ok=True)
     report = json.loads(words.run("replay", "words", "1", "--command", "python3 other.py", "--json").stdout)
-    assert {file["path"]: file["verdict"] for file in report["files"]} == {"out/list.txt": "missing", "out/other.bin": "added"}
+    assert {file["path"]: file["verdict"] for file in report["files"]} == {
+        "out/list.txt": "missing",
+        "out/other.bin": "added",
+    }
     assert not report["same"] and not (words.folder / "out/other.bin").exists()
     # A line for a shell is read by one.
-    report = json.loads(words.run("replay", "words", "1", "--command", "cat notes/*.md | wc -l > out/count.txt", "--json").stdout)
-    assert {file["path"]: file["verdict"] for file in report["files"]} == {"out/list.txt": "missing", "out/count.txt": "added"}, report
+    report = json.loads(
+        words.run("replay", "words", "1", "--command", "cat notes/*.md | wc -l > out/count.txt", "--json").stdout
+    )
+    assert {file["path"]: file["verdict"] for file in report["files"]} == {
+        "out/list.txt": "missing",
+        "out/count.txt": "added",
+    }, report
 
 
 def test_what_was_not_kept_is_said_first_and_fails_unless_told_otherwise(box: Box) -> None:
     (box.folder / "data").mkdir()
     (box.folder / "data/big").write_bytes(os.urandom(9 << 20))
     box.write("data/small", "s")
-    box.spec("count", """
+    box.spec(
+        "count",
+        """
         objective: Count.
         bindings: {data: {file: "data/*"}, out: {file: out.txt, access: write}}
         run: {script: "cat data/small > out.txt\\n"}
-        """)
+        """,
+    )
     box.start()
     box.wait_at_rest("count", runs=1)
     done = box.run("replay", "count", "1")
-    assert done.returncode == 1 and done.stdout.startswith("missing  data/big: not kept: too large") and "same" in done.stdout
+    assert (
+        done.returncode == 1
+        and done.stdout.startswith("missing  data/big: not kept: too large")
+        and "same" in done.stdout
+    )
     assert box.run("replay", "count", "1", "--partial").returncode == 0
 
 
@@ -131,17 +147,22 @@ def test_a_session_that_writes_outside_its_root_is_not_replayed(box: Box, tmp_pa
     root = box.folder / "root"
     (root / "in").mkdir(parents=True)
     (root / "in/a").write_text("a")
-    box.spec("far", f"""
+    box.spec(
+        "far",
+        f"""
         root: {root}
         objective: Write far away.
         bindings: {{a: {{file: in/a}}, out: {{file: "{outside}/out", access: write}}}}
         run: {{script: "cp in/a '{outside}/out'\\n"}}
-        """)
+        """,
+    )
     box.start()
     box.wait_at_rest("far", runs=1)
     (outside / "out").write_text("by a person")
     done = box.run("replay", "far", "1")
-    assert done.returncode == 1 and "outside of its root" in done.stderr and (outside / "out").read_text() == "by a person"
+    assert (
+        done.returncode == 1 and "outside of its root" in done.stderr and (outside / "out").read_text() == "by a person"
+    )
 
 
 def test_who_stops_listening_ends_the_replay(words: Box) -> None:
@@ -152,7 +173,9 @@ def test_who_stops_listening_ends_the_replay(words: Box) -> None:
         # In the copy's own scratch folder: a replay writes nowhere else.
         return "".join(path.read_text().strip() for path in words.state.glob("replays/*/scratch/*/alive"))
 
-    replay = subprocess.Popen([WAKEFUL, "replay", "words", "1", "--command", command], env=words.environment(), cwd=words.folder)
+    replay = subprocess.Popen(
+        [WAKEFUL, "replay", "words", "1", "--command", command], env=words.environment(), cwd=words.folder
+    )
     pid = int(eventually(find_pid))
     replay.send_signal(signal.SIGINT)
     replay.wait(60)

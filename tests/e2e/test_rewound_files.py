@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 

@@ -72,7 +72,12 @@ def test_once_ends_with_words_where_there_is_no_room(box: Box, small_disk: tuple
 def test_doctor_says_that_runs_wait_for_room(tmp_path: Path, small_disk: tuple[str, ...]) -> None:
     """The same words as the daemon's own, from the same judgement."""
     ask = 'head -c 40500000 /dev/zero > "$0/filler"; exec "$1" doctor --json --state "$0" --socket "$0/none"'
-    done = subprocess.run([*small_disk, str(tmp_path), "sh", "-c", ask, str(tmp_path), WAKEFUL], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*small_disk, str(tmp_path), "sh", "-c", ask, str(tmp_path), WAKEFUL],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     (disk,) = [check for check in json.loads(done.stdout) if check["name"] == "disk"]
     assert disk["verdict"] == "bad"
     assert disk["words"].startswith("new runs wait for room on disk: ")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
@@ -30,7 +31,10 @@ run:
   workspace: {kind}
 """
 OBSTACLE = find_obstacle()
-STRICT = pytest.param("strict", marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"))
+STRICT = pytest.param(
+    "strict",
+    marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"),
+)
 HELD = "touch $WAKEFUL_SCRATCH/begun; while [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done"
 
 
@@ -95,7 +99,9 @@ echo 8 > data/order.txt"""
     bench.start()
     bench.settle()
     finished = bench.finished()
-    assert (finished["outcome"], finished["assumed"], finished["workspace"]) == ("succeeded", False, "copy"), bench.ask("output", "maker")
+    assert (finished["outcome"], finished["assumed"], finished["workspace"]) == ("succeeded", False, "copy"), bench.ask(
+        "output", "maker"
+    )
     assert bench.lines("out/listed") == ["data", "out", "tool.sh"]
     assert (bench.read("out/tool"), bench.read("out/read")) == ("from-tool\n", "777")
     assert bench.read("out/where").startswith(f"{bench.state}/staged/")
@@ -111,7 +117,14 @@ echo 8 > data/order.txt"""
 def test_a_worktree_is_the_commit_with_what_is_bound_as_it_is_now(bench: Bench) -> None:
     """Committed files are there, bound ones as they stand on disk; git works in it, and the user's repository is not touched."""
     bench.write(".gitignore", "state/\nsessions.d/\nruntime/\nwakeful.yaml\nw.sock\ndaemon.out\nhome/\n")
-    commit = bench.commit(**{".gitignore": bench.read(".gitignore"), "lib/rules.txt": "rules", "data/order.txt": "committed", "out/gone.txt": "x"})
+    commit = bench.commit(
+        **{
+            ".gitignore": bench.read(".gitignore"),
+            "lib/rules.txt": "rules",
+            "data/order.txt": "committed",
+            "out/gone.txt": "x",
+        }
+    )
     bench.write("data/order.txt", "edited")
     bench.write("lib/rules.txt", "edited too, and not bound")
     (bench.folder / "out/gone.txt").unlink()
@@ -131,7 +144,11 @@ touch elsewhere.txt"""
     bench.settle()
     finished = bench.finished()
     assert finished["outcome"] == "succeeded", bench.ask("output", "maker")
-    assert (bench.read("out/read"), bench.read("out/head").strip(), bench.read("out/count").strip()) == ("editedrules", commit, "1")
+    assert (bench.read("out/read"), bench.read("out/head").strip(), bench.read("out/count").strip()) == (
+        "editedrules",
+        commit,
+        "1",
+    )
     assert bench.lines("out/listed") == ["extra.txt", "listed", "read"]
     assert " M data/order.txt" in bench.lines("out/status")
     assert finished["workspace"] == f"worktree of {commit[:12]}"
@@ -149,14 +166,19 @@ touch elsewhere.txt"""
 def _list_tree(folder: Path) -> dict[str, tuple[int, int]]:
     """A lock that came and went shows in the time of its folder. Of objects a run's own `git commit` may renew the times."""
     found = {str(path): path.lstat() for path in (folder, *sorted(folder.rglob("*")))}
-    return {path: (0 if "/objects/" in path and not os.path.isdir(path) else one.st_mtime_ns, one.st_size) for path, one in found.items()}
+    return {
+        path: (0 if "/objects/" in path and not os.path.isdir(path) else one.st_mtime_ns, one.st_size)
+        for path, one in found.items()
+    }
 
 
 @pytest.mark.long
 def test_a_root_inside_of_a_repository_keeps_its_place_in_the_worktree(bench: Bench) -> None:
     """The run begins in the same folder of the checkout; what lies above it is there as well."""
     bench.commit(**{"top.txt": "top", "app/data/order.txt": "1"})
-    bench.declare("worktree", "cat ../top.txt data/order.txt > out/read\ncat ../top.txt > ../changed.txt", more="root: app")
+    bench.declare(
+        "worktree", "cat ../top.txt data/order.txt > out/read\ncat ../top.txt > ../changed.txt", more="root: app"
+    )
     bench.start()
     bench.settle()
     assert bench.finished()["outcome"] == "succeeded", bench.ask("output", "maker")
@@ -171,7 +193,10 @@ def test_nobody_sees_anything_while_it_runs(bench: Bench, kind: str) -> None:
     bench.commit(README="x")
     bench.write("data/order.txt", "1")
     bench.declare(kind, f"echo half > out/a.txt\n{HELD}\necho whole > out/a.txt")
-    bench.spec("reader", 'objective: x\nbindings: {all: {file: "**/*.txt"}, l: {file: seen/ledger, access: write}}\nrun: {script: cat out/a.txt >> seen/ledger, retries: 0}\n')
+    bench.spec(
+        "reader",
+        'objective: x\nbindings: {all: {file: "**/*.txt"}, l: {file: seen/ledger, access: write}}\nrun: {script: cat out/a.txt >> seen/ledger, retries: 0}\n',
+    )
     bench.start()
     go = bench.hold()
     assert not (bench.folder / "out/a.txt").exists()
@@ -228,7 +253,11 @@ def test_what_is_allowed_or_installed_inside_root_is_found_under_its_name(bench:
     bench.write("data/order.txt", "1")
     bench.write("lib/rules.txt", "rules")
     subprocess.run(["python3", "-m", "venv", "--without-pip", str(bench.folder / ".venv")], check=True)
-    bench.declare("copy", "cat lib/rules.txt > out/read\n.venv/bin/python -c 'import sys; print(sys.prefix)' > out/prefix", more=f"allow: {{read: [lib]}}\nisolation: {level}")
+    bench.declare(
+        "copy",
+        "cat lib/rules.txt > out/read\n.venv/bin/python -c 'import sys; print(sys.prefix)' > out/prefix",
+        more=f"allow: {{read: [lib]}}\nisolation: {level}",
+    )
     bench.start()
     bench.settle()
     assert bench.finished()["outcome"] == "succeeded", bench.ask("output", "maker")
@@ -246,7 +275,9 @@ def test_a_fork_of_it_lands_in_the_workspace_of_the_fork(bench: Bench, kind: str
     bench.ask("fork", "maker", "--as", "trial", "--workspace")
     bench.ask("activate", "trial", "--wait")
     workspace = Path(json.loads(bench.ask("show", "trial", "--json"))["workspace"])
-    assert ((workspace / "out/who").read_text(), bench.read("out/who")) == ("trial\n", "maker\n"), bench.ask("show", "trial")
+    assert ((workspace / "out/who").read_text(), bench.read("out/who")) == ("trial\n", "maker\n"), bench.ask(
+        "show", "trial"
+    )
     bench.ask("merge", "maker", "trial")
     assert bench.read("out/who") == "trial\n"
 
@@ -256,12 +287,20 @@ def test_a_fork_of_it_lands_in_the_workspace_of_the_fork(bench: Bench, kind: str
 def test_a_strict_run_may_have_a_workspace_too(bench: Bench) -> None:
     """A view of its own, and in it the workspace in the place of root."""
     bench.commit(**{"data/order.txt": "1", "lib/rules.txt": "rules"})
-    bench.declare("worktree", "cat lib/rules.txt data/order.txt > out/read\ngit log --oneline | wc -l > out/count\nls $HOME > out/home || true", more="isolation: strict")
+    bench.declare(
+        "worktree",
+        "cat lib/rules.txt data/order.txt > out/read\ngit log --oneline | wc -l > out/count\nls $HOME > out/home || true",
+        more="isolation: strict",
+    )
     bench.start()
     bench.settle()
     finished = bench.finished()
     assert finished["outcome"] == "succeeded", bench.ask("output", "maker")
-    assert (finished["isolation"]["level"], bench.read("out/read"), bench.read("out/count").strip()) == ("strict", "rules1", "1")
+    assert (finished["isolation"]["level"], bench.read("out/read"), bench.read("out/count").strip()) == (
+        "strict",
+        "rules1",
+        "1",
+    )
 
 
 @pytest.mark.long
@@ -280,7 +319,9 @@ def test_a_stop_while_the_workspace_is_being_made_starts_nothing(bench: Bench) -
 
 
 @pytest.mark.long
-def test_a_daemon_that_is_stopped_while_a_workspace_is_being_made_begins_nothing_and_the_next_one_does(bench: Bench) -> None:
+def test_a_daemon_that_is_stopped_while_a_workspace_is_being_made_begins_nothing_and_the_next_one_does(
+    bench: Bench,
+) -> None:
     """The run is on record as interrupted, its half of a workspace goes, and it is owed again."""
     bench.write("data/order.txt", "1")
     bench.write("wakeful.yaml", "stop_grace: 0s\n")
@@ -291,7 +332,9 @@ def test_a_daemon_that_is_stopped_while_a_workspace_is_being_made_begins_nothing
     eventually(lambda: list((bench.state / "staged").glob("*/tree")))
     assert bench.stop() == 0 and not list((bench.state / "scratch").glob("*/ran"))
     bench.start()
-    row = eventually(lambda: (row := bench.row("maker"))["last_run"] and row["last_run"]["outcome"] == "succeeded" and row)
+    row = eventually(
+        lambda: (row := bench.row("maker"))["last_run"] and row["last_run"]["outcome"] == "succeeded" and row
+    )
     assert row["runs"] == 2 and [path.read_text() for path in (bench.state / "scratch").glob("*/ran")] == ["ran\n"]
     eventually(bench.is_swept)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 
@@ -73,7 +74,9 @@ def test_a_run_during_which_a_share_went_and_came_back_is_followed_by_another(sh
     """It is what it was, and nobody can tell which of both the run read."""
     begin_run(shared, "2\n")
     unmount(shared)
-    eventually(lambda: "nothing is mounted there any more" in shared.words("why", "sums") + shared.words("show", "sums"))
+    eventually(
+        lambda: "nothing is mounted there any more" in shared.words("why", "sums") + shared.words("show", "sums")
+    )
     mount(shared)
     end_run(shared)
     shared.wait_at_rest("sums", runs=3)

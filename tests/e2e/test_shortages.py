@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from e2e.box import WAKEFUL, Box
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import PATIENCE_SECONDS, eventually
@@ -153,9 +154,15 @@ def test_a_storm_of_processes_in_a_full_group_takes_no_daemon_down(box: Box, ful
     box.spec("storm", "run: {command: [python3, storm.py], grace: 1s}\nbindings: {code: {file: storm.py}}\n")
     box.spec("other", "run: {command: [echo, done]}\nbindings: {go: {file: go.txt}}\n")
     box.start()
-    eventually(lambda: "max " in (events := (full_group / "pids.events").read_text()) and events.split()[1] != "0", what="the kernel refused somebody")
+    eventually(
+        lambda: "max " in (events := (full_group / "pids.events").read_text()) and events.split()[1] != "0",
+        what="the kernel refused somebody",
+    )
     box.write("go.txt", "go")
-    eventually(lambda: "cannot start 'echo': the system gave no process" in box.output.read_text(), what="the start of the other was refused")
+    eventually(
+        lambda: "cannot start 'echo': the system gave no process" in box.output.read_text(),
+        what="the start of the other was refused",
+    )
     box.ask("interrupt", "storm")
     assert box.wait_at_rest("storm")["last_run"]["outcome"] == "interrupted"
     assert int((full_group / "pids.current").read_text()) < 100
@@ -169,7 +176,10 @@ def test_a_storm_of_processes_in_a_full_group_takes_no_daemon_down(box: Box, ful
 def test_a_watcher_that_cannot_be_read_leaves_no_session_running(box: Box, tmp_path: Path) -> None:
     """Reads of inotify fail while a run writes what another session reads: both come to rest, what changed is found, and the watcher is exchanged."""
     box.write("in.txt", "1")
-    box.spec("first", "run: {command: [cp, in.txt, out.txt]}\nbindings: {in: {file: in.txt}, out: {file: out.txt, access: write}}\n")
+    box.spec(
+        "first",
+        "run: {command: [cp, in.txt, out.txt]}\nbindings: {in: {file: in.txt}, out: {file: out.txt, access: write}}\n",
+    )
     box.spec("second", "run: {command: [cat, out.txt]}\nbindings: {in: {file: out.txt}}\n")
     box.start()
     box.wait_at_rest("second", runs=1)
@@ -178,7 +188,10 @@ def test_a_watcher_that_cannot_be_read_leaves_no_session_running(box: Box, tmp_p
     # Reads of the watcher alone: the daemon reads much else.
     with attach(box.daemon.pid, report, "trace=read", "inject=read:error=EIO:when=1..3", only="anon_inode:inotify"):
         # Each is the first read of another watcher, which is made after a longer pause.
-        eventually(lambda: box.write("in.txt", str(time.monotonic())) and report.read_text().count("INJECTED") == 3, what="every fault fired")
+        eventually(
+            lambda: box.write("in.txt", str(time.monotonic())) and report.read_text().count("INJECTED") == 3,
+            what="every fault fired",
+        )
         box.write("in.txt", "the last of all that was written")
         eventually(lambda: "the last of all" in box.run("output", "second").stdout)
     assert box.wait_at_rest("first")["last_run"]["outcome"] == "succeeded"
@@ -211,7 +224,9 @@ def test_a_start_that_the_kernel_refuses_is_recorded_and_tried_again_later(box: 
 def attach(pid: int, report: Path, *expressions: str, only: str | None = None) -> Iterator[None]:
     """strace upon a daemon that runs, all of its threads; `only`: calls about this file."""
     words = [*(("-P", only) if only else ()), *(word for one in expressions for word in ("-e", one))]
-    with subprocess.Popen(["strace", "-f", "-p", str(pid), *words, "-o", str(report)], stderr=subprocess.PIPE) as strace:
+    with subprocess.Popen(
+        ["strace", "-f", "-p", str(pid), *words, "-o", str(report)], stderr=subprocess.PIPE
+    ) as strace:
         try:
             assert strace.stderr is not None and b"attached" in strace.stderr.readline()
             yield
@@ -223,7 +238,9 @@ def attach(pid: int, report: Path, *expressions: str, only: str | None = None) -
 def test_seconds_without_memory_leave_a_daemon_that_answers_runs_and_stops(box: Box) -> None:
     """No byte of address space is left while files change and people ask. Afterwards every session comes to rest, calls are taken, SIGTERM ends it."""
     for number in range(4):
-        box.spec(f"s{number}", f"run: {{command: [sh, -c, 'echo hi; date']}}\nbindings: {{go: {{file: go{number}.txt}}}}\n")
+        box.spec(
+            f"s{number}", f"run: {{command: [sh, -c, 'echo hi; date']}}\nbindings: {{go: {{file: go{number}.txt}}}}\n"
+        )
     box.spec("talk", "objective: A place to talk.\n")
     box.start()
     assert box.daemon is not None
@@ -246,7 +263,9 @@ def test_seconds_without_memory_leave_a_daemon_that_answers_runs_and_stops(box: 
         box.write(f"go{number}.txt", "the last")
         box.ask("resume", f"s{number}") if box.row(f"s{number}")["state"] == "sleeping" else None
     for number in range(4):
-        assert eventually(lambda number=number: (row := box.wait_at_rest(f"s{number}"))["last_run"]["outcome"] == "succeeded" and row)
+        assert eventually(
+            lambda number=number: (row := box.wait_at_rest(f"s{number}"))["last_run"]["outcome"] == "succeeded" and row
+        )
     assert box.stop() == 0
 
 
@@ -262,14 +281,23 @@ def test_readers_that_never_read_and_heads_that_never_end_leave_room_and_memory(
         for _ in range(300):
             connect(held, box, b"GET /follow HTTP/1.1\r\nHost: x\r\n\r\n")
         with ThreadPoolExecutor(16) as callers:
-            list(callers.map(lambda _: Client(str(box.socket)).call("note", name="talk", text="y" * 200_000), range(80)))
+            list(
+                callers.map(lambda _: Client(str(box.socket)).call("note", name="talk", text="y" * 200_000), range(80))
+            )
         assert daemon.memory_info().rss - before < 250e6
         assert daemon.num_fds() > 300
     # They left with much unread: nothing of it is read for nobody.
     eventually(lambda: daemon.num_fds() < 100)
     with contextlib.ExitStack() as held:
         halves = [connect(held, box, b"GET /version HTTP/1.1\r\nX-Half: ") for _ in range(600)]
-        listed = subprocess.run([WAKEFUL, "list"], capture_output=True, text=True, cwd=box.folder, env=box.environment(), timeout=PATIENCE_SECONDS)
+        listed = subprocess.run(
+            [WAKEFUL, "list"],
+            capture_output=True,
+            text=True,
+            cwd=box.folder,
+            env=box.environment(),
+            timeout=PATIENCE_SECONDS,
+        )
         assert listed.returncode == 0 and "talk" in listed.stdout, listed
         eventually(lambda: daemon.num_fds() < 100, what="every half head was closed")
         halves[0].settimeout(PATIENCE_SECONDS)

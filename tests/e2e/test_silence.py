@@ -47,7 +47,9 @@ def test_one_that_is_disabled_or_undeclared_says_so_with_what_changed(box: Box) 
     box.wait_for("s", state="sleeping")
     box.write("a.txt", "2\n")
     eventually(lambda: changed(box, "a"))
-    assert "Changed meanwhile: a; that is kept for it. It runs when its spec says `enabled: true` again." in box.words("why", "s")
+    assert "Changed meanwhile: a; that is kept for it. It runs when its spec says `enabled: true` again." in box.words(
+        "why", "s"
+    )
     (box.specs / "s.yaml").unlink()
     eventually(lambda: "undeclared" in (box.row("s")["reason"] or ""))
     words = box.words("why", "s")
@@ -63,7 +65,11 @@ def test_one_that_is_paced_or_outside_its_window_says_when_it_goes_on(box: Box) 
     began = datetime.fromisoformat(box.row("s")["last_run"]["started_at"])
     assert abs(datetime.fromisoformat(found["next_try"]) - began - timedelta(hours=1)) < timedelta(seconds=1)
     words = " ".join(found["words"])
-    assert "It is owed a run, woken by a (file)" in words and "pace: at most one run every 3600s" in words and "Its next try is at" in words
+    assert (
+        "It is owed a run, woken by a (file)" in words
+        and "pace: at most one run every 3600s" in words
+        and "Its next try is at" in words
+    )
     now = datetime.now(UTC)
     opens, closes = now + timedelta(hours=3), now + timedelta(hours=4)
     box.spec("s", SPEC.format(a="", more=f"timezone: UTC\nwindow: '{opens:%H:%M}-{closes:%H:%M}'\n"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 from wakeful.cli.client import Client
@@ -36,5 +37,9 @@ def test_a_stopped_daemon_is_told_from_none(box: Box) -> None:
     """With nobody holding the state folder the way out is to start one."""
     box.start()
     box.stop()
-    (daemon,) = [check for check in json.loads(box.run("doctor", "--json", "--state", str(box.state)).stdout) if check["name"] == "daemon"]
+    (daemon,) = [
+        check
+        for check in json.loads(box.run("doctor", "--json", "--state", str(box.state)).stdout)
+        if check["name"] == "daemon"
+    ]
     assert daemon["mend"] == "wakeful daemon"

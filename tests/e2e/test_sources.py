@@ -8,13 +8,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 from ports import held_port
 from waiting import eventually
 
 
 def git(box: Box, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=box.folder, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], cwd=box.folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def commit(box: Box, path: str, text: str) -> str:
@@ -28,7 +31,10 @@ def test_a_commit_in_the_bound_folder_wakes_and_others_do_not(box: Box) -> None:
     """The version is the tree of branch:path; the causes name the commit and the paths."""
     git(box, "init", "-q", "-b", "main")
     commit(box, "src/a.py", "a = 1\n")
-    box.spec("docs", "objective: Document.\nbindings: {code: {commits: src/, branch: main, settle: 10ms}}\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json; git rev-parse HEAD >> ledger']}\n")
+    box.spec(
+        "docs",
+        "objective: Document.\nbindings: {code: {commits: src/, branch: main, settle: 10ms}}\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json; git rev-parse HEAD >> ledger']}\n",
+    )
     box.start()
     box.wait_at_rest("docs", runs=1)
     commit(box, "README", "no\n")
@@ -44,7 +50,10 @@ def test_each_commit_runs_one_by_one_in_order(box: Box) -> None:
     """Three commits while it was down are three runs, each with its own commit."""
     git(box, "init", "-q", "-b", "main")
     commit(box, "src/a", "0\n")
-    box.spec("each", "objective: Each.\nbindings: {code: {commits: src/, each_commit: true, settle: 10ms}}\nrun: {command: [sh, -c, 'cat \"$WAKEFUL_CAUSES\" >> ledger; echo >> ledger']}\n")
+    box.spec(
+        "each",
+        "objective: Each.\nbindings: {code: {commits: src/, each_commit: true, settle: 10ms}}\nrun: {command: [sh, -c, 'cat \"$WAKEFUL_CAUSES\" >> ledger; echo >> ledger']}\n",
+    )
     box.start()
     box.wait_at_rest("each", runs=1)
     box.stop()
@@ -77,7 +86,10 @@ def test_every_second_beats_and_catches_up_once(box: Box) -> None:
 def test_a_probe_is_looked_at_and_its_failure_is_not_a_change(box: Box) -> None:
     """Its output is the version; a probe that fails holds the session with words."""
     box.write("value", "1\n")
-    box.spec("watch", "objective: Probe.\nbindings: {value: {probe: [cat, value], check_every: 200ms}}\nrun: {command: [sh, -c, 'cat value >> ledger']}\n")
+    box.spec(
+        "watch",
+        "objective: Probe.\nbindings: {value: {probe: [cat, value], check_every: 200ms}}\nrun: {command: [sh, -c, 'cat value >> ledger']}\n",
+    )
     box.start()
     box.wait_at_rest("watch", runs=1)
     box.write("value", "2\n")
@@ -94,7 +106,10 @@ def test_a_service_that_is_down_puts_the_session_to_sleep(box: Box) -> None:
     box.write("in.txt", "1\n")
     with held_port() as service:
         port = service.getsockname()[1]
-        box.spec("need", f"objective: Need it.\nbindings: {{i: {{file: in.txt, settle: 10ms}}, db: {{service: 'tcp://127.0.0.1:{port}', check_every: 200ms}}}}\nrun: {{command: [sh, -c, 'cat in.txt >> ledger']}}\n")
+        box.spec(
+            "need",
+            f"objective: Need it.\nbindings: {{i: {{file: in.txt, settle: 10ms}}, db: {{service: 'tcp://127.0.0.1:{port}', check_every: 200ms}}}}\nrun: {{command: [sh, -c, 'cat in.txt >> ledger']}}\n",
+        )
         service.listen()
         box.start()
         box.wait_at_rest("need", runs=1)
@@ -112,7 +127,10 @@ def test_a_rebase_under_way_holds_file_wakes(box: Box) -> None:
     """`queued: git rebase` while the marker stands; the wake comes when it is gone."""
     git(box, "init", "-q", "-b", "main")
     commit(box, "in.txt", "1\n")
-    box.spec("read", "objective: Read.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'cat in.txt >> ledger']}\n")
+    box.spec(
+        "read",
+        "objective: Read.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'cat in.txt >> ledger']}\n",
+    )
     box.start()
     box.wait_at_rest("read", runs=1)
     (box.folder / ".git/rebase-merge").mkdir()

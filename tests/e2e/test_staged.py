@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
@@ -18,7 +19,10 @@ from wakeful.runners.isolation.bubblewrap import find_obstacle
 OBSTACLE = find_obstacle()
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
-STRICT = pytest.param("strict", marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"))
+STRICT = pytest.param(
+    "strict",
+    marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"),
+)
 # What a spec says, of its isolation and of its run.
 WAYS = {"strict": ("isolation: strict", ""), "copy": ("", "workspace: copy"), "worktree": ("", "workspace: worktree")}
 
@@ -87,7 +91,9 @@ def test_outputs_land_after_success_and_the_record_says_how(staged: StagedBox) -
     staged.write("out/report.txt", "old")
     staged.write("site/gone.html", "gone")
     staged.write("site/deep/same.html", "same")
-    staged.declare("cat out/report.txt > site/was.html\necho new > out/report.txt\nrm site/gone.html\ncat site/deep/same.html")
+    staged.declare(
+        "cat out/report.txt > site/was.html\necho new > out/report.txt\nrm site/gone.html\ncat site/deep/same.html"
+    )
     staged.start()
     staged.settle(runs=1)
     assert (staged.read("out/report.txt"), staged.read("site/was.html")) == ("new\n", "old")
@@ -97,7 +103,11 @@ def test_outputs_land_after_success_and_the_record_says_how(staged: StagedBox) -
         "run_started", "outputs_staged", "outputs_landed", "run_finished",
     ]  # fmt: skip
     finished = staged.finished()
-    assert finished["outcome"] == "succeeded" and finished["assumed"] is False and finished["isolation"]["level"] == ("strict" if staged.way == "strict" else "standard")
+    assert (
+        finished["outcome"] == "succeeded"
+        and finished["assumed"] is False
+        and finished["isolation"]["level"] == ("strict" if staged.way == "strict" else "standard")
+    )
     assert set(finished["written"]) == {"report", "pages"}
     eventually(lambda: not list((staged.state / "staged").iterdir()))
 
@@ -118,7 +128,9 @@ def test_a_failed_run_lands_nothing(staged: StagedBox) -> None:
 def test_a_stopped_run_lands_nothing(staged: StagedBox, verb: str) -> None:
     """Also one that ends in good order when it is told to."""
     staged.write("order.txt", "1")
-    staged.declare("trap 'exit 0' INT TERM\necho half > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile true; do sleep 0.05; done")
+    staged.declare(
+        "trap 'exit 0' INT TERM\necho half > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile true; do sleep 0.05; done"
+    )
     staged.start()
     eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.ask(verb, "maker")
@@ -132,7 +144,9 @@ def test_what_a_person_changed_meanwhile_stays_and_so_does_the_runs_own(staged: 
     """A conflict keeps both, is told with the run, and `show` says where the other one is."""
     staged.write("order.txt", "1")
     staged.write("out/report.txt", "old")
-    staged.declare("echo ours > out/report.txt\necho page > site/a.html\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done")
+    staged.declare(
+        "echo ours > out/report.txt\necho page > site/a.html\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done"
+    )
     staged.start()
     [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.save("out/report.txt", "theirs")
@@ -188,18 +202,26 @@ match "{step}":
 """
 
 
-@pytest.mark.parametrize(("step", "most"), [("staged", 0), ("landing", 1), ("landing", 2), ("in place", 0), ("landed", 0)])
+@pytest.mark.parametrize(
+    ("step", "most"), [("staged", 0), ("landing", 1), ("landing", 2), ("in place", 0), ("landed", 0)]
+)
 def test_a_landing_that_was_cut_short_is_finished_by_the_next_daemon(staged: StagedBox, step: str, most: int) -> None:
     """kill -9 after any step: everything lands once, the run has succeeded, and nothing runs a second time."""
     staged.write("order.txt", "1")
     staged.write("out/report.txt", "old")
     staged.write("site/gone.html", "gone")
-    staged.declare("echo run >> $WAKEFUL_SCRATCH/runs\necho new > out/report.txt\necho page > site/a.html\nrm site/gone.html")
+    staged.declare(
+        "echo run >> $WAKEFUL_SCRATCH/runs\necho new > out/report.txt\necho page > site/a.html\nrm site/gone.html"
+    )
     staged.write("faults/sitecustomize.py", FAULT.format(step=step, most=most))
     staged.start(is_ready=False, env={"PYTHONPATH": str(staged.folder / "faults")})
     assert staged.daemon is not None and staged.daemon.wait(60) == -9, "the fault did not fire"
     staged.daemon = None
-    landed = [staged.read("out/report.txt") == "new\n", staged.read("site/a.html") == "page\n", not (staged.folder / "site/gone.html").exists()]
+    landed = [
+        staged.read("out/report.txt") == "new\n",
+        staged.read("site/a.html") == "page\n",
+        not (staged.folder / "site/gone.html").exists(),
+    ]
     assert sum(landed) == (most if step == "landing" else 0 if step == "staged" else 3)
     staged.start()
     staged.settle(runs=1)
@@ -218,7 +240,9 @@ def test_a_landing_that_was_cut_short_is_finished_by_the_next_daemon(staged: Sta
 def test_what_a_killed_daemon_left_of_an_unfinished_run_is_swept(staged: StagedBox) -> None:
     """The run was lost: its area goes, and it is tried again."""
     staged.write("order.txt", "1")
-    staged.declare("echo new > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done")
+    staged.declare(
+        "echo new > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done"
+    )
     staged.start()
     [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.kill()
@@ -282,7 +306,9 @@ def test_what_lands_is_no_undeclared_change_of_a_run_beside_it(staged: StagedBox
     staged.declare("echo new > out/report.txt")
     waits = "until [ -e out/report.txt ]; do sleep 0.05; done; echo 1 > out/beside.txt"
     bindings = "bindings: {o: {file: order.txt}, b: {file: out/beside.txt, access: write}}"
-    staged.spec("beside", f"objective: Wait for the report.\nisolation: standard\n{bindings}\nrun: {{script: '{waits}'}}\n")
+    staged.spec(
+        "beside", f"objective: Wait for the report.\nisolation: standard\n{bindings}\nrun: {{script: '{waits}'}}\n"
+    )
     staged.start()
     staged.settle(runs=1)
     staged.settle("beside", runs=1)
@@ -321,7 +347,13 @@ def test_what_is_read_and_written_wakes_by_the_hands_of_others_alone(staged: Sta
 def test_an_edit_during_the_run_wakes_it_again_as_a_conflict(staged: StagedBox) -> None:
     """Theirs stands, the run's own is kept, and the next run starts from theirs."""
     staged.write("list.txt", "b\na\n")
-    staged.spec("keeper", staged.fill(BOTH, script="sort -o list.txt list.txt\n    touch $WAKEFUL_SCRATCH/begun\n    while [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done"))
+    staged.spec(
+        "keeper",
+        staged.fill(
+            BOTH,
+            script="sort -o list.txt list.txt\n    touch $WAKEFUL_SCRATCH/begun\n    while [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done",
+        ),
+    )
     staged.start()
     [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.save("list.txt", "z\nb\na\n")

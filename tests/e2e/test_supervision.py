@@ -103,7 +103,10 @@ def test_a_daemon_that_records_without_pause_is_alive(box: Box, heard: socket.so
 def test_a_closed_window_does_not_end_the_daemon(box: Box) -> None:
     """Nobody reads standard output any more; sessions wake all the same."""
     box.write("in.txt", "1\n")
-    box.spec("copy", "objective: Copy.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'cat in.txt >> ledger']}\n")
+    box.spec(
+        "copy",
+        "objective: Copy.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'cat in.txt >> ledger']}\n",
+    )
     box.daemon = subprocess.Popen(box.arguments(), stdout=subprocess.PIPE, cwd=box.folder, env=box.environment())
     assert box.daemon.stdout is not None
     # On a busy machine it tells of the first look before that.
@@ -120,7 +123,10 @@ def test_a_stopped_reader_of_standard_output_stops_nobody(box: Box) -> None:
     """A full pipe holds the words back, not the loop: the daemon answers and sessions wake."""
     box.write("in.txt", "1\n")
     for number in range(150):
-        box.spec(f"s{number}", f"objective: {'Copy. ' * 40}\nbindings: {{i: {{file: in.txt, settle: 10ms}}}}\nrun: {{command: ['true']}}\n")
+        box.spec(
+            f"s{number}",
+            f"objective: {'Copy. ' * 40}\nbindings: {{i: {{file: in.txt, settle: 10ms}}}}\nrun: {{command: ['true']}}\n",
+        )
     box.daemon = subprocess.Popen(box.arguments(), stdout=subprocess.PIPE, cwd=box.folder, env=box.environment())
     eventually(lambda: box.socket.exists())
     eventually(lambda: len(rows := box.rows()) == 150 and all(row["runs"] >= 1 for row in rows))

@@ -37,7 +37,10 @@ def test_sessions_come_go_and_go_on_where_they_were_with_their_files(box: Box) -
     row = box.wait_for("ticket@17", state="sleeping")
     assert row["reason"].startswith("undeclared")
     assert "1 more is terminated or undeclared" in box.ask("list") and "ticket@17" not in box.ask("list")
-    assert box.ask("sleep", "ticket@", "--for", "2h") == "ticket@18: sleeps\n" and box.ask("resume", "ticket@*") == "ticket@18: resumed\n"
+    assert (
+        box.ask("sleep", "ticket@", "--for", "2h") == "ticket@18: sleeps\n"
+        and box.ask("resume", "ticket@*") == "ticket@18: resumed\n"
+    )
     (box.folder / "tickets/17.away").rename(box.folder / "tickets/17.md")
     box.wait_for("ticket@17", state="suspended")
     assert box.wait_at_rest("ticket@17")["runs"] == 1 and box.ask("recall", "ticket@17", "customer").strip() == "Ann"
@@ -80,7 +83,9 @@ def test_list_groups_the_sessions_of_a_template_unless_asked(box: Box) -> None:
     grouped = box.ask("list").splitlines()
     assert len(grouped) == 3 and grouped[2].startswith("ticket@ ") and "(5 sessions: 5 suspended)" in grouped[2]
     assert len(box.ask("list", "--all").splitlines()) == 7
-    assert [line.split()[0] for line in box.ask("list", "ticket@").splitlines()[1:]] == [f"ticket@{n}" for n in range(5)]
+    assert [line.split()[0] for line in box.ask("list", "ticket@").splitlines()[1:]] == [
+        f"ticket@{n}" for n in range(5)
+    ]
     assert [line.split()[0] for line in box.ask("list", "ticket@3").splitlines()[1:]] == ["ticket@3"]
     assert len(box.json("list")) == 6 and len(json.loads(box.ask("list", "other", "--json"))) == 1
     nobody = box.run("list", "nobody")

@@ -46,7 +46,11 @@ def test_one_frame_tells_state_cpu_memory_runs_and_what_is_owed(busy: Box) -> No
     assert columns.split() == ["NAME", "STATE", "CPU", "MEM", "RUNS", "OWED"]
     assert [row.split()[0] for row in rows] == ["burn", "fails", "rests"]
     name, state, cpu, memory, runs, *_ = rows[0].split()
-    assert (name, state, runs) == ("burn", "running", "1") and int(cpu.removesuffix("%")) > 5 and memory.endswith(("M", "k"))
+    assert (
+        (name, state, runs) == ("burn", "running", "1")
+        and int(cpu.removesuffix("%")) > 5
+        and memory.endswith(("M", "k"))
+    )
     assert "failed: exit code 1" in rows[1] and all(len(row) <= 80 for row in rows)
     assert [row.split()[0] for row in busy.ask("top", "--sort", "name").splitlines()[2:]] == ["burn", "fails", "rests"]
 
@@ -56,7 +60,11 @@ def test_json_has_the_row_of_list_and_the_run_beside_it(busy: Box) -> None:
     found = busy.json("top")
     burn, fails, rests = found["sessions"]
     assert burn["state"] == "running" and fails["run"] is None and rests["runs"] == 0
-    assert burn["run"]["usage"]["rss_bytes"] > 100_000 and burn["run"]["usage"]["processes"] == 1 and burn["run"]["cpu"] >= 0
+    assert (
+        burn["run"]["usage"]["rss_bytes"] > 100_000
+        and burn["run"]["usage"]["processes"] == 1
+        and burn["run"]["cpu"] >= 0
+    )
     assert found["slots"]["used"] == 1 and found["daemon"]["rss_bytes"] > 1_000_000
 
 

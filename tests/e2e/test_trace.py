@@ -15,7 +15,7 @@ from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.runners.isolation.bubblewrap import find_obstacle as find_strict_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.tracing import find_obstacle
+from wakeful.runners.isolation.trace import find_obstacle
 
 OBSTACLE = find_obstacle() if probe_abi() else "this kernel has no Landlock"
 pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be traced here: {OBSTACLE}")
@@ -91,7 +91,10 @@ def test_a_denied_run_says_what_to_paste_and_so_does_a_trace(tracing: TraceBox) 
     tracing.start()
     tracing.wait_for("report", state="sleeping")
     # The program said itself what it was denied.
-    assert f"denied reading {tracing.folder}/parts/head; to allow it: bindings: {{head: {{file: parts/head}}}}" in tracing.words("show", "report")
+    assert (
+        f"denied reading {tracing.folder}/parts/head; to allow it: bindings: {{head: {{file: parts/head}}}}"
+        in tracing.words("show", "report")
+    )
     for denied in ("parts/head", "shared name", "logs/made"):
         code, report = tracing.trace()
         assert (code, report["outcome"], report["observed"]) == (1, "failed", False)
@@ -146,7 +149,16 @@ def test_a_strict_run_is_traced_in_its_view(tracing: TraceBox) -> None:
     assert report["lines"] == ["bindings:", "  head: {file: parts/head}"] and not tracing.read("out/report.txt")
 
 
-@pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=[pytest.mark.long, pytest.mark.skipif(STRICT is not None, reason=f"no strict runs here: {STRICT}")])])
+@pytest.mark.parametrize(
+    "level",
+    [
+        "standard",
+        pytest.param(
+            "strict",
+            marks=[pytest.mark.long, pytest.mark.skipif(STRICT is not None, reason=f"no strict runs here: {STRICT}")],
+        ),
+    ],
+)
 def test_in_a_workspace_a_trace_names_what_was_left_out_of_it_by_its_real_place(tracing: TraceBox, level: str) -> None:
     """Nothing denies it there, it is not there: told, pasted, and again until it works; no name of the private place is in any record."""
     elsewhere = tracing.plant(level=level)
@@ -155,9 +167,16 @@ def test_in_a_workspace_a_trace_names_what_was_left_out_of_it_by_its_real_place(
     tracing.start()
     tracing.wait_for("report", state="sleeping")
     root = tracing.folder
-    for access, denied in (("read", f"{root}/parts/head"), ("read", f"{elsewhere}/shared name"), ("write", f"{root}/logs/made")):
+    for access, denied in (
+        ("read", f"{root}/parts/head"),
+        ("read", f"{elsewhere}/shared name"),
+        ("write", f"{root}/logs/made"),
+    ):
         code, report = tracing.trace()
-        assert (code, [(one["access"], one["what"], one["place"]) for one in report["denied"]]) == (1, [(access, denied, denied)])
+        assert (code, [(one["access"], one["what"], one["place"]) for one in report["denied"]]) == (
+            1,
+            [(access, denied, denied)],
+        )
         assert "staged" not in json.dumps(report) and "staged" not in json.dumps(tracing.finished()["trace"])
         tracing.paste(report["lines"])
         if report["paste"]["allow"] is None:
@@ -175,15 +194,25 @@ def test_what_observes_in_a_workspace_names_real_places(tracing: TraceBox) -> No
     """What it had that `standard` would deny, and what it had not because it was left out; what it did with what is its own is no news."""
     elsewhere = tracing.plant(level="observe")
     tracing.write(SETTINGS, "allow_unisolated: true\n")
-    tracing.write("make.sh", f"cat '{elsewhere}/shared name' parts/head; rm figures.txt; cat figures.txt; echo x > beside; cat beside > out/report.txt")
+    tracing.write(
+        "make.sh",
+        f"cat '{elsewhere}/shared name' parts/head; rm figures.txt; cat figures.txt; echo x > beside; cat beside > out/report.txt",
+    )
     text = (tracing.specs / "report.yaml").read_text()
     tracing.save("sessions.d/report.yaml", f"{text}  workspace: copy\n")
     tracing.start()
     tracing.wait_at_rest("report", runs=1)
     finished = tracing.finished()
     assert finished["outcome"] == "succeeded" and finished["trace"]["is_observed"]
-    assert {(one["access"], one["what"]) for one in finished["trace"]["denied"]} == {("read", f"{elsewhere}/shared name"), ("read", f"{tracing.folder}/parts/head")}
-    assert tracing.read("figures.txt") == "1\n" and tracing.read("out/report.txt") == "x\n" and not (tracing.folder / "beside").exists()
+    assert {(one["access"], one["what"]) for one in finished["trace"]["denied"]} == {
+        ("read", f"{elsewhere}/shared name"),
+        ("read", f"{tracing.folder}/parts/head"),
+    }
+    assert (
+        tracing.read("figures.txt") == "1\n"
+        and tracing.read("out/report.txt") == "x\n"
+        and not (tracing.folder / "beside").exists()
+    )
 
 
 @pytest.mark.long
@@ -196,7 +225,10 @@ def test_what_observes_denies_nothing_and_records_each_time(tracing: TraceBox) -
     tracing.write(SETTINGS, "allow_unisolated: true\n")
     tracing.wait_at_rest("report", runs=1)
     finished = tracing.finished()
-    assert (finished["outcome"], finished["isolation"]) == ("succeeded", {"level": "observe", "unenforced": ["everything"]})
+    assert (finished["outcome"], finished["isolation"]) == (
+        "succeeded",
+        {"level": "observe", "unenforced": ["everything"]},
+    )
     assert finished["trace"]["is_observed"] and len(finished["trace"]["denied"]) == 3
     assert "not isolated" in tracing.run("list").stdout and "observe" in tracing.run("show", "report").stdout
     assert "3 things" in " ".join(tracing.run("show", "report").stdout.split())

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 
 OBSTACLE = find_obstacle()
 # Run by `make test-long`: a daemon for each of its tests takes its time.
-pytestmark = [pytest.mark.long, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"),
+]
 SESSION = """
 objective: Copy the order.
 isolation: strict
@@ -63,7 +67,14 @@ def test_the_next_run_is_in_the_view_that_waits_and_is_recorded_as_all_others(bo
     box.wait_at_rest("copying", runs=2)
     assert box.read("out/copy.txt") == "2" and str(space) in box.run("output", "copying").stdout
     first, second = (record["payload"] for record in box.log("copying") if record["kind"] == "run_finished")
-    assert {name for name in first if first[name] != second.get(name)} <= {"run", "run_id", "usage", "output", "files", "written"}
+    assert {name for name in first if first[name] != second.get(name)} <= {
+        "run",
+        "run_id",
+        "usage",
+        "output",
+        "files",
+        "written",
+    }
 
 
 def test_what_waits_ends_with_its_spec(box: Box) -> None:

@@ -28,7 +28,16 @@ SUMMING = """
 
 
 def git(folder: Path, *words: str) -> str:
-    settings = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main", "-c", "core.hooksPath=/dev/null"]
+    settings = [
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b.c",
+        "-c",
+        "init.defaultBranch=main",
+        "-c",
+        "core.hooksPath=/dev/null",
+    ]
     done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -36,7 +45,11 @@ def git(folder: Path, *words: str) -> str:
 
 def listing(folder: Path) -> dict[str, bytes]:
     """Every file of a folder, to tell whether anything at all was written there."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
 
 
 def start(box: Box, *, has_repository: bool, inside: str = "") -> Path:
@@ -79,7 +92,10 @@ def test_a_workspace_is_a_checkout_with_what_the_parent_sees_now(box: Box, insid
     assert workspace.parent == box.state / "workspaces" and place == workspace / inside
     assert str(workspace) in box.words("show", "trial").replace(" ", "")
     assert (workspace / "README").read_text() == "read me\n"
-    assert listing(place / "data") == listing(root / "data") and (place / "out/sum.txt").read_text() == (root / "out/sum.txt").read_text()
+    assert (
+        listing(place / "data") == listing(root / "data")
+        and (place / "out/sum.txt").read_text() == (root / "out/sum.txt").read_text()
+    )
     assert git(workspace, "rev-parse", "HEAD") == git(box.folder / "project", "rev-parse", "HEAD")
     assert git(workspace, "symbolic-ref", "HEAD") == "refs/heads/main"
     assert listing(box.folder / "project" / ".git") == before
@@ -103,7 +119,9 @@ def test_a_fork_works_in_its_workspace_and_wakes_there(box: Box) -> None:
 def test_a_broad_pattern_of_the_parent_does_not_see_workspaces(box: Box) -> None:
     """Also where the state folder lies inside of its root."""
     box.write("in.md", "1\n")
-    box.spec("wide", "objective: See all.\nbindings: {all: {file: '**/*.md', settle: 10ms}}\nrun: {command: ['true']}\n")
+    box.spec(
+        "wide", "objective: See all.\nbindings: {all: {file: '**/*.md', settle: 10ms}}\nrun: {command: ['true']}\n"
+    )
     box.start()
     box.wait_at_rest("wide", runs=1)
     box.ask("fork", "wide", "--as", "trial", "--workspace")
@@ -125,7 +143,10 @@ def test_without_a_repository_a_workspace_holds_copies(box: Box) -> None:
     box.write("project/work.sh", "mkdir -p out; cat data/*.txt > out/sum.txt\n")
     (project / "data/link.txt").symlink_to("a.txt")
     (project / "data/outside.txt").symlink_to(box.write("elsewhere.txt", "from outside\n"))
-    box.spec("sum", SUMMING.format(root=project).replace("[sh, -c, 'mkdir -p out; cat data/*.txt > out/sum.txt']", "[sh, work.sh]"))
+    box.spec(
+        "sum",
+        SUMMING.format(root=project).replace("[sh, -c, 'mkdir -p out; cat data/*.txt > out/sum.txt']", "[sh, work.sh]"),
+    )
     box.start()
     box.wait_at_rest("sum", runs=1)
     place = fork(box, str(box.folder / "my place"))
@@ -181,12 +202,19 @@ def test_files_come_back_three_ways(box: Box) -> None:
     recorded = merged["payload"]["files"] if "payload" in merged else merged["files"]
     assert {path: words.partition(":")[0] for path, words in recorded.items()} == expected
     marked = Path(recorded["out/clash.txt"].rpartition(" in ")[2])
-    assert marked.is_relative_to(box.state / "merges") and "<<<<<<<" in marked.read_text() and "fork\n" in marked.read_text()
+    assert (
+        marked.is_relative_to(box.state / "merges")
+        and "<<<<<<<" in marked.read_text()
+        and "fork\n" in marked.read_text()
+    )
     # What was dealt with is the base of the next merge: only what is new comes then.
     assert "nothing new" in box.words("merge", "sum", "trial")
     (place / "out/new.txt").write_text("newer\n")
     answer = box.json("merge", "sum", "trial")
-    assert files_of(answer) == {"data/a.txt": "left", "out/new.txt": "taken"} and (root / "out/new.txt").read_text() == "newer\n"
+    assert (
+        files_of(answer) == {"data/a.txt": "left", "out/new.txt": "taken"}
+        and (root / "out/new.txt").read_text() == "newer\n"
+    )
 
 
 def test_a_merge_is_undone_by_rewind(box: Box) -> None:
@@ -231,7 +259,10 @@ def test_a_merge_cut_short_is_finished_by_asking_again(box: Box) -> None:
     done = box.run("merge", "sum", "trial", "--key", "k", "--json")
     assert done.returncode == 1 and files_of(json.loads(done.stdout)) == {"out/a.txt": "taken", "out/b.txt": "refused"}
     assert (root / "out/a.txt").read_text() == "fork\n" and (root / "out/b.txt").read_text() == "by a person\n"
-    assert "files" not in box.json("merge", "sum", "trial") and len([1 for kind in box.kinds("sum") if kind == "session_merged"]) == 1
+    assert (
+        "files" not in box.json("merge", "sum", "trial")
+        and len([1 for kind in box.kinds("sum") if kind == "session_merged"]) == 1
+    )
 
 
 def test_a_hostile_repository_runs_nothing(box: Box) -> None:
@@ -284,16 +315,25 @@ def test_what_writes_outside_of_root_stays_detached(box: Box) -> None:
         run: {{command: [sh, -c, 'mkdir -p {project}/out; cat {project}/in.txt > {project}/out/sum.txt']}}
         """,
     )
-    box.spec("report", f"root: {project}\nobjective: Report.\nbindings: {{there: {{file: {box.folder}/reports/x, access: write}}}}\nrun: {{command: ['true']}}\n")
+    box.spec(
+        "report",
+        f"root: {project}\nobjective: Report.\nbindings: {{there: {{file: {box.folder}/reports/x, access: write}}}}\nrun: {{command: ['true']}}\n",
+    )
     box.start()
     box.wait_at_rest("sum", runs=1)
     place = fork(box)
     bindings = {one["name"]: one["what"] for one in box.json("show", "trial")["bindings"]}
-    assert bindings["data"] == "in.txt" and bindings["shared"] == str(box.folder / "shared.txt") and bindings["out"] == "out/**"
+    assert (
+        bindings["data"] == "in.txt"
+        and bindings["shared"] == str(box.folder / "shared.txt")
+        and bindings["out"] == "out/**"
+    )
     (place / "in.txt").write_text("2\n")
     assert box.run("activate", "trial", "--wait").returncode == 0
     assert (place / "out/sum.txt").read_text() == "2\n" and (project / "out/sum.txt").read_text() == "1\n"
-    assert "there would write outside of it and stays detached" in box.words("fork", "report", "--as", "other", "--workspace")
+    assert "there would write outside of it and stays detached" in box.words(
+        "fork", "report", "--as", "other", "--workspace"
+    )
     assert box.json("show", "other")["detached"] == ["there"] and box.run("activate", "other").returncode == 1
 
 
@@ -302,7 +342,12 @@ def test_a_workspace_is_a_place_apart(box: Box) -> None:
     root = start(box, has_repository=True)
     box.write("full/file", "x")
     (box.folder / "sly").symlink_to(root)
-    for folder, words in ((root / "inner", "lie in each other"), (box.state / "x", "lie in each other"), (box.folder / "full", "is not empty"), (box.folder / "sly/inner", "lie in each other")):
+    for folder, words in (
+        (root / "inner", "lie in each other"),
+        (box.state / "x", "lie in each other"),
+        (box.folder / "full", "is not empty"),
+        (box.folder / "sly/inner", "lie in each other"),
+    ):
         done = box.run("fork", "sum", "--as", "trial", "--workspace", str(folder))
         assert done.returncode == 1 and words in " ".join(done.stderr.split()), done.stderr
     assert box.run("fork", "sum", "--as", "sum", "--workspace").returncode == 1
@@ -356,7 +401,10 @@ def test_bundles_carry_what_a_merge_compares_with_and_what_it_overwrote(box: Box
     for name in ("trial", "sum"):
         box.ask("save", name, "-o", str(box.folder / f"{name}.bundle"))
     kept = {name: gzip.decompress((box.folder / f"{name}.bundle").read_bytes()).decode() for name in ("trial", "sum")}
-    addresses = {text: f"blake2b-{hashlib.blake2b(text.encode(), digest_size=20).hexdigest()}" for text in ("overwritten by the merge\n", "written by the fork\n")}
+    addresses = {
+        text: f"blake2b-{hashlib.blake2b(text.encode(), digest_size=20).hexdigest()}"
+        for text in ("overwritten by the merge\n", "written by the fork\n")
+    }
     blobs = {name: {line for line in text.splitlines() if '"blob"' in line} for name, text in kept.items()}
     assert any(addresses["overwritten by the merge\n"] in line for line in blobs["trial"])
     assert all(any(address in line for line in blobs["sum"]) for address in addresses.values())

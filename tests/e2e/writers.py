@@ -6,7 +6,7 @@ import sys
 import time
 
 from wakeful.cli.client import Client
-from wakeful.cli.failure import NoDaemon
+from wakeful.cli.exit_codes import NoDaemon
 
 PATIENCE_SECONDS = 60.0
 
@@ -16,7 +16,11 @@ def write_much(client: Client, who: str, count: int) -> None:
     late = []
     for number in range(count):
         text = f"{who}:{number}"
-        for verb, body in (("send", {"text": text}), ("note", {"text": text}), ("remember", {"key": f"fact-{who}", "value": str(number)})):
+        for verb, body in (
+            ("send", {"text": text}),
+            ("note", {"text": text}),
+            ("remember", {"key": f"fact-{who}", "value": str(number)}),
+        ):
             key = f"{verb}-{text}"
             client.call(verb, key, name="talk", **body)
             if number % 3 == 0:

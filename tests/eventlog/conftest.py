@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from eventlog.engines import ENGINES
 from wakeful.eventlog.contract import EventLog
 

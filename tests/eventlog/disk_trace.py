@@ -125,7 +125,22 @@ class Disk:
 
 def trace(command: list[str], record: Path) -> list[tuple[str, str, int]]:
     """Run it to its end; its calls that succeeded, in the order in which they ended."""
-    words = ["strace", "-f", "-y", "-xx", "-qq", "-s", "200000", "-e", f"trace={_CALLS}", "-e", "signal=none", "-o", str(record), *command]
+    words = [
+        "strace",
+        "-f",
+        "-y",
+        "-xx",
+        "-qq",
+        "-s",
+        "200000",
+        "-e",
+        f"trace={_CALLS}",
+        "-e",
+        "signal=none",
+        "-o",
+        str(record),
+        *command,
+    ]
     subprocess.run(words, check=True, capture_output=True, timeout=120)
     return list(_read(record.read_text()))
 

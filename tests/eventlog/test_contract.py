@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from eventlog.engines import append, draft, texts
 from wakeful.eventlog.contract import (
     Append,
@@ -80,7 +81,16 @@ def test_one_call_may_append_twice_to_one_session_and_is_undone_whole(log: Event
         Append("a", 1, (Draft("kind", "text", "x"),)),  # type: ignore[arg-type]
         Append("a", 1, (Draft(None, b"{}", "x"),)),  # type: ignore[arg-type]
     ],
-    ids=["no drafts", "not Unicode", "session not Unicode", "huge", "beyond 64 bits", "no payload", "payload is text", "no kind"],
+    ids=[
+        "no drafts",
+        "not Unicode",
+        "session not Unicode",
+        "huge",
+        "beyond 64 bits",
+        "no payload",
+        "payload is text",
+        "no kind",
+    ],
 )
 @pytest.mark.asyncio
 async def test_what_cannot_be_recorded_is_refused_alone(log: EventLog, bad: Append) -> None:
@@ -130,7 +140,9 @@ async def test_a_cancelled_wait_does_not_undo_or_disturb(log: EventLog) -> None:
 
 @pytest.mark.parametrize("text", ["", "naïve ☃ 🌊", "a\x00b", "line\nbreak", "x" * 100_000])
 def test_any_text_survives(log: EventLog, text: str) -> None:
-    log.append_blocking([Append(f"s{text[:50]}", 0, (Draft("kind", text.encode(), f"me{text[:50]}", rationale=text),))], at=-5)
+    log.append_blocking(
+        [Append(f"s{text[:50]}", 0, (Draft("kind", text.encode(), f"me{text[:50]}", rationale=text),))], at=-5
+    )
     (record,) = log.read(f"s{text[:50]}")
     assert (record.payload, record.rationale, record.author, record.at) == (text.encode(), text, f"me{text[:50]}", -5)
     assert log.verify().is_sound
@@ -200,7 +212,9 @@ def long_log(log: EventLog) -> EventLog:
                 draft(str(n), kind="even" if n % 2 == 0 else "odd", author="x" if n % 3 else "y", run=start // 100)
                 for n in range(start, start + 10)
             )
-            calls.append(log.append([Append("a", start, drafts), Append("b", start // 10, (draft("between"),))], at=start * 10))
+            calls.append(
+                log.append([Append("a", start, drafts), Append("b", start // 10, (draft("between"),))], at=start * 10)
+            )
         await asyncio.gather(*calls)
 
     asyncio.run(fill())
@@ -241,7 +255,9 @@ def long_log(log: EventLog) -> EventLog:
         ({"kinds": ["odd"], "limit": 1200}, range(2, 2401, 2)),
     ],
 )
-def test_a_slice_holds_exactly_what_lies_within_its_bounds(long_log: EventLog, bounds: dict[str, object], expected: object) -> None:
+def test_a_slice_holds_exactly_what_lies_within_its_bounds(
+    long_log: EventLog, bounds: dict[str, object], expected: object
+) -> None:
     assert [record.seq for record in long_log.read("a", **bounds)] == list(expected)  # type: ignore[arg-type, call-overload]
 
 
@@ -259,7 +275,9 @@ def test_slices_by_time_are_right_when_the_clock_was_set_back(log: EventLog) -> 
         for until in (4, 5, 20, 30, 100):
             expected = [seq for seq, at in enumerate(moments, 1) if since <= at <= until]
             assert [record.seq for record in log.read("a", since=since, until=until)] == expected
-            assert [record.seq for record in log.read("a", since=since, until=until, newest_first=True)] == expected[::-1]
+            assert [record.seq for record in log.read("a", since=since, until=until, newest_first=True)] == expected[
+                ::-1
+            ]
     assert log.verify().is_sound
 
 
@@ -293,7 +311,12 @@ def test_the_order_of_all_sessions_can_be_followed(log: EventLog) -> None:
     for number in range(6):
         append(log, "ab"[number % 2], str(number))
     position, records = log.read_after(0, 4)
-    assert [(record.session, record.payload) for record in records] == [("a", b'"0"'), ("b", b'"1"'), ("a", b'"2"'), ("b", b'"3"')]
+    assert [(record.session, record.payload) for record in records] == [
+        ("a", b'"0"'),
+        ("b", b'"1"'),
+        ("a", b'"2"'),
+        ("b", b'"3"'),
+    ]
     end, rest = log.read_after(position, 100)
     assert [record.seq for record in rest] == [3, 3]
     assert end == log.position()
@@ -309,7 +332,14 @@ async def test_the_newest_snapshot_at_or_before_a_seq_is_found(log: EventLog) ->
     for seq in (2, 5, 8):
         await log.save_snapshot("a", seq, f"state {seq}".encode())
     found = {bound: log.snapshot("a", bound) for bound in (1, 2, 4, 5, 9, None)}
-    assert {bound: snapshot and snapshot.seq for bound, snapshot in found.items()} == {1: None, 2: 2, 4: 2, 5: 5, 9: 8, None: 8}
+    assert {bound: snapshot and snapshot.seq for bound, snapshot in found.items()} == {
+        1: None,
+        2: 2,
+        4: 2,
+        5: 5,
+        9: 8,
+        None: 8,
+    }
     assert found[None] is not None
     assert found[None].state == b"state 8"
 
@@ -358,7 +388,10 @@ async def test_a_start_gets_every_session_with_its_newest_snapshot_and_the_recor
     for session, seq in (("middle", 1), ("middle", 3), ("end", 2)):
         await log.save_snapshot(session, seq, f"{session} {seq}".encode())
     log = open_again()
-    found = {session: (snapshot and snapshot.state, [record.seq for record in records]) for session, snapshot, records in log.tails()}
+    found = {
+        session: (snapshot and snapshot.state, [record.seq for record in records])
+        for session, snapshot, records in log.tails()
+    }
     assert found == {"none": (None, [1, 2, 3]), "middle": (b"middle 3", [4, 5]), "end": (b"end 2", [])}
 
 

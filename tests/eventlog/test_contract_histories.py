@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from eventlog.engines import ENGINES, append, carry, draft, texts
 from wakeful.eventlog.contract import (
     Append,
@@ -34,7 +35,16 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EventLog]:
 def source(other: EventLog) -> EventLog:
     """Elsewhere, with ten records of `a` over a clock that was set back."""
     for number, at in enumerate([10, 20, 30, 15, 25, 35, 5, 5, 40, 41]):
-        drafts = (Draft("note_added", f'"{number}"'.encode(), f"person {number}", run=number, parent="b:1", rationale=f"because {number}"),)
+        drafts = (
+            Draft(
+                "note_added",
+                f'"{number}"'.encode(),
+                f"person {number}",
+                run=number,
+                parent="b:1",
+                rationale=f"because {number}",
+            ),
+        )
         other.append_blocking([Append("a", number, drafts)], at)
     return other
 
@@ -58,13 +68,17 @@ def test_an_imported_session_has_the_same_records_and_the_same_head(log: EventLo
     assert log.verify().is_sound
 
 
-def test_an_import_that_is_not_finished_is_hidden_takes_no_appends_and_is_listed(open_again: Open, source: EventLog) -> None:
+def test_an_import_that_is_not_finished_is_hidden_takes_no_appends_and_is_listed(
+    open_again: Open, source: EventLog
+) -> None:
     log, head, records = open_again(), source.head("a"), list(source.read("a"))
     assert log.begin_import("a", 10, head.hash) == 1
     assert log.import_records("a", records[:4]) == Head(4, records[3].hash)
     for log in look_twice(log, open_again):
         assert (log.heads(), list(log.tails())) == ({}, [])
-        assert [(begun.session, begun.seq, begun.last_seq, begun.head) for begun in log.imports()] == [("a", 4, 10, head.hash)]
+        assert [(begun.session, begun.seq, begun.last_seq, begun.head) for begun in log.imports()] == [
+            ("a", 4, 10, head.hash)
+        ]
         with pytest.raises(Conflict, match="import is not finished"):
             log.append_blocking([Append("a", 4, (draft("early"),))], at=1)
         with pytest.raises(BadImport, match="seq 4 of 10"):
@@ -72,7 +86,9 @@ def test_an_import_that_is_not_finished_is_hidden_takes_no_appends_and_is_listed
         assert (log.verify().is_sound, log.verify().unfinished) == (True, 1)
 
 
-def test_a_session_that_is_here_stays_as_it_was_until_its_import_is_finished(open_again: Open, source: EventLog) -> None:
+def test_a_session_that_is_here_stays_as_it_was_until_its_import_is_finished(
+    open_again: Open, source: EventLog
+) -> None:
     """Heads, tails and search end where it ended; then the rest counts, too."""
     log, records = open_again(), list(source.read("a"))
     log.begin_import("a", 4, records[3].hash)
@@ -126,7 +142,9 @@ def test_one_record_from_elsewhere_is_imported_in_one_step(open_again: Open, sou
     assert log.verify().is_sound
 
 
-def test_a_longer_history_takes_the_place_of_an_import_that_was_never_finished(open_again: Open, source: EventLog) -> None:
+def test_a_longer_history_takes_the_place_of_an_import_that_was_never_finished(
+    open_again: Open, source: EventLog
+) -> None:
     """What came before is compared with it; another history is a conflict."""
     log, records = open_again(), list(source.read("a"))
     log.begin_import("a", 6, records[5].hash)
@@ -152,7 +170,9 @@ def test_an_import_goes_on_after_a_restart_where_it_was_left(open_again: Open, s
     assert [session for session, _, _ in log.tails()] == ["a"]
 
 
-def test_an_inert_session_is_read_by_its_id_and_opened_by_nobody_until_it_is_brought_in_for_good(open_again: Open, source: EventLog) -> None:
+def test_an_inert_session_is_read_by_its_id_and_opened_by_nobody_until_it_is_brought_in_for_good(
+    open_again: Open, source: EventLog
+) -> None:
     log, records = open_again(), list(source.read("a"))
     log.begin_import("a", 10, records[-1].hash)
     log.import_records("a", records)
@@ -301,7 +321,10 @@ def test_whoever_follows_the_log_is_not_told_of_imported_records(log: EventLog, 
     whole = log.read_after(0, 100, imported=True)[1]
     assert len(whole) == log.position() and {record.session for record in whole} == set(log.heads())
     assert log.read_after(0, 100, ("nothing",), imported=True) == (log.position(), [])
-    assert log.read_after(0, 2, (whole[0].kind,), imported=True)[1] == [record for record in whole if record.kind == whole[0].kind][:2]
+    assert (
+        log.read_after(0, 2, (whole[0].kind,), imported=True)[1]
+        == [record for record in whole if record.kind == whole[0].kind][:2]
+    )
 
 
 def test_an_import_goes_on_while_others_append(log: EventLog, source: EventLog) -> None:
@@ -444,9 +467,20 @@ def found(log: EventLog, text: str, **bounds: object) -> list[tuple[str, int]]:
     return [(record.session, record.seq) for record in log.search(text, **bounds)]  # type: ignore[arg-type]
 
 
-def note(log: EventLog, session: str, text: str, *, at: int = 1, kind: str = "note_added", author: str = "person", rationale: str | None = None) -> None:
+def note(
+    log: EventLog,
+    session: str,
+    text: str,
+    *,
+    at: int = 1,
+    kind: str = "note_added",
+    author: str = "person",
+    rationale: str | None = None,
+) -> None:
     payload = msgspec.json.encode({"text": text})
-    log.append_blocking([Append(session, log.head(session).seq, (Draft(kind, payload, author, rationale=rationale),))], at)
+    log.append_blocking(
+        [Append(session, log.head(session).seq, (Draft(kind, payload, author, rationale=rationale),))], at
+    )
 
 
 def test_a_search_finds_the_records_with_all_words_the_newest_first(log: EventLog) -> None:
@@ -478,14 +512,30 @@ def test_a_search_finds_the_records_with_all_words_the_newest_first(log: EventLo
         ({"limit": 0}, []),
     ],
 )
-def test_a_search_stays_within_its_bounds(log: EventLog, bounds: dict[str, object], expected: list[tuple[str, int]]) -> None:
+def test_a_search_stays_within_its_bounds(
+    log: EventLog, bounds: dict[str, object], expected: list[tuple[str, int]]
+) -> None:
     note(log, "a", "word", at=1)
     note(log, "b", "word", at=2, kind="fact_set")
     note(log, "a", "word", at=3, author="me")
     assert found(log, "word", **bounds) == expected
 
 
-@pytest.mark.parametrize("text", ["naïve", "NAIVE", "日本語", "Müller-Lüdenscheidt", "x'; DROP TABLE", 'say "', "a AND b", "NEAR(a b)", "text:word", "-5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "naïve",
+        "NAIVE",
+        "日本語",
+        "Müller-Lüdenscheidt",
+        "x'; DROP TABLE",
+        'say "',
+        "a AND b",
+        "NEAR(a b)",
+        "text:word",
+        "-5",
+    ],
+)
 def test_any_text_can_be_searched_for(log: EventLog, text: str) -> None:
     note(log, "a", f"before {text.lower()} after, naïve")
     assert found(log, text) == [("a", 1)]

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from eventlog.engines import append
 from eventlog.test_sqlite_crash import acknowledged
 from waiting import PATIENCE_SECONDS
@@ -22,7 +23,10 @@ APART = ["unshare", "--mount", "--propagation", "private", *([] if os.geteuid() 
 
 
 def can_mount() -> bool:
-    return shutil.which("unshare") is not None and subprocess.run([*APART, "true"], capture_output=True, check=False).returncode == 0
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run([*APART, "true"], capture_output=True, check=False).returncode == 0
+    )
 
 
 pytestmark = pytest.mark.skipif(not can_mount(), reason="no mount namespaces here: NO OTHER FILE SYSTEM WAS TRIED")
@@ -30,7 +34,13 @@ pytestmark = pytest.mark.skipif(not can_mount(), reason="no mount namespaces her
 
 def run_apart(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A shell with mounts of its own, and these words as its arguments."""
-    return subprocess.run([*APART, "sh", "-ec", script, "sh", *words], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    return subprocess.run(
+        [*APART, "sh", "-ec", script, "sh", *words],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
 
 
 def write_mounts(folder: Path, file_system: str) -> Path:
@@ -40,11 +50,15 @@ def write_mounts(folder: Path, file_system: str) -> Path:
     lines = Path("/proc/self/mountinfo").read_text().splitlines(keepends=True)
     assert any(wanted in line for line in lines)
     table = folder / "mountinfo"
-    table.write_text("".join(re.sub(r" - \S+ ", f" - {file_system} ", line) if wanted in line else line for line in lines))
+    table.write_text(
+        "".join(re.sub(r" - \S+ ", f" - {file_system} ", line) if wanted in line else line for line in lines)
+    )
     return table
 
 
-@pytest.mark.parametrize("file_system", ["nfs4", *(pytest.param(one, marks=pytest.mark.faults) for one in ("9p", "fuse.sshfs"))])
+@pytest.mark.parametrize(
+    "file_system", ["nfs4", *(pytest.param(one, marks=pytest.mark.faults) for one in ("9p", "fuse.sshfs"))]
+)
 def test_a_daemon_refuses_a_state_folder_on_a_network_file_system(tmp_path: Path, file_system: str) -> None:
     table = write_mounts(tmp_path, file_system)
     (tmp_path / "sessions.d").mkdir()
@@ -52,9 +66,14 @@ def test_a_daemon_refuses_a_state_folder_on_a_network_file_system(tmp_path: Path
     places = ["--specs", str(tmp_path / "sessions.d"), "--state", str(tmp_path / "state")]
     ended = run_apart(script, str(table), WAKEFUL, "daemon", "--once", *places, "--socket", str(tmp_path / "w.sock"))
     assert ended.returncode == 1
-    assert f"{tmp_path / 'state'} lies on {file_system}, where a write-ahead log is not safe; choose a local folder with --state" in ended.stderr
+    assert (
+        f"{tmp_path / 'state'} lies on {file_system}, where a write-ahead log is not safe; choose a local folder with --state"
+        in ended.stderr
+    )
     assert list((tmp_path / "state").iterdir()) == []
-    told = run_apart(script, str(table), WAKEFUL, "doctor", "--state", str(tmp_path / "state"), "--socket", str(tmp_path / "none"))
+    told = run_apart(
+        script, str(table), WAKEFUL, "doctor", "--state", str(tmp_path / "state"), "--socket", str(tmp_path / "none")
+    )
     assert f"lies on {file_system}, where a write-ahead log is not safe" in " ".join(told.stdout.split())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from eventlog.disk_trace import Disk, trace
 from eventlog.engines import append
 from wakeful.errors import WakefulError
@@ -32,7 +33,9 @@ migrate(connection, load_migrations(), files.database)
 connection.close()
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: NO FIRST START WAS CUT SHORT")
+pytestmark = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: NO FIRST START WAS CUT SHORT"
+)
 
 
 def cut_short(tmp_path: Path, command: list[str], *, step: int) -> Iterator[tuple[Path, dict[str, int]]]:
@@ -76,9 +79,13 @@ def check_next_start(state: Path, heads: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.faults)])
-def test_a_first_start_that_was_cut_short_leaves_a_folder_on_which_the_next_one_works(tmp_path: Path, step: int) -> None:
+def test_a_first_start_that_was_cut_short_leaves_a_folder_on_which_the_next_one_works(
+    tmp_path: Path, step: int
+) -> None:
     acknowledged = 0
-    for state, heads in cut_short(tmp_path, [sys.executable, str(APPENDER), str(tmp_path / "root" / "state"), "3"], step=step):
+    for state, heads in cut_short(
+        tmp_path, [sys.executable, str(APPENDER), str(tmp_path / "root" / "state"), "3"], step=step
+    ):
         check_next_start(state, heads)
         acknowledged = max(acknowledged, sum(heads.values()))
     assert acknowledged > 0, "no cut came after an acknowledgement"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from eventlog.engines import append, texts
 
+from eventlog.engines import append, texts
 from wakeful.eventlog.contract import StateInUse, StoreBehindAnchor
 from wakeful.eventlog.mend import find_search_damage, mend_store
 from wakeful.eventlog.sqlite import open_log, open_reader
@@ -73,20 +73,26 @@ DERIVED: dict[str, Callable[[StoreFiles], None]] = {
     "a step of the clock is forgotten": lambda files: change(files, "DELETE FROM clock_step"),
     "a step of the clock is made up": lambda files: change(files, "INSERT INTO clock_step VALUES (1, 12)"),
     "a snapshot is damaged": lambda files: change(files, "UPDATE snapshot SET state = x'00'"),
-    "a key names records that are not there": lambda files: change(files, "UPDATE idempotency SET first_seq = 9000, last_seq = 9000"),
+    "a key names records that are not there": lambda files: change(
+        files, "UPDATE idempotency SET first_seq = 9000, last_seq = 9000"
+    ),
 }
 
 
 def read_truth(files: StoreFiles) -> list[tuple[object, ...]]:
     connection = apsw.Connection(str(files.database), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        return connection.execute("SELECT * FROM event NOT INDEXED LEFT JOIN payload ON payload.event = event.id ORDER BY event.id").fetchall()
+        return connection.execute(
+            "SELECT * FROM event NOT INDEXED LEFT JOIN payload ON payload.event = event.id ORDER BY event.id"
+        ).fetchall()
     finally:
         connection.close()
 
 
 @pytest.mark.parametrize("spoil", DERIVED.values(), ids=DERIVED.keys())
-def test_what_is_derived_is_found_told_again_and_then_sound(files: StoreFiles, spoil: Callable[[StoreFiles], None]) -> None:
+def test_what_is_derived_is_found_told_again_and_then_sound(
+    files: StoreFiles, spoil: Callable[[StoreFiles], None]
+) -> None:
     """With a copy of the store as it was; the records are byte for byte the same; a second time there is nothing to do."""
     truth = read_truth(files)
     spoil(files)
@@ -141,7 +147,7 @@ def test_the_copy_forgets_what_is_erased_later(files: StoreFiles) -> None:
     log = open_log(files.state_dir)
     log.erase("payroll", [34])
     log.close()
-    assert b"word33\"" not in copy.read_bytes()
+    assert b'word33"' not in copy.read_bytes()
 
 
 def test_a_living_store_and_one_behind_its_anchor_are_not_mended(files: StoreFiles) -> None:
@@ -150,7 +156,13 @@ def test_a_living_store_and_one_behind_its_anchor_are_not_mended(files: StoreFil
     with pytest.raises(StateInUse):
         mend_store(files.state_dir)
     log.close()
-    change(files, "DELETE FROM clock_step", "DELETE FROM payload WHERE event > 400", "DELETE FROM event WHERE id > 400", "DELETE FROM flush WHERE last_event > 400")
+    change(
+        files,
+        "DELETE FROM clock_step",
+        "DELETE FROM payload WHERE event > 400",
+        "DELETE FROM event WHERE id > 400",
+        "DELETE FROM flush WHERE last_event > 400",
+    )
     with pytest.raises(StoreBehindAnchor, match="cannot be mended.*wakeful restore"):
         mend_store(files.state_dir)
     assert not list(files.folder.glob("before-mend-*"))

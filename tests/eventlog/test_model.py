@@ -7,10 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from eventlog.engines import ENGINES
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from eventlog.engines import ENGINES
 from wakeful.eventlog.contract import Append, Appended, Conflict, Draft
 
 SESSIONS = st.sampled_from(["a", "b", "c"])
@@ -45,7 +46,14 @@ class LogMachine(RuleBasedStateMachine):
             self.elsewhere.close()
             shutil.rmtree(self.folder)
 
-    @rule(session=SESSIONS, other=SESSIONS, payloads=PAYLOADS, key=KEYS, at=MOMENTS, off=st.sampled_from([0, 0, 0, 0, -1, 1]))
+    @rule(
+        session=SESSIONS,
+        other=SESSIONS,
+        payloads=PAYLOADS,
+        key=KEYS,
+        at=MOMENTS,
+        off=st.sampled_from([0, 0, 0, 0, -1, 1]),
+    )
     def append(self, session: str, other: str, payloads: list[bytes], key: str | None, at: int, off: int) -> None:
         """One call over two sessions (or twice the same); `off` makes it expect a wrong head."""
         first_head = len(self.records.get(session, []))
@@ -54,7 +62,10 @@ class LogMachine(RuleBasedStateMachine):
         call = [Append(session, first_head, drafts, key), Append(other, second_head + off, drafts[:1])]
         if key is not None and (session, key) in self.keys:
             landed = self.keys[session, key]
-            expected = (Appended(session, landed.first_seq, landed.last_seq, duplicate=True), Appended(other, 0, 0, duplicate=True))
+            expected = (
+                Appended(session, landed.first_seq, landed.last_seq, duplicate=True),
+                Appended(other, 0, 0, duplicate=True),
+            )
             assert self.log.append_blocking(call, at) == expected
             return
         if off:
@@ -136,7 +147,9 @@ class LogMachine(RuleBasedStateMachine):
     def restore_payloads(self, session: str, count: int) -> None:
         first, last = self.archived.get(session, (1, 0))
         records = list(self.log.read(session, first, min(first + count - 1, last)))
-        whole = [msgspec.structs.replace(record, payload=self.records[session][record.seq - 1][1]) for record in records]
+        whole = [
+            msgspec.structs.replace(record, payload=self.records[session][record.seq - 1][1]) for record in records
+        ]
         restored = sum((session, record.seq) not in self.erased for record in whole)
         assert self.log.restore_payloads(session, whole) == restored
         if whole and whole[-1].seq < last:
@@ -149,7 +162,14 @@ class LogMachine(RuleBasedStateMachine):
         is_gone = (session, seq) in self.erased or first <= seq <= last
         return None if is_gone else self.records[session][seq - 1][1]
 
-    @rule(session=ALL_SESSIONS, since=MOMENTS, until=MOMENTS, low=st.integers(0, 9), span=st.integers(0, 20), newest_first=st.booleans())
+    @rule(
+        session=ALL_SESSIONS,
+        since=MOMENTS,
+        until=MOMENTS,
+        low=st.integers(0, 9),
+        span=st.integers(0, 20),
+        newest_first=st.booleans(),
+    )
     def slice(self, session: str, since: int, until: int, low: int, span: int, newest_first: bool) -> None:
         expected = [
             (seq, at, self.payload_of(session, seq))
@@ -171,7 +191,9 @@ class LogMachine(RuleBasedStateMachine):
             return
         shown = {name: some[: self.end] if name == "far" else some for name, some in self.records.items()}
         shown = {name: some for name, some in shown.items() if some}
-        assert {name: head.seq for name, head in self.log.heads().items()} == {name: len(some) for name, some in shown.items()}
+        assert {name: head.seq for name, head in self.log.heads().items()} == {
+            name: len(some) for name, some in shown.items()
+        }
         assert [begun.session for begun in self.log.imports()] == (["far"] if self.is_importing else [])
         tails = {name: (snapshot, tail) for name, snapshot, tail in self.log.tails()}
         assert tails.keys() == shown.keys()

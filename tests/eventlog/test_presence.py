@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from eventlog.engines import append
 from eventlog.test_sqlite_crash import acknowledged, assert_nothing_lost
 from processes import is_stopped
@@ -23,7 +24,7 @@ from wakeful.eventlog.presence import Presence
 from wakeful.eventlog.sqlite import judge_state, open_log
 from wakeful.eventlog.statelock import find_holder, lock_state
 from wakeful.eventlog.store import StoreFiles
-from wakeful.folders import make_plain, make_private
+from wakeful.system.private_folders import make_plain, make_private
 
 APPENDER = Path(__file__).with_name("appender.py")
 FEW = 5
@@ -62,7 +63,9 @@ HARMLESS = ("anchor replaced", "write-ahead log deleted", "its index deleted", "
 QUICK = ("state folder deleted", "database replaced", "write-ahead log deleted", "lock deleted")
 
 
-@pytest.mark.parametrize("loss", [pytest.param(loss, marks=() if loss in QUICK else pytest.mark.faults) for loss in LOSSES])
+@pytest.mark.parametrize(
+    "loss", [pytest.param(loss, marks=() if loss in QUICK else pytest.mark.faults) for loss in LOSSES]
+)
 def test_a_log_whose_files_are_gone_or_replaced_acknowledges_nothing(tmp_path: Path, loss: str) -> None:
     files = StoreFiles(tmp_path / "state")
     process, lines = start_appender(files)
@@ -84,7 +87,10 @@ def test_a_log_whose_files_are_gone_or_replaced_acknowledges_nothing(tmp_path: P
 
 def start_appender(files: StoreFiles) -> tuple[subprocess.Popen[str], list[str]]:
     process = subprocess.Popen(
-        [sys.executable, str(APPENDER), str(files.state_dir), "1000000", "200", "0", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(APPENDER), str(files.state_dir), "1000000", "200", "0", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     return process, [process.stdout.readline() for _ in range(FEW * 2)]
@@ -147,7 +153,9 @@ def test_a_deleted_lock_lets_no_second_daemon_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_private, make_plain])
-def test_a_state_folder_that_was_deleted_is_not_made_anew_while_it_is_locked(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_state_folder_that_was_deleted_is_not_made_anew_while_it_is_locked(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     state = tmp_path / "link" / "state"
@@ -175,7 +183,9 @@ def remains(tmp_path: Path) -> Iterator[StoreFiles]:
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty folder", "an empty database", "a database without records"])
-def test_a_state_folder_with_blobs_and_no_log_does_not_start_empty(remains: StoreFiles, tmp_path: Path, left: str) -> None:
+def test_a_state_folder_with_blobs_and_no_log_does_not_start_empty(
+    remains: StoreFiles, tmp_path: Path, left: str
+) -> None:
     shutil.rmtree(remains.folder)
     match left:
         case "an empty folder":
@@ -186,7 +196,10 @@ def test_a_state_folder_with_blobs_and_no_log_does_not_start_empty(remains: Stor
         case "a database without records":
             open_log(tmp_path / "other").close()
             shutil.copytree(tmp_path / "other" / "log", remains.folder)
-    with pytest.raises(StoreBehindAnchor, match=r"has no log, but holds .*\(blobs\).*wakeful restore BACKUP.*begin anew.*mv .*state .*state\.old"):
+    with pytest.raises(
+        StoreBehindAnchor,
+        match=r"has no log, but holds .*\(blobs\).*wakeful restore BACKUP.*begin anew.*mv .*state .*state\.old",
+    ):
         open_log(remains.state_dir)
     assert "has no log" in (judge_state(remains.state_dir) or "")
     remains.state_dir.rename(remains.state_dir.with_name("state.old"))
@@ -197,7 +210,9 @@ def test_a_state_folder_with_blobs_and_no_log_does_not_start_empty(remains: Stor
 def test_no_room_for_the_lock_is_told_in_words(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)], capture_output=True, text=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"cannot mount a small disk, A FULL DISK WAS NOT TRIED: {mounted.stderr.strip()}")
     try:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from wakeful.eventlog import store
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.store import StoreFiles
@@ -19,7 +20,9 @@ APPENDER = Path(__file__).with_name("appender.py")
 # The real interpreter: strace must not trace a launcher that only starts it.
 PYTHON = Path(sys.executable)
 
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: NO FAULT WAS INJECTED")
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: NO FAULT WAS INJECTED"
+)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not root, cannot mount: A FULL DISK WAS NOT TRIED")
 
 
@@ -80,7 +83,9 @@ def test_nothing_acknowledged_is_lost_to_many_kill_9(tmp_path: Path) -> None:
     kill_at_random(tmp_path, rounds=200, seed=random.randrange(10**6))
 
 
-def inject(tmp_path: Path, state_dir: Path, calls: str, fault: str, count: int = 40) -> tuple[subprocess.CompletedProcess[str], int, list[str]]:
+def inject(
+    tmp_path: Path, state_dir: Path, calls: str, fault: str, count: int = 40
+) -> tuple[subprocess.CompletedProcess[str], int, list[str]]:
     """Run the appender under a fault; gives its end, how often the fault fired, and what it acknowledged."""
     trace = tmp_path / "trace"
     before = ("strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}")
@@ -111,7 +116,9 @@ def test_a_failed_flush_ends_the_process_and_is_never_acknowledged(tmp_path: Pat
 def test_killed_at_any_write_or_flush_nothing_acknowledged_is_lost(tmp_path: Path, k: int) -> None:
     """Also while the store is being made."""
     state_dir = tmp_path / "state"
-    ended, _, lines = inject(tmp_path, state_dir, "pwrite64,fdatasync,fsync,mkdir,rename,unlink,ftruncate", f"signal=KILL:when={k}")
+    ended, _, lines = inject(
+        tmp_path, state_dir, "pwrite64,fdatasync,fsync,mkdir,rename,unlink,ftruncate", f"signal=KILL:when={k}"
+    )
     assert ended.returncode != 0
     assert_nothing_lost(state_dir, acknowledged(lines))
 
@@ -122,7 +129,9 @@ def test_killed_at_every_write_and_flush_nothing_acknowledged_is_lost(tmp_path: 
     """The k-th call for k = 1, 2, ... until a run ends with no fault fired."""
     for k in range(1, 2_000):
         state_dir = tmp_path / f"state-{k}"
-        ended, _, lines = inject(tmp_path, state_dir, "pwrite64,fdatasync,fsync,mkdir,rename,unlink,ftruncate", f"signal=KILL:when={k}", 20)
+        ended, _, lines = inject(
+            tmp_path, state_dir, "pwrite64,fdatasync,fsync,mkdir,rename,unlink,ftruncate", f"signal=KILL:when={k}", 20
+        )
         assert_nothing_lost(state_dir, acknowledged(lines))
         shutil.rmtree(state_dir)
         if ended.returncode == 0:
@@ -157,7 +166,9 @@ def test_of_appends_in_a_row_a_few_share_the_flush_of_the_anchor(tmp_path: Path)
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=800k", "tmpfs", str(folder)], capture_output=True, text=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=800k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"cannot mount a small disk, A FULL DISK WAS NOT TRIED: {mounted.stderr.strip()}")
     yield folder
@@ -186,7 +197,9 @@ def test_a_full_disk_refuses_cleanly_loses_nothing_and_recovers(small_disk: Path
 
 @needs_root
 @pytest.mark.parametrize("free_times", [100, 0], ids=["seen before", "met on the way"])
-def test_a_disk_near_its_end_is_not_filled_by_laying_out(small_disk: Path, monkeypatch: pytest.MonkeyPatch, free_times: int) -> None:
+def test_a_disk_near_its_end_is_not_filled_by_laying_out(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, free_times: int
+) -> None:
     monkeypatch.setattr(store, "_FREE_TIMES", free_times)
     (wal := small_disk / "events.db-wal").write_bytes(b"frames")
     free = os.statvfs(small_disk).f_bavail

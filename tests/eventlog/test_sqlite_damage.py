@@ -15,6 +15,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+
 from eventlog.engines import append, draft, texts
 from wakeful.errors import WakefulError
 from wakeful.eventlog.backup import restore
@@ -32,7 +33,9 @@ RECORDS = 60
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The state folder of a process that was killed after its acknowledgements: its records are in the write-ahead log alone."""
     state_dir = tmp_path_factory.mktemp("killed") / "state"
-    process = subprocess.Popen([sys.executable, str(APPENDER), str(state_dir), "1000000"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, str(APPENDER), str(state_dir), "1000000"], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     for _ in range(RECORDS):
         process.stdout.readline()
@@ -76,7 +79,10 @@ LOG_DAMAGES: dict[str, Callable[[StoreFiles], None]] = {
     "truncated to nothing": lambda files: truncate(wal(files), 0),
     "its header zeroed": lambda files: zero_header(wal(files)),
     "deleted": lambda files: wal(files).unlink(),
-    "deleted with its index": lambda files: (wal(files).unlink(), files.database.with_name("events.db-shm").unlink(missing_ok=True)),
+    "deleted with its index": lambda files: (
+        wal(files).unlink(),
+        files.database.with_name("events.db-shm").unlink(missing_ok=True),
+    ),
 }
 
 
@@ -89,7 +95,9 @@ def test_a_killed_store_opens_and_goes_on(files: StoreFiles) -> None:
 
 
 @pytest.mark.parametrize("damage", LOG_DAMAGES.values(), ids=LOG_DAMAGES.keys())
-def test_a_write_ahead_log_that_lost_records_opens_for_reading_alone(files: StoreFiles, damage: Callable[[StoreFiles], None]) -> None:
+def test_a_write_ahead_log_that_lost_records_opens_for_reading_alone(
+    files: StoreFiles, damage: Callable[[StoreFiles], None]
+) -> None:
     damage(files)
     before = wal(files).read_bytes() if wal(files).exists() else b""
     log = open_log(files.state_dir)
@@ -128,13 +136,20 @@ FILE_DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", FILE_DAMAGES)
 @pytest.mark.parametrize("name", ["events.db", "events.db-wal", "events.db-shm", "anchor"])
-def test_no_damage_to_a_file_starts_empty_or_short_and_each_is_told_in_words(files: StoreFiles, killed: Path, name: str, damage: str) -> None:
+def test_no_damage_to_a_file_starts_empty_or_short_and_each_is_told_in_words(
+    files: StoreFiles, killed: Path, name: str, damage: str
+) -> None:
     """Either nothing was lost by it, or nothing is written and every tool says so in words."""
     truth = read_heads(killed)
     rest = {path.name: path.read_bytes() for path in files.folder.iterdir() if path.name not in (name, "events.db-shm")}
     FILE_DAMAGES[damage](files.folder / name)
     assert (files.folder / name).exists() == (damage != "deleted"), "the fault did not fire"
-    for look in (judge_state, lambda state: open_reader(state).verify(), mend_store, lambda state: open_reader(state).backup(state / "copy")):
+    for look in (
+        judge_state,
+        lambda state: open_reader(state).verify(),
+        mend_store,
+        lambda state: open_reader(state).backup(state / "copy"),
+    ):
         with contextlib.suppress(WakefulError):
             look(files.state_dir)
     try:
@@ -220,7 +235,9 @@ def test_the_database_of_another_store_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\x00" * 8192, b"junk" * 100])
-def test_a_store_without_its_anchor_is_read_only_until_a_person_accepts_it(tmp_path: Path, content: bytes | None) -> None:
+def test_a_store_without_its_anchor_is_read_only_until_a_person_accepts_it(
+    tmp_path: Path, content: bytes | None
+) -> None:
     """To accept what is left is to restore a backup of it: nothing is lost by that either, the old folder is kept aside."""
     files = make_store(tmp_path / "state", "a")
     if content is None:
@@ -266,20 +283,40 @@ def change(files: StoreFiles, sql: str) -> Report:
         ("UPDATE payload SET body = x'00' WHERE event = 25", "session b, seq 5", "its payload is not the one"),
         ("DELETE FROM payload WHERE event = 25", "session b, seq 5", "its payload is gone, and not by erasure"),
         ("UPDATE event SET author = 'mallory' WHERE id = 25", "session b, seq 5", "its hash does not follow"),
-        ("UPDATE event SET author = CAST(x'f062' AS TEXT) WHERE id = 25", "session b, seq 5", "its author is no text: b'\\xf0b'"),
-        ("INSERT INTO idempotency VALUES (2, CAST(x'f062' AS TEXT), 19, 21)", "session b, keys", "cannot be read to its end"),
-        ("UPDATE session SET id = CAST(x'f062' AS TEXT) WHERE id = 'b'", "store", "the table of sessions cannot be read"),
+        (
+            "UPDATE event SET author = CAST(x'f062' AS TEXT) WHERE id = 25",
+            "session b, seq 5",
+            "its author is no text: b'\\xf0b'",
+        ),
+        (
+            "INSERT INTO idempotency VALUES (2, CAST(x'f062' AS TEXT), 19, 21)",
+            "session b, keys",
+            "cannot be read to its end",
+        ),
+        (
+            "UPDATE session SET id = CAST(x'f062' AS TEXT) WHERE id = 'b'",
+            "store",
+            "the table of sessions cannot be read",
+        ),
         ("UPDATE event SET hash = randomblob(32) WHERE id = 25", "session b, seq 5", "its hash does not follow"),
         ("UPDATE event SET seq = 77 WHERE id = 40", "session b, seq 77", "missing between them: 57 records"),
         ("DELETE FROM event WHERE id = 40", "flush 2", "record 40 of all sessions is missing"),
-        ("UPDATE session SET id = 'z' WHERE id = 'b'", "session z, seq 1 to 20", "each of the 20: its hash does not follow"),
+        (
+            "UPDATE session SET id = 'z' WHERE id = 'b'",
+            "session z, seq 1 to 20",
+            "each of the 20: its hash does not follow",
+        ),
         ("UPDATE flush SET roll = randomblob(32) WHERE number = 1", "flush 1", "are not those it was made of"),
         ("DELETE FROM flush WHERE number = 2", "flushes", "records after the last flush"),
         ("INSERT INTO idempotency VALUES (1, 'k', 19, 21)", "session a, key 'k'", "which the session does not have"),
         ("INSERT INTO clock_step VALUES (1, 3)", "session a, seq 3", "recorded wrongly"),
         ("INSERT INTO session VALUES (9, 'ghost')", "session ghost", "has no records"),
         ("INSERT INTO payload VALUES (999, x'00')", "store", "refers to a row of event that does not exist"),
-        ("INSERT INTO snapshot VALUES (1, 3, x'00', x'00')", "session a, snapshot at seq 3", "not the one that was saved"),
+        (
+            "INSERT INTO snapshot VALUES (1, 3, x'00', x'00')",
+            "session a, snapshot at seq 3",
+            "not the one that was saved",
+        ),
     ],
 )
 def test_verify_names_the_place_of_the_damage(tmp_path: Path, sql: str, where: str, what: str) -> None:

@@ -5,13 +5,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from eventlog.engines import append
 from eventlog.test_sqlite_crash import acknowledged, assert_nothing_lost, inject, needs_strace, start
 from eventlog.test_sqlite_readonly import READ_ONLY, WAKEFUL
-
 from wakeful.eventlog.sqlite import open_log
 
-needs_prlimit = pytest.mark.skipif(shutil.which("prlimit") is None, reason="prlimit is not installed: NO WRITE WAS CUT SHORT")
+needs_prlimit = pytest.mark.skipif(
+    shutil.which("prlimit") is None, reason="prlimit is not installed: NO WRITE WAS CUT SHORT"
+)
 
 
 @needs_strace
@@ -62,8 +64,21 @@ def test_a_daemon_on_a_read_only_state_folder_says_so(tmp_path: Path) -> None:
     if probe.returncode != 0:
         pytest.skip(f"this system lets us mount nothing: {probe.stderr.strip()}")
     (tmp_path / "sessions.d").mkdir()
-    places = ["--specs", str(tmp_path / "sessions.d"), "--state", str(tmp_path / "state"), "--socket", str(tmp_path / "none")]
-    done = subprocess.run([*READ_ONLY, str(tmp_path / "state"), WAKEFUL, "daemon", *places], capture_output=True, text=True, check=False, timeout=60)
+    places = [
+        "--specs",
+        str(tmp_path / "sessions.d"),
+        "--state",
+        str(tmp_path / "state"),
+        "--socket",
+        str(tmp_path / "none"),
+    ]
+    done = subprocess.run(
+        [*READ_ONLY, str(tmp_path / "state"), WAKEFUL, "daemon", *places],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     said = done.stdout + done.stderr
     assert done.returncode == 1 and "Traceback" not in said and str(tmp_path / "state") in said, said
     assert "read-only" in said.lower(), said

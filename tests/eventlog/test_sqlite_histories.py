@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+
 from eventlog.engines import append, carry, texts
 from waiting import eventually
 from wakeful.eventlog import bodies
@@ -78,13 +79,18 @@ def test_erased_words_leave_the_search_though_only_a_part_is_erased(log: SqliteL
     """The index keeps words, so it is looked for by them, not by the text."""
     append(log, "a", "canaryword", "kept")
     log.search("canaryword")
-    assert subprocess.run(["grep", "-qa", "canaryword", str(tmp_path / "state/log/search.db")], check=False).returncode == 0
+    assert (
+        subprocess.run(["grep", "-qa", "canaryword", str(tmp_path / "state/log/search.db")], check=False).returncode
+        == 0
+    )
     log.erase("a", [1])
     assert subprocess.run(["grep", "-rqa", "canaryword", str(tmp_path / "state")], check=False).returncode == 1
     assert [record.seq for record in log.search("kept")] == [2]
 
 
-def test_an_erasure_waits_for_a_reader_that_holds_the_old_bytes_while_appends_go_on(log: SqliteLog, tmp_path: Path) -> None:
+def test_an_erasure_waits_for_a_reader_that_holds_the_old_bytes_while_appends_go_on(
+    log: SqliteLog, tmp_path: Path
+) -> None:
     append(log, "a", CANARY, "kept")
     reader = connect_reader(tmp_path / "state/log/events.db")
     reader.execute("BEGIN")
@@ -128,17 +134,26 @@ def test_erased_bytes_leave_the_copies_the_store_made_of_itself(tmp_path: Path) 
     log.close()
     restore(tmp_path / "copy", tmp_path / "state", even_if_newer=True)
     log = open_log(tmp_path / "state")
-    assert find_canary(tmp_path / "state") == ["before-migration-002.db", "before-migration-003.db", "events.db", "events.db"]
+    assert find_canary(tmp_path / "state") == [
+        "before-migration-002.db",
+        "before-migration-003.db",
+        "events.db",
+        "events.db",
+    ]
     for session in "ab":
         log.erase(session, range(1, 11))
     assert find_canary(tmp_path / "state") == []
-    aside = apsw.Connection(str(tmp_path / "state/log.before-restore-1/before-migration-002.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    aside = apsw.Connection(
+        str(tmp_path / "state/log.before-restore-1/before-migration-002.db"), flags=apsw.SQLITE_OPEN_READONLY
+    )
     assert aside.execute("SELECT count(*) FROM event").get == 20
     aside.close()
     log.close()
 
 
-def test_an_old_copy_that_cannot_be_read_is_named_and_the_log_is_erased_all_the_same(log: SqliteLog, tmp_path: Path) -> None:
+def test_an_old_copy_that_cannot_be_read_is_named_and_the_log_is_erased_all_the_same(
+    log: SqliteLog, tmp_path: Path
+) -> None:
     append(log, "a", "one")
     (tmp_path / "state/log.before-restore-1").mkdir()
     (tmp_path / "state/log.before-restore-1/events.db").write_bytes(b"junk" * 2_000)
@@ -249,7 +264,9 @@ def test_an_import_killed_at_any_batch_goes_on_and_ends_at_the_same_head(tmp_pat
     head = source.head("a")
     source.close()
     process = subprocess.Popen(
-        [sys.executable, str(IMPORTER), str(tmp_path / "source"), str(tmp_path / "target"), "a"], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(IMPORTER), str(tmp_path / "source"), str(tmp_path / "target"), "a"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     for _ in range(after):
@@ -283,7 +300,9 @@ def test_a_full_queue_of_appends_around_an_import_keeps_its_order(log: SqliteLog
 # Verifying
 
 
-def test_a_large_store_is_verified_by_two_processes_that_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_store_is_verified_by_two_processes_that_find_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = open_log(tmp_path / "state")
     for session in "ab":
         append(log, session, *(str(number) for number in range(300)))
@@ -291,7 +310,9 @@ def test_a_large_store_is_verified_by_two_processes_that_find_the_same(tmp_path:
     log.archive("b", 10)
     log.close()
     connection = apsw.Connection(str(tmp_path / "state/log/events.db"))
-    connection.execute("UPDATE payload SET body = x'00' WHERE event IN (7, 8, 9, 450); UPDATE event SET author = 'mallory' WHERE id IN (8, 20)")
+    connection.execute(
+        "UPDATE payload SET body = x'00' WHERE event IN (7, 8, 9, 450); UPDATE event SET author = 'mallory' WHERE id IN (8, 20)"
+    )
     connection.close()
     reader = open_reader(tmp_path / "state")
     alone = reader.verify()

@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from eventlog.test_sqlite_crash import inject, needs_strace
 from golden import folding
-
 from wakeful.eventlog.sqlite import open_log
 
 FIRST = Path(__file__).parent.parent / "golden" / "0.1.0-schema-1"
@@ -25,7 +25,9 @@ def take_over(tmp_path: Path, fault: str) -> bool:
     try:
         assert log.read_only is None, fault
         records = folding.read_records(FIRST)
-        assert [record for name in dict.fromkeys(one.session for one in records) for record in log.read(name)] == records, fault
+        assert [
+            record for name in dict.fromkeys(one.session for one in records) for record in log.read(name)
+        ] == records, fault
         assert log.verify().findings == (), fault
     finally:
         log.close()

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from wakeful.eventlog.anchor import read_anchor
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.store import StoreFiles
@@ -21,7 +22,9 @@ from wakeful.eventlog.writer import ANCHOR_GROUPS, LAID_OUT_BYTES
 APPENDER = Path(__file__).with_name("appender.py")
 APPENDS = 40
 
-pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: NO POWER CUT WAS SIMULATED")
+pytestmark = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: NO POWER CUT WAS SIMULATED"
+)
 
 _CALL = re.compile(r"^\d+ +(\w+)\((\d+)<([^>]*)>(?:, )?(.*)$")
 _WRITE = re.compile(r'^"((?:\\x[0-9a-f]{2})*)", \d+(?:, (\d+))?')
@@ -72,7 +75,9 @@ class Disk:
             content = self.flushed.get(path, b"")
             if chance is not None and (pending := list(self.pending.get(path, ()))):
                 some = chance.sample(pending, chance.randrange(len(pending) + 1))
-                content = apply(content, [*some[:-1], *((offset, part[: len(part) // 2]) for offset, part in some[-1:])])
+                content = apply(
+                    content, [*some[:-1], *((offset, part[: len(part) // 2]) for offset, part in some[-1:])]
+                )
             (target / "log" / path.name).write_bytes(content)
 
     def _flush(self, path: Path) -> None:
@@ -104,8 +109,24 @@ def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, torn: bool,
     open_log(state_dir).close()
     disk = Disk(state_dir)
     calls = "trace=pwrite64,write,fdatasync,fsync"
-    command = ["strace", "-f", "-y", "-xx", "-qq", "-s", "70000", "-e", calls, "-o", str(trace), sys.executable, str(APPENDER)]
-    subprocess.run([*command, str(state_dir), str(APPENDS), "200", str(wal_bytes)], check=True, capture_output=True, timeout=60)
+    command = [
+        "strace",
+        "-f",
+        "-y",
+        "-xx",
+        "-qq",
+        "-s",
+        "70000",
+        "-e",
+        calls,
+        "-o",
+        str(trace),
+        sys.executable,
+        str(APPENDER),
+    ]
+    subprocess.run(
+        [*command, str(state_dir), str(APPENDS), "200", str(wal_bytes)], check=True, capture_output=True, timeout=60
+    )
     cuts = 0
     for line in decode_paths(trace.read_text()).splitlines():
         if not disk.replay(line):
@@ -129,4 +150,8 @@ def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, torn: bool,
 
 def decode_paths(trace: str) -> str:
     """-xx writes paths in hexadecimal, too."""
-    return re.sub(r"<((?:\\x[0-9a-f]{2})+)>", lambda found: f"<{bytes.fromhex(found[1].replace(chr(92) + 'x', '')).decode()}>", trace)
+    return re.sub(
+        r"<((?:\\x[0-9a-f]{2})+)>",
+        lambda found: f"<{bytes.fromhex(found[1].replace(chr(92) + 'x', '')).decode()}>",
+        trace,
+    )

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from eventlog.engines import append
 from waiting import eventually
-
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.writer import LAID_OUT_BYTES
 
@@ -64,7 +64,13 @@ def test_one_whose_newest_records_cannot_be_read_there_is_refused_without_harm(s
     assert "ok    git" in ask(crashed, "doctor").stdout
     copy = state.parent / "copied"
     shutil.copytree(crashed, copy)
-    sound = subprocess.run([WAKEFUL, "verify", "--state", str(copy), "--socket", "none"], capture_output=True, text=True, check=False, timeout=60)
+    sound = subprocess.run(
+        [WAKEFUL, "verify", "--state", str(copy), "--socket", "none"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert sound.stdout == say_sound(copy)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+
 from eventlog.engines import append, draft, texts
 from waiting import eventually
 from wakeful.eventlog import writer
@@ -42,7 +43,9 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 def test_two_daemons_on_one_state_folder_the_second_names_the_first(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, str(APPENDER), str(tmp_path), "1000000"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, str(APPENDER), str(tmp_path), "1000000"], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         process.stdout.readline()
@@ -121,7 +124,9 @@ def test_connections_of_readers_that_ended_are_closed(tmp_path: Path) -> None:
     append(log, "a", "one")
 
     def count() -> int:
-        return sum(os.path.exists(one) and os.readlink(one).endswith("events.db") for one in Path("/proc/self/fd").iterdir())
+        return sum(
+            os.path.exists(one) and os.readlink(one).endswith("events.db") for one in Path("/proc/self/fd").iterdir()
+        )
 
     before = count()
     for _ in range(20):
@@ -221,7 +226,9 @@ def open_with(files: StoreFiles, anchor: AnchorFile, told: list[StoreFailed]) ->
     lock_state(files.state_dir).release()
     connection = connect_writer(files.database)
     read_mark(connection)
-    return SqliteLog(files, writer.Writer(connection, anchor, told.append, Presence(files, 8192), told_words.append), None)
+    return SqliteLog(
+        files, writer.Writer(connection, anchor, told.append, Presence(files, 8192), told_words.append), None
+    )
 
 
 def open_mark(files: StoreFiles) -> Mark:
@@ -252,7 +259,9 @@ def test_lone_appends_make_the_write_ahead_log_no_longer_once_it_is_laid_out(tmp
     log.close()
 
 
-def test_the_write_ahead_log_stays_bounded_and_is_put_away_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_write_ahead_log_stays_bounded_and_is_put_away_at_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "LOAD_PAGES", 200)
     monkeypatch.setattr(writer, "REST_PAGES", 20)
     monkeypatch.setattr(writer, "REST_SECONDS", 0.05)
@@ -342,7 +351,9 @@ def test_a_backup_is_one_file_that_restores_elsewhere(backed_up: Path, tmp_path:
     log.close()
 
 
-def test_a_restore_over_a_newer_store_is_refused_unless_told_and_keeps_the_old_one(backed_up: Path, tmp_path: Path) -> None:
+def test_a_restore_over_a_newer_store_is_refused_unless_told_and_keeps_the_old_one(
+    backed_up: Path, tmp_path: Path
+) -> None:
     with pytest.raises(RestoreRefused, match=r"holds 3 records .*holds 2; .*--even-if-newer"):
         restore(backed_up, tmp_path / "state")
     aside = restore(backed_up, tmp_path / "state", even_if_newer=True)
@@ -370,7 +381,9 @@ def test_a_restore_heals_a_store_whose_database_is_lost_and_counts_what_its_anch
         path.unlink()
     if content is not None:
         files.database.write_bytes(content)
-    with pytest.raises(RestoreRefused, match=r"cannot be read any more \(3 acknowledged\), .* holds 2; .*--even-if-newer"):
+    with pytest.raises(
+        RestoreRefused, match=r"cannot be read any more \(3 acknowledged\), .* holds 2; .*--even-if-newer"
+    ):
         restore(backed_up, tmp_path / "state")
     restore(tmp_path / "whole", tmp_path / "state")
     log = open_log(tmp_path / "state")

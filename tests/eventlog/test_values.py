@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from wakeful.eventlog import chain
 from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor
 from wakeful.eventlog.contract import StoreUnsafe
-from wakeful.eventlog.snapshots import choose_dropped
 from wakeful.eventlog.filesystem import find_file_system
+from wakeful.eventlog.snapshots import choose_dropped
 from wakeful.eventlog.store import is_affected, refuse_affected
 
 STORE = b"s" * 16
@@ -114,12 +115,16 @@ def spoil(path: Path, note: Callable[[], None]) -> Path:
     before = path.read_bytes()
     note()
     copy = path.with_name("spoiled")
-    copy.write_bytes(bytes(new if new == old else new ^ 255 for old, new in zip(before, path.read_bytes(), strict=True)))
+    copy.write_bytes(
+        bytes(new if new == old else new ^ 255 for old, new in zip(before, path.read_bytes(), strict=True))
+    )
     return copy
 
 
 @given(st.binary(max_size=9000))
-def test_any_bytes_in_the_place_of_an_anchor_are_read_as_none(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_bytes_in_the_place_of_an_anchor_are_read_as_none(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "anchor-of-any-bytes"
     path.write_bytes(content)
     assert read_anchor(path) is None
@@ -128,11 +133,18 @@ def test_any_bytes_in_the_place_of_an_anchor_are_read_as_none(tmp_path_factory: 
 def test_the_chain_is_what_it_was_in_every_release() -> None:
     """These bytes are in people's logs: a change here breaks them all."""
     digest = chain.hash_bytes(b"{}")
-    first = chain.link_record(chain.NOTHING, "payroll", 1, 1_700_000_000_000_000, "session_opened", "daemon", None, None, None, digest)
-    second = chain.link_record(first, "payroll", 2, 1_700_000_000_000_001, "run_started", "daemon", 1, "payroll:1", "why", digest)
+    first = chain.link_record(
+        chain.NOTHING, "payroll", 1, 1_700_000_000_000_000, "session_opened", "daemon", None, None, None, digest
+    )
+    second = chain.link_record(
+        first, "payroll", 2, 1_700_000_000_000_001, "run_started", "daemon", 1, "payroll:1", "why", digest
+    )
     assert first.hex() == "f05b6eba2b4c51810b0ce2d6d4883126ebd4ec6bfb9eb5b1bfe00d8bc673d21a"
     assert second.hex() == "723c1671320980236bfcd03e83d70334e2b565e95ca5046fd532525d760fc744"
-    assert chain.roll_forward(chain.NOTHING, [first, second]).hex() == "323f93243b43137c8a9837579b76b175106435bdb711d6bf2f2a2e39d9a2eade"
+    assert (
+        chain.roll_forward(chain.NOTHING, [first, second]).hex()
+        == "323f93243b43137c8a9837579b76b175106435bdb711d6bf2f2a2e39d9a2eade"
+    )
 
 
 @given(st.lists(st.integers(1, 10**6), unique=True, max_size=60).map(sorted))
@@ -150,7 +162,9 @@ def test_a_million_events_keep_some_hundred_snapshots_and_no_moment_is_far_from_
         kept = [one for one in kept if one not in dropped]
     assert len(kept) < 1_100
     assert max(after - before for before, after in pairwise(kept)) <= 1_000
-    assert all(after - before <= max(1_000, (1_000_000 - before) / 4) for before, after in zip(kept, kept[1:], strict=False))
+    assert all(
+        after - before <= max(1_000, (1_000_000 - before) / 4) for before, after in zip(kept, kept[1:], strict=False)
+    )
 
 
 def test_the_file_system_of_a_folder_is_known(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from examples.tree import Tree
 
 REPOSITORY = Path(__file__).parents[2]

@@ -59,7 +59,7 @@ Measure them all.
 def test_the_core_of_wakeful_is_documented(tree: Tree) -> None:
     """By hand in a checkout, with no wakeful around: the working tree is the source, and a second run is quiet."""
     assert "wrote" in tree.succeed(PROGRAM)
-    assert "## wakeful.core.spec" in tree.read(PAGE)
+    assert "## wakeful.core.spec.session" in tree.read(PAGE)
     assert "### class `FileBinding(Binding)`" in tree.read(PAGE)
     assert "nothing new" in tree.succeed(PROGRAM)
 

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
+
 from examples.tree import Tree
 
 SPECS = sorted((Path(__file__).parents[2] / "sessions.d").glob("*.yaml"))
@@ -15,7 +16,19 @@ SPECS = sorted((Path(__file__).parents[2] / "sessions.d").glob("*.yaml"))
 ORDER = ("payroll", "social-insurance-filing", "recruitment-screening", "api-docs", "heartbeat")
 # Sleeps until its agent has a key.
 BY_AGENT = "api-guide"
-LATER_KEYS = {"budget", "isolation", "secrets", "network", "people", "hosts", "for_each", "tools", "retention", "notify", "approve"}
+LATER_KEYS = {
+    "budget",
+    "isolation",
+    "secrets",
+    "network",
+    "people",
+    "hosts",
+    "for_each",
+    "tools",
+    "retention",
+    "notify",
+    "approve",
+}
 
 
 def load(path: Path) -> dict:

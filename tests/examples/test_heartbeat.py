@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from examples.tree import Tree
 
 PROGRAM = "examples/heartbeat/beat.py"

@@ -5,6 +5,7 @@ import io
 import re
 
 import pytest
+
 from examples.tree import Tree
 
 PROGRAM = "examples/hr/payroll.py"

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from examples.tree import Tree
 
 PROGRAM = "examples/hr/recruitment_screening.py"
@@ -18,7 +19,9 @@ def test_candidates_are_ranked_with_reasons(tree: Tree) -> None:
     """c-0103 by hand: 5 counted years at 2 points, postgresql 6, spark 4, linux 3, mandarin 2."""
     tree.succeed(PROGRAM)
     page = tree.read(SHORTLIST)
-    assert "| 1 | c-0103 | 25 | 5 years beyond the minimum +10; postgresql +6; spark +4; linux +3; mandarin +2 |" in page
+    assert (
+        "| 1 | c-0103 | 25 | 5 years beyond the minimum +10; postgresql +6; spark +4; linux +3; mandarin +2 |" in page
+    )
     assert "- c-0104: python\n" in page
     assert "- c-0105: 3 years (has 2)\n" in page
 
@@ -48,7 +51,9 @@ def test_changed_paths_are_read_apart_by_nul(tree: Tree, tmp_path: Path) -> None
     """WAKEFUL_CHANGED alone is enough, also with a name that holds a line break or is no UTF-8."""
     changed = tmp_path / "changed"
     changed.write_bytes(os.fsencode(f"{CANDIDATES}/c-0101.json") + b"\0examples/odd\nname.json\0\xff.json\0")
-    assert tree.succeed(PROGRAM, WAKEFUL_CHANGED=str(changed)).splitlines()[1:] == ["changed: c-0101, place 2 with 19 points"]
+    assert tree.succeed(PROGRAM, WAKEFUL_CHANGED=str(changed)).splitlines()[1:] == [
+        "changed: c-0101, place 2 with 19 points"
+    ]
 
 
 def test_unchanged_candidates_are_not_scored_again(tree: Tree, tmp_path: Path) -> None:
@@ -79,7 +84,10 @@ def test_damaged_kept_scores_cost_time_and_not_truth(tree: Tree, tmp_path: Path,
         ('{"years": 3,', "c-0111.json:1: Expecting property name"),
         ("[]", "c-0111.json:1: a list; expected an object"),
         (json.dumps(NEWCOMER | {"years": True}), "c-0111.json:1: years is true; expected a whole number"),
-        (json.dumps(NEWCOMER | {"years": -1}, indent=1), "c-0111.json:2: years is -1; expected a whole number from 0 to 60"),
+        (
+            json.dumps(NEWCOMER | {"years": -1}, indent=1),
+            "c-0111.json:2: years is -1; expected a whole number from 0 to 60",
+        ),
         (json.dumps(NEWCOMER | {"skills": "python"}), 'c-0111.json:1: skills is "python"; expected a list of words'),
         (json.dumps(NEWCOMER | {"birthday": "1990-01-01"}), "c-0111.json: unknown birthday; screening uses only"),
         (json.dumps({"years": 3}), "c-0111.json: no 'skills'"),

@@ -1,6 +1,7 @@
 """The filing example: one page per city from what payroll wrote, and nothing else."""
 
 import pytest
+
 from examples.tree import Tree
 
 PAYROLL_PROGRAM = "examples/hr/payroll.py"

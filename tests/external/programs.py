@@ -39,16 +39,39 @@ class Program(Struct, frozen=True, kw_only=True):
 
 
 def _set_codex(provider: Endpoint) -> dict[str, object]:
-    loop = {"name": "loop", "base_url": provider.base_url("responses"), "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
+    loop = {
+        "name": "loop",
+        "base_url": provider.base_url("responses"),
+        "wire_api": "responses",
+        "env_key": "OPENAI_API_KEY",
+    }
     config = {"model": "scripted", "model_provider": "loop", "model_providers": {"loop": loop}}
-    return {"key": "OPENAI_API_KEY", "login": "api-key", "mode": "read-only", "env": {"CODEX_CONFIG": json.dumps(config), "MODEL_PROVIDER": "loop"}}
+    return {
+        "key": "OPENAI_API_KEY",
+        "login": "api-key",
+        "mode": "read-only",
+        "env": {"CODEX_CONFIG": json.dumps(config), "MODEL_PROVIDER": "loop"},
+    }
 
 
 def _set_opencode(provider: Endpoint) -> dict[str, object]:
     options = {"baseURL": provider.base_url("openai"), "apiKey": "{env:LOOP_API_KEY}"}
-    loop = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"scripted": {"limit": {"context": 100_000, "output": 8_000}, "cost": {"input": 3, "output": 15}}}}
-    config = {"provider": {"loop": loop}, "model": "loop/scripted", "permission": {"edit": "ask", "bash": "ask"}, "autoupdate": False, "share": "disabled"}
-    return {"key": "LOOP_API_KEY", "env": {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "OPENCODE_DISABLE_MODELS_FETCH": "1"}}
+    loop = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": options,
+        "models": {"scripted": {"limit": {"context": 100_000, "output": 8_000}, "cost": {"input": 3, "output": 15}}},
+    }
+    config = {
+        "provider": {"loop": loop},
+        "model": "loop/scripted",
+        "permission": {"edit": "ask", "bash": "ask"},
+        "autoupdate": False,
+        "share": "disabled",
+    }
+    return {
+        "key": "LOOP_API_KEY",
+        "env": {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "OPENCODE_DISABLE_MODELS_FETCH": "1"},
+    }
 
 
 CLAUDE = Program(
@@ -77,7 +100,12 @@ CODEX = Program(
     settings=_set_codex,
     # Its own sandbox cannot be made inside of ours: whatever it does, it asks to do without.
     write=lambda path, text: Call(
-        "exec_command", {"cmd": f"printf '%s' '{text}' > {path}", "sandbox_permissions": "require_escalated", "justification": "to write the page"}
+        "exec_command",
+        {
+            "cmd": f"printf '%s' '{text}' > {path}",
+            "sandbox_permissions": "require_escalated",
+            "justification": "to write the page",
+        },
     ),
     tool="shell",
 )

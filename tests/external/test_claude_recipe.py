@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agents.provider import Asked, Fail, Provider, Say, Turn
+from external.programs import CLAUDE
 from ordinary_user import OrdinaryBox
 from ordinary_user import ordinary_box as ordinary_box
 from ordinary_user import ordinary_user as ordinary_user
-
-from external.programs import CLAUDE
 
 pytestmark = pytest.mark.acp
 
@@ -31,7 +31,11 @@ PROVIDER = 'network: ["api.anthropic.com:443"]'
 
 def read_recipe(name: str, words: str) -> str:
     """The YAML block of the page that begins with the name of its file and holds these words."""
-    [found] = (text for text in re.findall(rf"```yaml\n# {re.escape(name)}\n(.*?)```", PAGE.read_text(), re.DOTALL) if words in text)
+    [found] = (
+        text
+        for text in re.findall(rf"```yaml\n# {re.escape(name)}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        if words in text
+    )
     return found
 
 
@@ -45,7 +49,9 @@ class Recipe:
         self.write("def pay(): ...\n", "first")
         agent = read_recipe("sessions.d/agents/claude.yaml", "claude-agent-acp")
         # Ten tries would take minutes before it tells that it was turned away.
-        agent = agent.replace("env: {", f"env: {{ANTHROPIC_BASE_URL: {provider.base_url('anthropic')}, CLAUDE_CODE_MAX_RETRIES: '1', ")
+        agent = agent.replace(
+            "env: {", f"env: {{ANTHROPIC_BASE_URL: {provider.base_url('anthropic')}, CLAUDE_CODE_MAX_RETRIES: '1', "
+        )
         session = read_recipe("sessions.d/api-page.yaml", PROVIDER)
         (box.specs / "agents").mkdir()
         (box.specs / "agents" / "claude.yaml").write_text(agent)
@@ -63,7 +69,15 @@ class Recipe:
 
     def set_key(self) -> None:
         command = [*self.box.user.wrap, "wakeful", "secret", "set", "ANTHROPIC_API_KEY"]
-        subprocess.run(command, input=KEY, text=True, cwd=self.box.folder, env=self.box.environment(), check=True, capture_output=True)
+        subprocess.run(
+            command,
+            input=KEY,
+            text=True,
+            cwd=self.box.folder,
+            env=self.box.environment(),
+            check=True,
+            capture_output=True,
+        )
 
     def install(self, folder: str = ".agents") -> None:
         """What `npm install --prefix FOLDER` leaves."""
@@ -112,7 +126,9 @@ def test_the_recipe_works_when_the_program_comes_later_and_when_it_is_rebuilt(re
     assert "needs a key: ANTHROPIC_API_KEY (wakeful secret set ANTHROPIC_API_KEY)" in row["reason"]
     recipe.set_key()
     finished = recipe.work()
-    assert finished["outcome"] == "failed" and "claude-agent-acp" in box.words("why", "api-page"), box.words("why", "api-page")
+    assert finished["outcome"] == "failed" and "claude-agent-acp" in box.words("why", "api-page"), box.words(
+        "why", "api-page"
+    )
 
     recipe.install()
     recipe.runs = box.row("api-page")["runs"]

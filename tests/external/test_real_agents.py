@@ -10,12 +10,12 @@ from typing import Any
 
 import psutil
 import pytest
+
 from agents.provider import Asked, Hold, Provider, Say, Turn
 from e2e.box import Box
+from external.programs import Program
 from ports import held_port
 from waiting import eventually
-
-from external.programs import Program
 
 pytestmark = pytest.mark.acp
 
@@ -69,19 +69,26 @@ def payloads(box: Box, kind: str) -> list[dict[str, Any]]:
     return [record["payload"] for record in box.log("docs") if record["kind"] == kind]
 
 
-def test_it_works_within_the_bindings_and_goes_on_where_it_stopped(box: Box, provider: Provider, program: Program) -> None:
+def test_it_works_within_the_bindings_and_goes_on_where_it_stopped(
+    box: Box, provider: Provider, program: Program
+) -> None:
     """What it did and said is on record, and what it spent; its second run knows of the first, by its own session or by our telling."""
     play(box, provider, program)
     declare(box, provider, program)
     work(box, 1)
     assert box.read("out/page.md") == "page 1"
-    [called], [returned], [answered] = (payloads(box, kind) for kind in ("tool_called", "tool_returned", "turn_answered"))
+    [called], [returned], [answered] = (
+        payloads(box, kind) for kind in ("tool_called", "tool_returned", "turn_answered")
+    )
     assert (called["call"]["name"], returned["name"], returned["is_error"]) == (program.tool, program.tool, False)
     assert "page.md" in called["call"]["arguments"] and called["call"]["id"] == returned["call"]
     assert answered["answer"]["text"].endswith("The page is true.")
     worked = [asked for asked in provider.requests if asked.tools]
     # All its requests are counted: by the program, or what it leaves out by our estimate.
-    assert answered["usage"]["input"] > len(json.dumps(worked[-1].raw)) / 8 and answered["usage"]["is_estimated"] is not program.has_count
+    assert (
+        answered["usage"]["input"] > len(json.dumps(worked[-1].raw)) / 8
+        and answered["usage"]["is_estimated"] is not program.has_count
+    )
     assert (answered["usd"] is not None) is program.has_cost
     assert all(asked.key == KEY for asked in provider.requests)
     box.save("code.py", "def pay_more(): ...\n")
@@ -106,7 +113,9 @@ def test_what_the_policy_denies_is_not_done(box: Box, provider: Provider, progra
 def test_what_is_not_bound_is_not_written(box: Box, provider: Provider, program: Program, path: str) -> None:
     """Neither beside an output nor elsewhere: who names the file when it asks is refused, and a command of a shell is kept from it by the kernel."""
     if program.tool == "shell" and path.startswith("out/"):
-        pytest.skip("a command of a shell names no files when it asks: the folder of an output is open to it, and what it leaves there is reported")
+        pytest.skip(
+            "a command of a shell names no files when it asks: the folder of an output is open to it, and what it leaves there is reported"
+        )
     play(box, provider, program, path)
     declare(box, provider, program)
     box.wait_at_rest("docs", runs=1, seconds=SECONDS)
@@ -150,10 +159,19 @@ def test_a_question_waits_for_a_person_and_is_not_asked_again(box: Box, provider
 
 def test_it_is_stopped_when_its_budget_is_spent(box: Box, provider: Provider, program: Program) -> None:
     """Its model never comes to an end. The program is told to stop, nothing of it is left, and the reason is on record."""
-    provider.play(lambda asked: program.write(str(box.folder / "out/page.md"), f"page {len(provider.requests)}") if asked.tools else Say("A page"))
+    provider.play(
+        lambda asked: (
+            program.write(str(box.folder / "out/page.md"), f"page {len(provider.requests)}")
+            if asked.tools
+            else Say("A page")
+        )
+    )
     declare(box, provider, program, budget="{day: {tokens: 100000}}")
     row = box.wait_for("docs", SECONDS, state="sleeping")
-    assert "was stopped: budget of the day: " in row["reason"] and "of 100000 tokens spent" in row["reason"], (row, box.ask("output", "docs"))
+    assert "was stopped: budget of the day: " in row["reason"] and "of 100000 tokens spent" in row["reason"], (
+        row,
+        box.ask("output", "docs"),
+    )
     requests = len(provider.requests)
     assert 3 < requests < 60 and box.json("costs")["total"]["tokens"] >= 50_000, box.json("costs")
     assert find_tree(payloads(box, "run_started")[0]["run_id"]) == []

@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import msgspec
-from wakeful.core import events as ev
-from wakeful.core.agent import AgentSpec, McpServer, ModelSettings, ModelSpec
-from wakeful.core.budget import Amounts, Budget
-from wakeful.core.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
-from wakeful.core.observation import Denied, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
-from wakeful.core.spec import (
+
+from wakeful.core.agents.turns import Answered, SubSpent, SubWork, TokenUsage, ToolCall
+from wakeful.core.observations import Denied, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
+from wakeful.core.record import events as ev
+from wakeful.core.record.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
+from wakeful.core.record.state import Session
+from wakeful.core.record.todo import TodoItem
+from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSettings, ModelSpec
+from wakeful.core.spec.budget import Amounts, Budget
+from wakeful.core.spec.session import (
     CommandRun,
     CommitsBinding,
     CronBinding,
@@ -29,9 +33,6 @@ from wakeful.core.spec import (
     SessionSpec,
     Window,
 )
-from wakeful.core.state import Session
-from wakeful.core.todo import TodoItem
-from wakeful.core.turn import Answered, SubSpent, SubWork, TokenUsage, ToolCall
 
 Example: TypeAlias = "ev.Event | tuple[ev.Event, str]"
 
@@ -87,7 +88,11 @@ def start(run: int, wake: int, **fields: object) -> ev.RunStarted:
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-TODO = (TodoItem(text="read the rates", status="done"), TodoItem(text="write the report", status="doing"), TodoItem(text="tell ada"))
+TODO = (
+    TodoItem(text="read the rates", status="done"),
+    TodoItem(text="write the report", status="doing"),
+    TodoItem(text="tell ada"),
+)
 FACT = Fact(key="rate", value="0.19", author="ada", seq=9, rationale="the law", confidence=0.9, source=5)
 RECOLLECTION = Recollection(
     line=(Stretch(PAYROLL, 1, 12),), facts={"rate": FACT}, memory={"step": "two"}, handoff="half done",

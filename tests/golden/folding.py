@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from wakeful.core.events import PayloadErased
-from wakeful.core.reducer import fold
-from wakeful.core.state import Session
+
+from wakeful.core.record.events import PayloadErased
+from wakeful.core.record.fold import fold
+from wakeful.core.record.state import Session
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
 
@@ -75,7 +76,11 @@ def fold_all(records: Sequence[Record]) -> Iterator[tuple[Record, Session]]:
     """Every record with the state after it. An erased payload folds by its stand-in."""
     stand_ins: dict[tuple[str, int], bytes] = {}
     for record in records:
-        event = decode(record.kind, record.payload) if record.kind == "payload_erased" and record.payload is not None else None
+        event = (
+            decode(record.kind, record.payload)
+            if record.kind == "payload_erased" and record.payload is not None
+            else None
+        )
         if isinstance(event, PayloadErased):
             stand_ins[record.session, event.erased] = msgspec.json.encode(event.stand_in)
     states: dict[str, Session] = {}
@@ -97,7 +102,11 @@ def list_changes(records: Sequence[Record]) -> Iterator[StateRow]:
     for record, state in fold_all(records):
         now = read_fields(state)
         was = before.get(record.session, {})
-        yield StateRow(record.session, record.seq, {key: value for key, value in now.items() if key not in was or was[key] != value})
+        yield StateRow(
+            record.session,
+            record.seq,
+            {key: value for key, value in now.items() if key not in was or was[key] != value},
+        )
         before[record.session] = now
 
 
@@ -114,6 +123,13 @@ def find_difference(expected: Any, found: Any, where: str = "state") -> str | No
             return None
         case list(), list() if len(expected) == len(found):
             pairs = enumerate(zip(expected, found, strict=True))
-            return next((wrong for place, (one, other) in pairs if (wrong := find_difference(one, other, f"{where}[{place}]")) is not None), None)
+            return next(
+                (
+                    wrong
+                    for place, (one, other) in pairs
+                    if (wrong := find_difference(one, other, f"{where}[{place}]")) is not None
+                ),
+                None,
+            )
         case _:
             return None if expected == found else f"{where} is {found!r}; expected {expected!r}"

@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from golden import folding
 from golden.examples import ERASED, PAYROLL, SESSIONS
 from wakeful import __version__
-from wakeful.blobs import Blobs
 from wakeful.bundles.save import save
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
+from wakeful.system.blobs import Blobs
 
 SECOND = 1_000_000
 BEGIN = 1_700_000_000_000_000

@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from golden import folding
 from golden.examples import SESSIONS
 from wakeful import __version__
-from wakeful.blobs import Blobs
 from wakeful.bundles.load import load
 from wakeful.eventlog.codec import FOLD, KINDS, decode_state, encode_state
 from wakeful.eventlog.sqlite import open_log
+from wakeful.system.blobs import Blobs
 
 every_release = pytest.mark.parametrize("release", folding.releases(), ids=lambda path: path.name)
 
@@ -66,7 +67,9 @@ def test_the_store_of_a_release_is_opened_with_the_same_records_and_goes_on(rele
     try:
         assert log.read_only is None
         records = folding.read_records(release)
-        assert [record for name in dict.fromkeys(one.session for one in records) for record in log.read(name)] == records
+        assert [
+            record for name in dict.fromkeys(one.session for one in records) for record in log.read(name)
+        ] == records
         assert log.verify().findings == ()
     finally:
         log.close()

@@ -57,7 +57,9 @@ def build(mutant: Mutant, folder: Path) -> Path:
             (own / entry.name).symlink_to(entry)
     source = (PACKAGE / place).read_text()
     if source.count(mutant.old) != 1:
-        raise SystemExit(f"{mutant.name!r}: its text is found {source.count(mutant.old)} times in {place}, expected once")
+        raise SystemExit(
+            f"{mutant.name!r}: its text is found {source.count(mutant.old)} times in {place}, expected once"
+        )
     broken = package / place
     broken.unlink()
     broken.write_text(source.replace(mutant.old, mutant.new))

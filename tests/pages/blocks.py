@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = {path.relative_to(REPOSITORY).as_posix(): path for path in (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "examples/README.md")}
+PAGES = {
+    path.relative_to(REPOSITORY).as_posix(): path
+    for path in (
+        REPOSITORY / "README.md",
+        *sorted((REPOSITORY / "docs").glob("*.md")),
+        REPOSITORY / "examples/README.md",
+    )
+}
 
 _COMMENT = re.compile(r"<!-- (not run|run by|first|waits|exits|file): (.*?) -->")
 _FENCE = re.compile(r"( *)```(\w*)$")

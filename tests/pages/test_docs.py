@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box, copy_examples
 from pages.blocks import PAGES, read_blocks
 from sources.gitrepo import GitRepo
@@ -42,7 +43,14 @@ class Reader(Box):
         """In this process where it is one command of ours: a page has dozens."""
         if line.startswith("wakeful ") and not has_shell_sign(line):
             return self.run(*shlex.split(line, comments=True)[1:])
-        return subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=self.folder, env=self.environment(), timeout=PATIENCE_SECONDS)
+        return subprocess.run(
+            ["sh", "-c", line],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self.environment(),
+            timeout=PATIENCE_SECONDS,
+        )
 
 
 @pytest.fixture
@@ -59,7 +67,9 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     made.close()
 
 
-@pytest.mark.parametrize("pages", [[page for page in RUN_HERE if page not in WITH_FILES], *([page] for page in WITH_FILES)], ids=" ".join)
+@pytest.mark.parametrize(
+    "pages", [[page for page in RUN_HERE if page not in WITH_FILES], *([page] for page in WITH_FILES)], ids=" ".join
+)
 def test_the_commands_of_a_page_work_in_order(pages: list[str], reader: Reader) -> None:
     """Each ends with the exit code that its page says, 0 unless told."""
     blocks = [block for page in pages for block in read_blocks(page)]
@@ -75,4 +85,6 @@ def test_the_commands_of_a_page_work_in_order(pages: list[str], reader: Reader) 
             assert done.returncode == 0, f"{block.place}: first: {line}\n{done.stdout}{done.stderr}"
         for line, code in zip(block.commands, block.exits, strict=True) if block.is_run_here else ():
             done = reader.type(line)
-            assert code in ("*", str(done.returncode)), f"{block.place}: {line}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+            assert code in ("*", str(done.returncode)), (
+                f"{block.place}: {line}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+            )

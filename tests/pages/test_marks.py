@@ -7,6 +7,7 @@ import re
 import shlex
 
 import pytest
+
 from pages.blocks import PAGES, REPOSITORY, Block, read_blocks, read_spans
 from wakeful.cli.command import VERBS, wakeful
 
@@ -17,7 +18,9 @@ _OPTION = re.compile(r"--?[a-z][a-z-]*")
 def test_every_block_of_commands_is_run_or_says_why_not(page: str) -> None:
     """A block without a language and without a prompt is neither."""
     for block in read_blocks(page):
-        assert not block.is_undecided, f"{block.place}: write ```sh, begin commands with `$ `, or add <!-- not run: REASON -->"
+        assert not block.is_undecided, (
+            f"{block.place}: write ```sh, begin commands with `$ `, or add <!-- not run: REASON -->"
+        )
         decided = block.noted("not run") + block.noted("run by")
         assert len(decided) <= 1, f"{block.place}: {decided}"
         if block.commands:
@@ -34,7 +37,11 @@ def assert_mentioned(block: Block, test: str) -> None:
     verbs = [found[1] for command in block.commands if (found := re.match(r"wakeful ([a-z-]+)", command))]
     assert verbs, f"{block.place}: no verb in {block.commands}"
     spoken = {"list": "rows()"}
-    missing = [verb for verb in verbs if not any(word in test for word in (f'"{verb}"', f'"{verb} ', spoken.get(verb, f'"{verb}"')))]
+    missing = [
+        verb
+        for verb in verbs
+        if not any(word in test for word in (f'"{verb}"', f'"{verb} ', spoken.get(verb, f'"{verb}"')))
+    ]
     assert not missing, f"{block.place}: {missing} is not run by {block.noted('run by')[0]}"
 
 
@@ -49,7 +56,10 @@ def test_verbs_and_options_that_a_page_names_exist(page: str) -> None:
         assert words[1] in VERBS, f"{page}: there is no verb in `{command}`"
         found = wakeful.get_command(wakeful.make_context("wakeful", ["list"]), words[1])
         assert found is not None
-        known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"-h", "--help"}
+        known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+            "-h",
+            "--help",
+        }
         own = [word.split("=")[0] for word in words[2:] if _OPTION.fullmatch(word.split("=")[0])]
         assert not (strange := [word for word in own if word not in known]), f"{page}: {strange} in `{command}`"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from ordinary_user import OrdinaryUser, ordinary_user
 from pages.blocks import REPOSITORY, Block, read_blocks
 from sources.gitrepo import GitRepo
@@ -65,7 +66,13 @@ class Terminal:
         if "--once" in command:
             self._stop_daemons(self.folder)
         script = f"{self._recall()}\n{line}\ncode=$?; pwd > {self.memory}/folder; export -p > {self.memory}/variables; exit $code"
-        return subprocess.run([*self.user.wrap, "sh", "-c", script], capture_output=True, text=True, env=self.environment, timeout=FETCH_SECONDS)
+        return subprocess.run(
+            [*self.user.wrap, "sh", "-c", script],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=FETCH_SECONDS,
+        )
 
     def _recall(self) -> str:
         return f"[ ! -e {self.memory}/variables ] || . {self.memory}/variables; cd {self.folder}"
@@ -73,9 +80,18 @@ class Terminal:
     def _start_daemon(self, command: str) -> subprocess.CompletedProcess[str]:
         output = self.memory / f"daemon-{len(self.daemons)}"
         with output.open("wb") as out:
-            daemon = subprocess.Popen([*self.user.wrap, "sh", "-c", f"{self._recall()}; exec {command}"], stdout=out, stderr=subprocess.STDOUT, env=self.environment)
+            daemon = subprocess.Popen(
+                [*self.user.wrap, "sh", "-c", f"{self._recall()}; exec {command}"],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+            )
         self.daemons.append((str(self.folder), daemon))
-        eventually(lambda: "\nready" in f"\n{output.read_text(errors='replace')}" or daemon.poll() is not None, FETCH_SECONDS, what=command)
+        eventually(
+            lambda: "\nready" in f"\n{output.read_text(errors='replace')}" or daemon.poll() is not None,
+            FETCH_SECONDS,
+            what=command,
+        )
         return subprocess.CompletedProcess(command, daemon.poll() or 0, output.read_text(errors="replace"), "")
 
     def _stop_daemons(self, folder: Path | None = None) -> None:
@@ -96,7 +112,12 @@ class Terminal:
 @pytest.fixture
 def repository(tmp_path: Path, ordinary_user: OrdinaryUser) -> Path:
     """This checkout as a repository that can be cloned, with what is not yet committed."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
     names = [name for name in listed.stdout.split("\0") if name and (REPOSITORY / name).is_file()]
     if not names:
         pytest.skip("NOT TESTED: this folder is no repository, so nothing can be cloned")
@@ -124,13 +145,19 @@ def terminal(tmp_path: Path, ordinary_user: OrdinaryUser) -> Iterator[Terminal]:
 def read_along(terminal: Terminal, repository: Path, *, is_quick: bool) -> None:
     """Do what README says, block by block."""
     for block in read_blocks("README.md"):
-        if block.file is not None and (terminal.folder / Path(block.file).parent).is_dir() and "agent:" not in "".join(block.lines):
+        if (
+            block.file is not None
+            and (terminal.folder / Path(block.file).parent).is_dir()
+            and "agent:" not in "".join(block.lines)
+        ):
             save(terminal, block)
         if not block.is_run_here or (is_quick and block.commands[0] == INSTALLS):
             continue
         for number, (line, code) in enumerate(zip(block.commands, block.exits, strict=True)):
             done = terminal.type(line.replace(CLONE, str(repository)))
-            assert str(done.returncode) == code, f"{block.place}: {line}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+            assert str(done.returncode) == code, (
+                f"{block.place}: {line}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+            )
             if CLONE in line and is_quick:
                 lend_libraries(terminal)
             wait_seen(terminal, line.partition("  #")[0].strip())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from agents.conftest import provider
 from agents.provider import Call, Provider, Route, Routes, Say
 from agents.provider.asked import Asked
@@ -40,21 +41,58 @@ def play(shows: str, *turns: Turn, says: str | None = None) -> Route:
     return Route(turns, by="message", shows=shows, says=says)
 
 
-SCRIPT = Routes((
-    play("docs/api.md true", Call("read", {"path": "src/pay.py"}), write("docs/api.md", "pay(hours, rate): the wage, rounded to the cent."), Say("The page says that wages are rounded.")),
-    play("triage.md a list", Call("list", {}), write("triage.md", "1. reports/login.md: nobody can log in\n2. reports/colour.md: a button has the wrong colour"), Say("Two reports, one of them urgent.")),
-    play("It still squeaks.", write("answers/17.md", "Bring the Roadster to us: the pads are worn."), Say("answered again")),
-    play("one customer's ticket", Call("remember", {"key": "bike", "value": "Roadster"}), write("answers/17.md", "Clean the rim with alcohol."), Say("answered")),
-    play("announcement.md a true", write("announcement.md", "The basic plan now costs 12 EUR."), Say("mended"), says="names no price"),
-    play("announcement.md a true", write("announcement.md", "The basic plan gets dearer."), Say("written")),
-    play("Do the piece of work below", Call("read", {"path": "letter.md"}), Say("It does not say until when.")),
-    play(
-        "letter.md a true letter", write("letter.md", "We give you ten percent off."), Call("delegate", {"agent": "reviewer", "text": "Is letter.md right about offer.txt?"}),
-        write("letter.md", "We give you ten percent off until May."), Say("mended"),
-    ),
-    play("unusual in the month's pay", Call("read", {"path": "hr/pay.csv"}), write("hr/findings.md", "hr/hours.csv, row 3: bob has 400 hours in a month."), Say("one row to look at")),
-    play("a summary of each meeting", write("summary.md", "May: meetings move to Tuesdays."), Say("done")),
-))
+SCRIPT = Routes(
+    (
+        play(
+            "docs/api.md true",
+            Call("read", {"path": "src/pay.py"}),
+            write("docs/api.md", "pay(hours, rate): the wage, rounded to the cent."),
+            Say("The page says that wages are rounded."),
+        ),
+        play(
+            "triage.md a list",
+            Call("list", {}),
+            write(
+                "triage.md",
+                "1. reports/login.md: nobody can log in\n2. reports/colour.md: a button has the wrong colour",
+            ),
+            Say("Two reports, one of them urgent."),
+        ),
+        play(
+            "It still squeaks.",
+            write("answers/17.md", "Bring the Roadster to us: the pads are worn."),
+            Say("answered again"),
+        ),
+        play(
+            "one customer's ticket",
+            Call("remember", {"key": "bike", "value": "Roadster"}),
+            write("answers/17.md", "Clean the rim with alcohol."),
+            Say("answered"),
+        ),
+        play(
+            "announcement.md a true",
+            write("announcement.md", "The basic plan now costs 12 EUR."),
+            Say("mended"),
+            says="names no price",
+        ),
+        play("announcement.md a true", write("announcement.md", "The basic plan gets dearer."), Say("written")),
+        play("Do the piece of work below", Call("read", {"path": "letter.md"}), Say("It does not say until when.")),
+        play(
+            "letter.md a true letter",
+            write("letter.md", "We give you ten percent off."),
+            Call("delegate", {"agent": "reviewer", "text": "Is letter.md right about offer.txt?"}),
+            write("letter.md", "We give you ten percent off until May."),
+            Say("mended"),
+        ),
+        play(
+            "unusual in the month's pay",
+            Call("read", {"path": "hr/pay.csv"}),
+            write("hr/findings.md", "hr/hours.csv, row 3: bob has 400 hours in a month."),
+            Say("one row to look at"),
+        ),
+        play("a summary of each meeting", write("summary.md", "May: meetings move to Tuesdays."), Say("done")),
+    )
+)
 
 
 def review(asked: Asked) -> Turn:

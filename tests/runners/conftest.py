@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from waiting import eventually_async
 
-from wakeful.blobs import Blobs
-from wakeful.core.observation import Output, ProcessEnded, RunRecovered
-from wakeful.runners import proc
-from wakeful.runners.children import Children, become_subreaper
-from wakeful.runners.command import CommandRunner
+from waiting import eventually_async
+from wakeful.core.observations import Output, ProcessEnded, RunRecovered
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.process import proc
+from wakeful.runners.process.children import Children, become_subreaper
+from wakeful.runners.run.runner import CommandRunner
+from wakeful.system.blobs import Blobs
 
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -6,15 +6,17 @@ from functools import partial
 
 import msgspec
 
-from wakeful.blobs import Blobs
-from wakeful.runners.children import Children, become_subreaper
-from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.process.children import Children, become_subreaper
+from wakeful.runners.run.runner import CommandRunner
+from wakeful.system.blobs import Blobs
 
 
 async def main(state: str) -> None:
     become_subreaper()
-    runner = CommandRunner(report=partial(print, flush=True), blobs=Blobs(f"{state}/blobs"), state=state, children=Children())
+    runner = CommandRunner(
+        report=partial(print, flush=True), blobs=Blobs(f"{state}/blobs"), state=state, children=Children()
+    )
     for order in msgspec.json.decode(sys.stdin.buffer.read(), type=list[RunOrder]):
         runner.start(order)
     print("started", flush=True)

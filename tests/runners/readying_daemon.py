@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from msgspec import Struct
-from waiting import eventually_async
 
-from wakeful.blobs import Blobs
-from wakeful.runners.children import Children, become_subreaper
-from wakeful.runners.command import CommandRunner
+from waiting import eventually_async
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.process.children import Children, become_subreaper
+from wakeful.runners.run.runner import CommandRunner
+from wakeful.system.blobs import Blobs
 
 
 class Waits(Struct):
@@ -32,7 +32,9 @@ async def run_each(state: str, orders: Iterable[RunOrder], tell: Callable[[Waits
     while (order := await asyncio.to_thread(next, asked, None)) is not None:
         runner.start(order)
         await reports.get()
-        view = await eventually_async(lambda: (found := views._waiting.get(order.session)) is not None and found.pids and found)
+        view = await eventually_async(
+            lambda: (found := views._waiting.get(order.session)) is not None and found.pids and found
+        )
         tell(Waits(view.pids, os.readlink(f"/proc/{view.pids[-1]}/ns/pid")))
 
 
@@ -42,4 +44,6 @@ def read_orders() -> Iterator[RunOrder]:
 
 
 if __name__ == "__main__":
-    asyncio.run(run_each(sys.argv[1], read_orders(), lambda waits: print(msgspec.json.encode(waits).decode(), flush=True)))
+    asyncio.run(
+        run_each(sys.argv[1], read_orders(), lambda waits: print(msgspec.json.encode(waits).decode(), flush=True))
+    )

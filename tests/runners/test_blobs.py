@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
+from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 
 
 @pytest.fixture
@@ -36,7 +36,10 @@ def test_a_damaged_blob_is_refused_and_named(blobs, tmp_path):
         blobs.get(address)
 
 
-@pytest.mark.parametrize("address", ["blake2b-" + "0" * 64, "blake2b-../../etc/passwd", "", "sha256-" + "0" * 64, "blake2b-" + "0" * 64 + "\n"])
+@pytest.mark.parametrize(
+    "address",
+    ["blake2b-" + "0" * 64, "blake2b-../../etc/passwd", "", "sha256-" + "0" * 64, "blake2b-" + "0" * 64 + "\n"],
+)
 def test_an_address_of_nothing_is_refused(blobs, address):
     with pytest.raises(UnknownBlob):
         blobs.get(address)

@@ -5,14 +5,14 @@ import subprocess
 import sys
 
 import pytest
-from waiting import PATIENCE_SECONDS, eventually_async
 
-from wakeful.core.spec import Confinement, RunLimits
-from wakeful.runners import cgroup, proc
-from wakeful.runners.cgroup import Cgroups
-from wakeful.runners.command import CommandRunner
+from waiting import PATIENCE_SECONDS, eventually_async
+from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.mark import mark_of
+from wakeful.runners.process import cgroup, proc
+from wakeful.runners.process.cgroup import Cgroups
+from wakeful.runners.process.mark import mark_of
+from wakeful.runners.run.runner import CommandRunner
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ async def test_a_run_lives_in_a_group_of_its_own_which_is_gone_after_it(bench, c
     runner = CommandRunner(
         report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
     )
-    order = bench.shell("until grep '^0::.*/wakeful-1' /proc/self/cgroup; do sleep 0.01; done; (setsid env -i sleep 600 &)")
+    order = bench.shell(
+        "until grep '^0::.*/wakeful-1' /proc/self/cgroup; do sleep 0.01; done; (setsid env -i sleep 600 &)"
+    )
     runner.start(order)
     ended = await bench.end_of(order.run_id)
     assert b"/wakeful-1" in bench.output(ended)
@@ -51,7 +53,11 @@ async def test_a_strict_run_is_in_its_group_whether_its_view_was_made_before_or_
         report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
     )
     for is_waited in (False, True):
-        order = bench.shell("until grep '^0::.*/wakeful-1' /proc/self/cgroup; do sleep 0.01; done", confinement=Confinement(level="strict"), writes=())
+        order = bench.shell(
+            "until grep '^0::.*/wakeful-1' /proc/self/cgroup; do sleep 0.01; done",
+            confinement=Confinement(level="strict"),
+            writes=(),
+        )
         assert runner._around.views.holds("s-1") == is_waited
         runner.start(order)
         ended = await bench.end_of(order.run_id)
@@ -99,7 +105,11 @@ async def test_cpu_time_is_counted_for_a_run_whoever_spent_it(bench, cgroups):
     # Each burns a fifth of a second, daemonised and gone before the next look adds it up.
     burn = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nwhile time.process_time() < 0.2: pass"
     entered = "until grep -q wakeful- /proc/self/cgroup; do sleep 0.01; done"
-    order = bench.shell(f"{entered}; for i in 1 2 3 4 5 6 7 8 9; do {sys.executable} -c '{burn}'; sleep 0.4; done", limits=RunLimits(cpu_seconds=1.0), timeout_seconds=120)
+    order = bench.shell(
+        f"{entered}; for i in 1 2 3 4 5 6 7 8 9; do {sys.executable} -c '{burn}'; sleep 0.4; done",
+        limits=RunLimits(cpu_seconds=1.0),
+        timeout_seconds=120,
+    )
     runner.start(order)
     ended = await bench.end_of(order.run_id)
     assert ended.problem is not None and "1 s of CPU time" in ended.problem

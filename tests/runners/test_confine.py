@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from ports import held_port
-from wakeful.runners.isolation.beneath import LeadsOutside, make_beneath, open_beneath
-from wakeful.runners.isolation.confine import ConfinedLaunch, Grant, Policy
+from wakeful.runners.isolation.confined_spawn import ConfinedLaunch, Grant, Policy
 from wakeful.runners.isolation.gaps import find_landlock_gaps
 from wakeful.runners.isolation.landlock import DEVICE, READ, WRITE, probe_abi
+from wakeful.runners.isolation.open_beneath import LeadsOutside, make_beneath, open_beneath
 from wakeful.runners.isolation.shield import can_shield
 
 NOBODY = 65534
@@ -41,7 +42,9 @@ class Yard:
     def policy(self, *grants: Grant, **changes: object) -> Policy:
         return Policy(grants=(*SYSTEM, NULL, Grant(str(self.inside), WRITE), *grants), **changes)
 
-    def run(self, text: str, *grants: Grant, is_confined: bool = True, **changes: object) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, text: str, *grants: Grant, is_confined: bool = True, **changes: object
+    ) -> subprocess.CompletedProcess[str]:
         """A script of the shell, in the folder that may be written."""
 
         def spawn() -> subprocess.Popen[str]:
@@ -53,7 +56,6 @@ class Yard:
         process = ConfinedLaunch(self.policy(*grants, **changes))(spawn) if is_confined else spawn()
         output, _ = process.communicate(timeout=60)
         return subprocess.CompletedProcess(text, process.returncode, output)
-
 
     def clear(self) -> None:
         for made in self.inside.iterdir():
@@ -87,7 +89,9 @@ def both_users(test: Callable[[], None]) -> None:
             os._exit(1)
         os._exit(0)
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, "it does not hold for a user without privileges; the traceback is above"
+    assert os.waitstatus_to_exitcode(status) == 0, (
+        "it does not hold for a user without privileges; the traceback is above"
+    )
 
 
 def test_what_is_granted_can_be_read_written_renamed_and_removed(yard: Yard) -> None:
@@ -188,8 +192,13 @@ def test_a_listed_port_is_open_and_its_neighbour_is_not(yard: Yard, python: str)
     """`network: [host:port]` opens that port for TCP."""
     with socket.create_server(("127.0.0.1", 0)) as listed, socket.create_server(("127.0.0.1", 0)) as other:
         ports = (listed.getsockname()[1],)
-        assert yard.run(f'{python} -c "{CONNECT.format(kind="SOCK_STREAM", port=ports[0])}"', network=ports).returncode == 0
-        done = yard.run(f'{python} -c "{CONNECT.format(kind="SOCK_STREAM", port=other.getsockname()[1])}"', network=ports)
+        assert (
+            yard.run(f'{python} -c "{CONNECT.format(kind="SOCK_STREAM", port=ports[0])}"', network=ports).returncode
+            == 0
+        )
+        done = yard.run(
+            f'{python} -c "{CONNECT.format(kind="SOCK_STREAM", port=other.getsockname()[1])}"', network=ports
+        )
         assert "Permission denied" in done.stdout
 
 
@@ -198,7 +207,7 @@ def test_nothing_is_listened_on_but_what_is_listed_for_it(yard: Yard, python: st
     """A port that may be connected to is somebody else's: taking its place is another matter."""
     with held_port() as held:
         port = held.getsockname()[1]
-    listen = f'{python} -c "import socket; socket.create_server((\'127.0.0.1\', {port})); print(\'listens\')"'
+    listen = f"{python} -c \"import socket; socket.create_server(('127.0.0.1', {port})); print('listens')\""
     assert "Permission denied" in yard.run(listen, network=(port,)).stdout
     assert yard.run(listen, network=(port,), listens=(port,)).stdout == "listens\n"
 
@@ -272,11 +281,21 @@ def test_a_shielded_place_stays_as_it_is_within_a_folder_that_is_granted(yard: Y
     settings = yard.inside / "wakeful.yaml"
     settings.write_text("concurrency: 1")
     guard = {"shielded": (str(state), str(settings)), "kept_writable": (str(scratch),)}
-    for attack in ("echo x > state/log", "mv state away", "rm -r state", "echo x > wakeful.yaml", "mv report wakeful.yaml", "rm wakeful.yaml"):
+    for attack in (
+        "echo x > state/log",
+        "mv state away",
+        "rm -r state",
+        "echo x > wakeful.yaml",
+        "mv report wakeful.yaml",
+        "rm wakeful.yaml",
+    ):
         assert yard.run(f"echo > report; {attack}", **guard).returncode != 0, attack
     assert (state / "log").read_text() == "log"
     assert settings.read_text() == "concurrency: 1"
-    done = yard.run("echo fine > state/scratch/x; mv state/scratch/x state/scratch/y; echo fine > tmp; mv tmp report; cat report state/log", **guard)
+    done = yard.run(
+        "echo fine > state/scratch/x; mv state/scratch/x state/scratch/y; echo fine > tmp; mv tmp report; cat report state/log",
+        **guard,
+    )
     assert (done.returncode, done.stdout) == (0, "fine\nlog")
     assert (scratch / "y").read_text() == "fine\n"
     assert str(state) not in Path("/proc/self/mounts").read_text()
@@ -319,7 +338,10 @@ def test_a_program_of_another_bitness_gets_no_call_through(yard: Yard) -> None:
     if os.uname().machine != "x86_64":
         pytest.skip("x86-64 has the second table")
     call = "import ctypes; c = ctypes.CDLL(None, use_errno=True); print(c.syscall(0x40000000 + 39), ctypes.get_errno())"
-    assert yard.run(f'{sys.executable if os.geteuid() else "/usr/bin/python3"} -c "{call}"').stdout.split() == ["-1", str(errno.ENOSYS)]
+    assert yard.run(f'{sys.executable if os.geteuid() else "/usr/bin/python3"} -c "{call}"').stdout.split() == [
+        "-1",
+        str(errno.ENOSYS),
+    ]
 
 
 # Raw calls, since libraries choose among them: numbers of x86-64, and where arm64 has the call, its own.
@@ -338,8 +360,17 @@ def _set_id_ways() -> dict[str, str]:
         "unnamed": "fd = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755); ctypes.CDLL(None).linkat(-100, b'/proc/self/fd/%d' % fd, -100, b'n', 0x400)",
         "openat2": "call(437, -100, b'n', struct.pack('=3Q', os.O_CREAT | os.O_WRONLY, 0o4755, 0), 24)",
     }
-    raw = {"chmod": "b'x', 0o4755", "fchmodat2": "-100, b'x', 0o4755, 0", "creat": "b'n', 0o4755", "mknodat": "-100, b'n', 0o104755, 0"}
-    return ways | {f"raw {name}": f"call({_RAW[name][machine]}, {words})" for name, words in raw.items() if _RAW[name][machine] is not None}
+    raw = {
+        "chmod": "b'x', 0o4755",
+        "fchmodat2": "-100, b'x', 0o4755, 0",
+        "creat": "b'n', 0o4755",
+        "mknodat": "-100, b'n', 0o104755, 0",
+    }
+    return ways | {
+        f"raw {name}": f"call({_RAW[name][machine]}, {words})"
+        for name, words in raw.items()
+        if _RAW[name][machine] is not None
+    }
 
 
 @pytest.mark.parametrize("way", _set_id_ways().values(), ids=_set_id_ways().keys())
@@ -355,7 +386,9 @@ def test_no_program_is_left_that_takes_on_its_owners_rights(yard: Yard, python: 
     def body() -> None:
         yard.clear()
         done = yard.run(command, Grant(str(yard.outside), READ))
-        assert done.returncode == 1 and ("not permitted" in done.stdout or "refused" in done.stdout) and find() == [], done.stdout
+        assert done.returncode == 1 and ("not permitted" in done.stdout or "refused" in done.stdout) and find() == [], (
+            done.stdout
+        )
 
     both_users(body)
     yard.clear()

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from waiting import eventually_async
 
-from wakeful.core.spec import Confinement
+from waiting import eventually_async
+from wakeful.core.spec.session import Confinement
 from wakeful.errors import InternalError
-from wakeful.runners.children import become_subreaper
-from wakeful.runners.problems import describe_start, spell_seconds
+from wakeful.runners.process.children import become_subreaper
+from wakeful.runners.run.problems import describe_start, spell_seconds
 
 pytestmark = pytest.mark.asyncio
 DAEMON = Path(__file__).with_name("dying_daemon.py")
@@ -75,7 +75,9 @@ async def test_a_program_that_ignores_sigterm_is_killed_after_its_grace(bench):
 
 
 async def test_a_program_that_cleans_up_within_its_grace_is_not_killed(bench):
-    ended, problem = await _time_out(bench, "trap 'echo cleaned; exit 3' TERM\necho armed\nwhile :; do sleep 0.02; done", grace_seconds=60)
+    ended, problem = await _time_out(
+        bench, "trap 'echo cleaned; exit 3' TERM\necho armed\nwhile :; do sleep 0.02; done", grace_seconds=60
+    )
     assert (ended.exit_code, ended.problem) == (3, problem)
     assert bench.output(ended).endswith(b"cleaned\n")
 
@@ -89,7 +91,9 @@ async def _armed(bench, order):
 
 @pytest.mark.parametrize(("how", "number"), [("interrupt", 2), ("terminate", 15), ("kill", 9)])
 async def test_each_way_of_stopping_sends_its_signal(bench, how, number):
-    run_id = await _armed(bench, bench.python("import signal; signal.signal(2, 0); print('armed', flush=True); signal.pause()"))
+    run_id = await _armed(
+        bench, bench.python("import signal; signal.signal(2, 0); print('armed', flush=True); signal.pause()")
+    )
     bench.runner.stop(run_id, how, 30)
     bench.runner.stop(run_id, how, 30)
     ended = await bench.end_of(run_id)
@@ -103,7 +107,9 @@ async def test_a_stop_that_is_ignored_becomes_a_kill_after_the_grace(bench):
 
 
 async def test_a_stronger_stop_replaces_a_weaker_one_and_never_the_other_way_round(bench):
-    run_id = await _armed(bench, bench.shell("trap '' INT\ntrap 'exit 4' TERM\necho armed\nwhile :; do sleep 0.02; done"))
+    run_id = await _armed(
+        bench, bench.shell("trap '' INT\ntrap 'exit 4' TERM\necho armed\nwhile :; do sleep 0.02; done")
+    )
     bench.runner.stop(run_id, "interrupt", 60)
     bench.runner.stop(run_id, "terminate", 60)
     bench.runner.stop(run_id, "interrupt", 0)
@@ -130,7 +136,9 @@ async def test_close_interrupts_every_run_and_waits_for_their_reports(bench):
     # No shell: dash puts off a SIGINT that comes before its first command until that command has ended.
     ids = [bench.start(bench.order("sleep", "600")) for _ in range(3)]
     await bench.runner.close(60)
-    assert sorted((report.run_id, report.signal) for report in bench.reports) == [(run_id, signal.SIGINT) for run_id in ids]
+    assert sorted((report.run_id, report.signal) for report in bench.reports) == [
+        (run_id, signal.SIGINT) for run_id in ids
+    ]
     assert not os.listdir(bench.state / "runs")
 
 
@@ -160,7 +168,10 @@ def _program(path: Path, text: str, mode: int = 0o755) -> str:
 
 async def test_a_file_that_cannot_be_executed_says_what_to_do(bench):
     plain = _program(bench.root / "plain.py", "print(1)\n", 0o644)
-    assert f"chmod +x), or name its interpreter first, as in [python3, {plain}]" in (await bench.run(bench.order(plain))).problem
+    assert (
+        f"chmod +x), or name its interpreter first, as in [python3, {plain}]"
+        in (await bench.run(bench.order(plain))).problem
+    )
     headless = _program(bench.root / "headless", "echo 1\n")
     assert "does not begin with '#!'" in (await bench.run(bench.order(headless))).problem
     astray = _program(bench.root / "astray", "#!/no/such/interpreter\n")
@@ -252,7 +263,9 @@ async def test_what_the_system_refuses_is_said_in_words_that_help(number, words)
     assert words in describe_start(error, ["python3"], "/", {})
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0.5, "500ms"), (1.5, "1.5s"), (90, "90s"), (300, "5m"), (7200, "2h"), (604800, "7d")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.5, "500ms"), (1.5, "1.5s"), (90, "90s"), (300, "5m"), (7200, "2h"), (604800, "7d")]
+)
 async def test_durations_are_said_as_a_spec_would_say_them(seconds, words):
     assert spell_seconds(seconds) == words
 
@@ -261,21 +274,30 @@ async def test_durations_are_said_as_a_spec_would_say_them(seconds, words):
 
 
 async def test_a_check_decides_after_the_command_and_its_output_follows(bench):
-    passed = await bench.run(bench.shell("echo made > made; echo work", check=("sh", "-c", "echo looked; test -f made")))
+    passed = await bench.run(
+        bench.shell("echo made > made; echo work", check=("sh", "-c", "echo looked; test -f made"))
+    )
     assert (passed.exit_code, passed.problem) == (0, None)
     assert bench.output(passed) == b"work\n--- check: sh -c 'echo looked; test -f made'\nlooked\n"
 
     failed = await bench.run(bench.shell("echo work", check=("sh", "-c", "echo no >&2; exit 6")))
-    assert (failed.exit_code, failed.problem) == (6, "the check \"sh -c 'echo no >&2; exit 6'\" exited with 6; the run counts as failed")
+    assert (failed.exit_code, failed.problem) == (
+        6,
+        "the check \"sh -c 'echo no >&2; exit 6'\" exited with 6; the run counts as failed",
+    )
     assert bench.output(failed).endswith(b"no\n")
 
 
 async def test_a_check_sees_what_the_run_saw_and_is_not_asked_about_a_failed_run(bench):
-    same = await bench.run(bench.shell("env | sort > before", check=("sh", "-c", "env | sort > after; cmp before after")))
+    same = await bench.run(
+        bench.shell("env | sort > before", check=("sh", "-c", "env | sort > after; cmp before after"))
+    )
     assert same.exit_code == 1 or same.problem is None
     before, after = ((bench.root / name).read_text().splitlines() for name in ("before", "after"))
     ignored = ("_=", "PWD=", "OLDPWD=", "SHLVL=")
-    assert [line for line in before if not line.startswith(ignored)] == [line for line in after if not line.startswith(ignored)]
+    assert [line for line in before if not line.startswith(ignored)] == [
+        line for line in after if not line.startswith(ignored)
+    ]
 
     failed = await bench.run(bench.shell("exit 1", check=("touch", "asked")))
     assert (failed.exit_code, failed.problem) == (1, None)

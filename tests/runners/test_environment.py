@@ -47,7 +47,13 @@ def polluted(monkeypatch):
 async def test_the_environment_is_the_allow_list_the_spec_and_ours_and_nothing_else(polluted, bench):
     order = bench.python(
         DUMP,
-        env={"RATE": "0.19", "TZ": "Asia/Shanghai", "NOTIFY_SOCKET": "mine", "LISTEN_FDS": "1", "WAKEFUL_RUN": "forged"},
+        env={
+            "RATE": "0.19",
+            "TZ": "Asia/Shanghai",
+            "NOTIFY_SOCKET": "mine",
+            "LISTEN_FDS": "1",
+            "WAKEFUL_RUN": "forged",
+        },
         bindings={"salaries": "/data/salaries.csv", "last-month": "/data/last.csv"},
     )
     assert (await bench.run(order)).exit_code == 0

@@ -14,29 +14,34 @@ from types import FrameType
 
 import pytest
 import pytest_asyncio
+
 from runners.conftest import Bench
 from waiting import eventually_async
-
-from wakeful.core.spec import Confinement, RunLimits
-from wakeful.core.target import ProbeTarget
+from wakeful.core.looking.targets import ProbeTarget
+from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.probing import ProbePlaces
-from wakeful.runners.warm import WarmServer
+from wakeful.runners.prepare.warm_server import WarmServer
+from wakeful.runners.run.probe_launch import ProbePlaces
 
 pytestmark = pytest.mark.asyncio
 LEVELS = ("none", "observe", "standard") if find_obstacle() else ("none", "observe", "standard", "strict")
 SERVER = (sys.executable, str(Path(__file__).parent / "warm_run.py"))
 
 ORDERS: dict[str, Callable[[Bench], RunOrder]] = {
-    **{f"isolation {level}": lambda bench, level=level: bench.shell("echo said", confinement=Confinement(level=level)) for level in LEVELS},
+    **{
+        f"isolation {level}": lambda bench, level=level: bench.shell("echo said", confinement=Confinement(level=level))
+        for level in LEVELS
+    },
     "a failing run": lambda bench: bench.shell("echo said; exit 3"),
     "a check": lambda bench: bench.shell("echo said", check=("sh", "-c", "echo good")),
     "no such program": lambda bench: bench.order("/nonexistent"),
     "no such folder": lambda bench: bench.shell("true", cwd="/nonexistent"),
     "its time is over": lambda bench: bench.shell("sleep 300", timeout_seconds=0.05, grace_seconds=0.05),
-    "it ignores the end of its time": lambda bench: bench.shell("trap '' TERM; sleep 1 & wait; sleep 300", timeout_seconds=0.3, grace_seconds=0.05),
+    "it ignores the end of its time": lambda bench: bench.shell(
+        "trap '' TERM; sleep 1 & wait; sleep 300", timeout_seconds=0.3, grace_seconds=0.05
+    ),
     "limits": lambda bench: bench.shell("echo said; sleep 0.3", limits=RunLimits(processes=20)),
     "a daemon of its own": lambda bench: bench.shell("setsid sleep 300 & echo said"),
     "much to say": lambda bench: bench.python("print('x' * 100_000)"),
@@ -107,7 +112,10 @@ async def test_a_stopped_run_is_freed_at_once(bench: Bench) -> None:
 
 async def test_an_ended_run_of_an_agent_is_freed_at_once(warm: Bench) -> None:
     await run_and_lose(warm, warm.order("/bin/sh", "-c", "exit 9", env={"DO": "tell me"}, is_agent=True))
-    await run_and_lose(warm, warm.order("/bin/sh", "-c", "echo cold", env={"DO": "tell me"}, is_agent=True, limits=RunLimits(processes=50)))
+    await run_and_lose(
+        warm,
+        warm.order("/bin/sh", "-c", "echo cold", env={"DO": "tell me"}, is_agent=True, limits=RunLimits(processes=50)),
+    )
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -116,7 +124,12 @@ async def test_nothing_of_a_probe_is_left(bench: Bench, level: str) -> None:
 
     async def ask(*argv: str) -> None:
         target = ProbeTarget(
-            key="p", root=str(bench.root), argv=argv, check_every_seconds=1.0, timeout_seconds=60.0, confinement=Confinement(level=level)
+            key="p",
+            root=str(bench.root),
+            argv=argv,
+            check_every_seconds=1.0,
+            timeout_seconds=60.0,
+            confinement=Confinement(level=level),
         )
         async with bench.runner.launch_probe(target, places) as popen:
             await asyncio.to_thread(popen.communicate)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from wakeful.runners.isolation import gaps, privileges
 from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
 from wakeful.runners.isolation.reach import find_unenforced
@@ -35,7 +36,9 @@ def test_a_gap_is_on_record_and_says_what_it_means(monkeypatch: pytest.MonkeyPat
     ]  # fmt: skip
     assert all(gap.means and gap.needs for gap in found)
     assert {gap.words for gap in found} <= set(find_unenforced())
-    assert {"system calls (x86-64 or arm64 can)", "who calls at the control socket (Linux 6.5 can)"} <= set(find_unenforced_in_view(False))
+    assert {"system calls (x86-64 or arm64 can)", "who calls at the control socket (Linux 6.5 can)"} <= set(
+        find_unenforced_in_view(False)
+    )
     assert "TCP by port (Linux 6.7 can)" in find_unenforced()
 
 

@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from wakeful.core.spec import Confinement
+from runners.conftest import Bench
+from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.shield import can_shield
 
-from runners.conftest import Bench
-
 CANARY = "canary-7c1f"
 pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(not probe_abi(), reason="this kernel has no Landlock")]
-LEVELS = ["standard", pytest.param("strict", marks=pytest.mark.skipif(find_obstacle() is not None, reason="no bubblewrap"))]
+LEVELS = [
+    "standard",
+    pytest.param("strict", marks=pytest.mark.skipif(find_obstacle() is not None, reason="no bubblewrap")),
+]
 READ_ALL = "cat config/vault/token 2>/dev/null || true; find . -type f -exec cat {} + 2>/dev/null || true; cat config/beside.txt"
 
 
@@ -57,7 +59,10 @@ async def test_without_isolation_it_would_be_read(bench: Bench) -> None:
 async def test_what_holds_it_can_be_read_without_it(bench: Bench, level: str, reads: tuple[str, ...]) -> None:
     """A folder around it, as a whole or by a pattern: what lies beside is there, the vault is not."""
     ended = await bench.run(ordered(bench, level, reads=reads))
-    assert CANARY.encode() not in bench.output(ended) and b"beside" in bench.output(ended), (ended.problem, bench.output(ended))
+    assert CANARY.encode() not in bench.output(ended) and b"beside" in bench.output(ended), (
+        ended.problem,
+        bench.output(ended),
+    )
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -66,12 +71,20 @@ async def test_what_is_allowed_besides_does_not_open_it(bench: Bench, level: str
     other = bench.folder / "elsewhere"
     other.mkdir()
     confinement = Confinement(level=level, allow_read=(str(bench.root),))
-    ended = await bench.run(ordered(bench, level, f"cd {bench.root}\n{READ_ALL}", root=str(other), confinement=confinement))
-    assert CANARY.encode() not in bench.output(ended) and b"beside" in bench.output(ended), (ended.problem, bench.output(ended))
+    ended = await bench.run(
+        ordered(bench, level, f"cd {bench.root}\n{READ_ALL}", root=str(other), confinement=confinement)
+    )
+    assert CANARY.encode() not in bench.output(ended) and b"beside" in bench.output(ended), (
+        ended.problem,
+        bench.output(ended),
+    )
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("read", ["config/vault/token", "config/vault", "config/vault/*", "way/token", "way/**", "deep/in", "{runs}/other.1/secret"])
+@pytest.mark.parametrize(
+    "read",
+    ["config/vault/token", "config/vault", "config/vault/*", "way/token", "way/**", "deep/in", "{runs}/other.1/secret"],
+)
 async def test_asking_for_it_by_any_name_is_refused_in_words(bench: Bench, level: str, read: str) -> None:
     """By its path, by a pattern, by a link to the file, or by a link to its folder."""
     ended = await bench.run(ordered(bench, level, "cat $0", reads=(read.format(runs=bench.state / "runs"),)))
@@ -82,7 +95,9 @@ async def test_asking_for_it_by_any_name_is_refused_in_words(bench: Bench, level
 async def test_other_runs_folders_stay_theirs(bench: Bench, level: str) -> None:
     """Its own is there: the token in it is what it calls the daemon with."""
     text = f"cat {bench.state}/runs/other.1/secret 2>/dev/null || true; test -s $WAKEFUL_TOKEN_FILE && echo own"
-    ended = await bench.run(ordered(bench, level, text, confinement=Confinement(level=level, allow_read=(str(bench.state),))))
+    ended = await bench.run(
+        ordered(bench, level, text, confinement=Confinement(level=level, allow_read=(str(bench.state),)))
+    )
     assert bench.output(ended) == b"own\n", (ended.problem, bench.output(ended))
 
 
@@ -91,8 +106,13 @@ async def test_a_folder_around_it_that_is_written_shows_it_empty(bench: Bench) -
     """New files can be made beside it; the vault is an empty folder meanwhile, and as it was afterwards."""
     text = f"{READ_ALL}; echo 1 > config/new.txt; ls -A config/vault | wc -l; test -s $WAKEFUL_TOKEN_FILE && echo own"
     ended = await bench.run(ordered(bench, "standard", text, writes=("**",)))
-    assert CANARY.encode() not in bench.output(ended) and bench.output(ended).endswith(b"beside\n0\nown\n"), (ended.problem, bench.output(ended))
-    assert (bench.root / "config" / "vault" / "token").read_text() == CANARY and (bench.root / "config" / "new.txt").exists()
+    assert CANARY.encode() not in bench.output(ended) and bench.output(ended).endswith(b"beside\n0\nown\n"), (
+        ended.problem,
+        bench.output(ended),
+    )
+    assert (bench.root / "config" / "vault" / "token").read_text() == CANARY and (
+        bench.root / "config" / "new.txt"
+    ).exists()
 
 
 @pytest.mark.skipif(not can_shield(), reason="only who may mount can open a folder around it for writing")

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from wakeful.core.spec import Confinement
+
+from runners.conftest import Bench
+from wakeful.core.spec.session import Confinement
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_text
 
-from runners.conftest import Bench
-
-pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(not probe_abi(), reason="NOT TESTED: this kernel has no Landlock")]
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.skipif(not probe_abi(), reason="NOT TESTED: this kernel has no Landlock"),
+]
 STRICT = find_obstacle()
 JAVA = """
 public class Reader { public static void main(String[] names) throws Exception { java.nio.file.Files.readString(java.nio.file.Path.of(names[0])); } }
@@ -26,19 +29,39 @@ public class Reader { public static void main(String[] names) throws Exception {
 FILES = {
     "cat": ("cat ../beside", "reading {folder}/beside", "allow: {{read: [{folder}/beside]}}"),
     "sh": ("echo x > kept/made", "writing {root}/kept/made", "bindings: {{made: {{file: kept/made, access: write}}}}"),
-    "python": ("{python} -c \"open('ke' 'pt/in.txt')\"", "reading {root}/kept/in.txt", "bindings: {{in: {{file: kept/in.txt}}}}"),
-    "perl": ("perl -e 'open(F, \"<\", \"../beside\") or die \"cannot open ../beside: $!\"'", "reading {folder}/beside", "allow: {{read: [{folder}/beside]}}"),
-    "node": ("node -e \"require('fs').readFileSync('../beside')\"", "reading {folder}/beside", "allow: {{read: [{folder}/beside]}}"),
+    "python": (
+        "{python} -c \"open('ke' 'pt/in.txt')\"",
+        "reading {root}/kept/in.txt",
+        "bindings: {{in: {{file: kept/in.txt}}}}",
+    ),
+    "perl": (
+        'perl -e \'open(F, "<", "../beside") or die "cannot open ../beside: $!"\'',
+        "reading {folder}/beside",
+        "allow: {{read: [{folder}/beside]}}",
+    ),
+    "node": (
+        "node -e \"require('fs').readFileSync('../beside')\"",
+        "reading {folder}/beside",
+        "allow: {{read: [{folder}/beside]}}",
+    ),
     "java": ("java Reader.java ../beside", "reading {folder}/beside", "allow: {{read: [{folder}/beside]}}"),
     "ruby": ("ruby -e 'File.read(\"../beside\")'", "reading {folder}/beside", "allow: {{read: [{folder}/beside]}}"),
-    "sqlite3": ("sqlite3 store/app.db 'insert into t values (2)'", "writing {root}/store/app.db", "bindings: {{app: {{file: store/app.db, access: write}}}}"),
+    "sqlite3": (
+        "sqlite3 store/app.db 'insert into t values (2)'",
+        "writing {root}/store/app.db",
+        "bindings: {{app: {{file: store/app.db, access: write}}}}",
+    ),
     "sqlite in python": (
         "{python} -c \"import sqlite3; sqlite3.connect('store/app.db').execute('insert into t values (2)')\"",
         "writing {root}/store/app.db",
         "bindings: {{app: {{file: store/app.db, access: write}}}}",
     ),
     "a cache": ("mkdir .ruff_cache", "writing {root}/.ruff_cache", "allow: {{write: [.ruff_cache]}}"),
-    "a lock": ("{python} -c 'import multiprocessing; multiprocessing.Lock()'", "writing /dev/shm/lock", "allow: {{write: [/dev/shm]}}"),
+    "a lock": (
+        "{python} -c 'import multiprocessing; multiprocessing.Lock()'",
+        "writing /dev/shm/lock",
+        "allow: {{write: [/dev/shm]}}",
+    ),
 }
 ADDRESSES = {
     "curl": ("curl -sS https://files.example.com/", "files.example.com:443"),
@@ -47,7 +70,10 @@ ADDRESSES = {
     "git over ssh": ("git clone git@git.example.com:a/b out/b", "git.example.com:22"),
     "ssh": ("ssh -o BatchMode=yes me@host.example.com true", "host.example.com:22"),
     "node": ("node -e \"require('net').connect(8181, '127.0.0.1')\"", "127.0.0.1:8181"),
-    "python": ("{python} -c \"import urllib.request as u; u.urlopen('https://api.example.com:8443/')\"", "api.example.com:8443"),
+    "python": (
+        "{python} -c \"import urllib.request as u; u.urlopen('https://api.example.com:8443/')\"",
+        "api.example.com:8443",
+    ),
     "psql": ("psql -h 127.0.0.1 -p 5433 -U me", "127.0.0.1:5433"),
     "wget": ("wget http://files.example.com/", "files.example.com:80"),
 }
@@ -114,7 +140,9 @@ async def test_a_port_that_is_listed_is_not_said_to_be_denied(bench: Bench) -> N
     skip_without("curl")
     network = ("127.0.0.1:8181",)
     assert "isolation is on" in await fail(bench, "curl -sS http://127.0.0.1:8181/", network=network)
-    assert "denied connecting to 127.0.0.1:8182" in await fail(bench, "curl -sS http://127.0.0.1:8182/", network=network)
+    assert "denied connecting to 127.0.0.1:8182" in await fail(
+        bench, "curl -sS http://127.0.0.1:8182/", network=network
+    )
 
 
 @pytest.mark.skipif(STRICT is not None, reason=f"NOT TESTED, nothing can be isolated strictly here: {STRICT}")
@@ -135,13 +163,15 @@ async def test_a_denial_without_a_name_leads_to_a_trace(bench: Bench) -> None:
     assert "`wakeful trace payroll` finds out what" in await fail(bench, "echo Permission denied; exit 1")
 
 
-async def test_no_line_is_offered_for_secrets_and_for_much_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_line_is_offered_for_secrets_and_for_much_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fooled program asks for keys, or only says that it was denied them."""
     monkeypatch.setenv("HOME", str(bench.folder / "home"))
     key = bench.folder / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(parents=True)
     key.write_text("PRIVATE")
-    for script in (f"cat {key}", f"echo \"cat: {key}: Permission denied\"; exit 1"):
+    for script in (f"cat {key}", f'echo "cat: {key}: Permission denied"; exit 1'):
         hint = await fail(bench, script)
         assert str(key) in hint and "to allow it" not in hint and "secrets" in hint
     hint = await fail(bench, "ls / /root || cat /etc/shadow")

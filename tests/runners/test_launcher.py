@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from waiting import eventually_async
 
-from wakeful.core.spec import Confinement
+from runners.conftest import Bench
+from waiting import eventually_async
+from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.shield import can_shield
-
-from runners.conftest import Bench
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -27,10 +26,12 @@ pytestmark = [
 
 
 @pytest_asyncio.fixture(params=["thread", "launcher"])
-async def bench(request: pytest.FixtureRequest, tmp_path: Path, subreaper: None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+async def bench(
+    request: pytest.FixtureRequest, tmp_path: Path, subreaper: None, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Bench]:
     """A root that is a checkout: an output in it opens the folder that holds `.git`."""
     if request.param == "launcher":
-        monkeypatch.setattr("wakeful.runners.isolation.confine.can_mount", lambda: False)
+        monkeypatch.setattr("wakeful.runners.isolation.confined_spawn.can_mount", lambda: False)
     elif os.geteuid() != 0:
         pytest.skip("a thread of an ordinary user may not mount")
     made = Bench(tmp_path, protected=Protected(state=str(tmp_path / "state")))
@@ -47,7 +48,9 @@ def ordered(bench: Bench, text: str, **changes: object) -> RunOrder:
 
 
 async def test_git_is_read_only_and_the_output_is_written(bench: Bench) -> None:
-    ended = await bench.run(ordered(bench, "(echo evil > .git/hooks/post-commit) || true; cat .git/config; echo one > new; mv new note.md"))
+    ended = await bench.run(
+        ordered(bench, "(echo evil > .git/hooks/post-commit) || true; cat .git/config; echo one > new; mv new note.md")
+    )
     assert (bench.root / "note.md").read_text() == "one\n"
     assert not (bench.root / ".git/hooks/post-commit").exists()
     assert b"Read-only file system" in bench.output(ended) and b"[core]" in bench.output(ended)
@@ -76,7 +79,9 @@ async def test_it_ends_as_its_program_does(bench: Bench) -> None:
 
 
 async def test_it_is_interrupted_as_its_program_is(bench: Bench) -> None:
-    order = ordered(bench, "trap 'echo told > note.md; exit 3' INT; echo ready > ready.txt; while :; do sleep 0.05; done")
+    order = ordered(
+        bench, "trap 'echo told > note.md; exit 3' INT; echo ready > ready.txt; while :; do sleep 0.05; done"
+    )
     bench.start(order)
     await eventually_async(lambda: (bench.root / "ready.txt").exists())
     bench.runner.stop(order.run_id, "interrupt", 10)
@@ -85,7 +90,9 @@ async def test_it_is_interrupted_as_its_program_is(bench: Bench) -> None:
 
 
 async def test_a_program_that_is_not_there_is_said_so(bench: Bench) -> None:
-    ended = await bench.run(bench.order("no-such-program", writes=("note.md",), confinement=Confinement(level="standard")))
+    ended = await bench.run(
+        bench.order("no-such-program", writes=("note.md",), confinement=Confinement(level="standard"))
+    )
     assert ended.exit_code is None and "no-such-program" in (ended.problem or "")
 
 
@@ -95,13 +102,19 @@ def unshielded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeful.runners.isolation.reach.can_shield", lambda: False)
 
 
-async def test_where_nothing_can_be_mounted_an_output_beside_git_is_granted_alone(bench: Bench, unshielded: None) -> None:
-    ended = await bench.run(ordered(bench, "(echo evil >> .git/config) || true; (echo x > beside.txt) || true; echo one > note.md"))
+async def test_where_nothing_can_be_mounted_an_output_beside_git_is_granted_alone(
+    bench: Bench, unshielded: None
+) -> None:
+    ended = await bench.run(
+        ordered(bench, "(echo evil >> .git/config) || true; (echo x > beside.txt) || true; echo one > note.md")
+    )
     assert (bench.root / "note.md").read_text() == "one\n", bench.output(ended)
     assert (bench.root / ".git/config").read_text() == "[core]\n" and not (bench.root / "beside.txt").exists()
 
 
-async def test_where_nothing_can_be_mounted_what_lies_beside_git_is_granted_one_by_one(bench: Bench, unshielded: None) -> None:
+async def test_where_nothing_can_be_mounted_what_lies_beside_git_is_granted_one_by_one(
+    bench: Bench, unshielded: None
+) -> None:
     """What was there when the run began; its record says that nothing new can be made beside `.git`."""
     (bench.root / "docs").mkdir()
     (bench.root / "a.md").write_text("old\n")

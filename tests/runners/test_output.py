@@ -4,11 +4,11 @@ import asyncio
 
 import psutil
 import pytest
-from waiting import eventually_async
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.runners.capture import Capture
+from waiting import eventually_async
+from wakeful.runners.process.output_capture import Capture
 
 asynchronous = pytest.mark.asyncio
 
@@ -76,7 +76,9 @@ async def test_a_slow_follower_is_told_how_much_it_missed():
     capture = Capture(100)
     capture.add(b"a" * 50 + b"b" * 1000 + b"c" * 50)
     capture.close()
-    assert b"".join([chunk async for chunk in capture.follow()]) == b"a" * 50 + b"\n[not kept: 1,000 bytes]\n" + b"c" * 50
+    assert (
+        b"".join([chunk async for chunk in capture.follow()]) == b"a" * 50 + b"\n[not kept: 1,000 bytes]\n" + b"c" * 50
+    )
 
 
 @asynchronous
@@ -101,12 +103,20 @@ def test_head_and_tail_are_the_ends_of_the_whole_however_it_was_cut(chunks, limi
 
 @asynchronous
 async def test_usage_counts_the_whole_tree_and_can_be_read_while_it_runs(bench):
-    burn = "import time\nx = bytearray(64 << 20)\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    burn = (
+        "import time\nx = bytearray(64 << 20)\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    )
     burn += "open('big', 'wb').write(b'x' * 3_000_000)\n"
     # Peaks are sampled, on a busy machine seldom: the second one stays until it was seen.
-    (bench.root / "burn.py").write_text(burn + "import os, sys\nwhile sys.argv[1:] and not os.path.exists(sys.argv[1]): time.sleep(0.01)\n")
-    run_id = bench.start(bench.shell("python3 burn.py; python3 burn.py seen; echo done; while ! test -f go; do sleep 0.01; done"))
-    await eventually_async(lambda: bench.runner._runs[run_id]._spent.usage(0.0).max_rss_bytes > 64 << 20, what="the peak sampled")
+    (bench.root / "burn.py").write_text(
+        burn + "import os, sys\nwhile sys.argv[1:] and not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+    )
+    run_id = bench.start(
+        bench.shell("python3 burn.py; python3 burn.py seen; echo done; while ! test -f go; do sleep 0.01; done")
+    )
+    await eventually_async(
+        lambda: bench.runner._runs[run_id]._spent.usage(0.0).max_rss_bytes > 64 << 20, what="the peak sampled"
+    )
     (bench.root / "seen").touch()
     async for _ in bench.runner.follow(run_id):
         break

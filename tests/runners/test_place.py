@@ -5,8 +5,8 @@ import stat
 
 import pytest
 
-from wakeful.runners import place
-from wakeful.runners.place import open_run_folders
+from wakeful.runners.run import run_folders as place
+from wakeful.runners.run.run_folders import open_run_folders
 
 
 def test_the_runtime_folder_is_taken_and_what_was_left_in_it_removed(tmp_path):

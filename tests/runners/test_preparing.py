@@ -10,18 +10,23 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from waiting import eventually_async
 
 from runners.conftest import Bench
-from wakeful.core.spec import Confinement
-from wakeful.runners import command, preparing
+from waiting import eventually_async
+from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder, StopWord
-from wakeful.runners.isolation import bubblewrap, system
+from wakeful.runners.isolation import bubblewrap
+from wakeful.runners.isolation import system_places as system
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.shield import can_shield
+from wakeful.runners.prepare import preparation as preparing
+from wakeful.runners.run import runner as command
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock: nothing can be confined here")]
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock: nothing can be confined here"),
+]
 
 OBSTACLE = bubblewrap.find_obstacle()
 STRICT = pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")
@@ -31,11 +36,19 @@ def confined(bench: Bench, script: str, *, level: str = "standard", **changes: o
     """Reads `in.txt`, writes `out/`."""
     (bench.root / "in.txt").write_text("in")
     (bench.root / "out").mkdir(exist_ok=True)
-    values = {"reads": ("in.txt",), "writes": ("out/**",), "confinement": Confinement(level=level), "cwd": str(bench.root), "staging": str(bench.state / "staged")}
+    values = {
+        "reads": ("in.txt",),
+        "writes": ("out/**",),
+        "confinement": Confinement(level=level),
+        "cwd": str(bench.root),
+        "staging": str(bench.state / "staged"),
+    }
     return bench.shell(script, **(values | changes))
 
 
-async def test_a_check_is_confined_as_its_command_was_though_etc_was_looked_at_anew_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_is_confined_as_its_command_was_though_etc_was_looked_at_anew_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What narrows /etc for a run is there for as long as the run is, however often others had a newer one."""
     monkeypatch.setattr(system, "_STALE_SECONDS", -1.0)
     check = ("sh", "-c", "cat in.txt && ! cat /etc/shadow")
@@ -47,9 +60,19 @@ async def test_a_check_is_confined_as_its_command_was_though_etc_was_looked_at_a
     assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
 
 
-@pytest.mark.parametrize(("level", "is_traced"), [pytest.param("strict", False, marks=STRICT), ("observe", False), ("standard", True), pytest.param("strict", True, marks=STRICT)])
+@pytest.mark.parametrize(
+    ("level", "is_traced"),
+    [
+        pytest.param("strict", False, marks=STRICT),
+        ("observe", False),
+        ("standard", True),
+        pytest.param("strict", True, marks=STRICT),
+    ],
+)
 @pytest.mark.parametrize("how", ["interrupt", "terminate", "kill"])
-async def test_a_stop_while_a_run_is_being_prepared_begins_nothing(bench: Bench, level: str, is_traced: bool, how: StopWord) -> None:
+async def test_a_stop_while_a_run_is_being_prepared_begins_nothing(
+    bench: Bench, level: str, is_traced: bool, how: StopWord
+) -> None:
     """There is no process to signal yet, and there will be none; what would have landed does not."""
     run_id = bench.start(confined(bench, "echo ran > out/ran", level=level, is_traced=is_traced))
     bench.runner.stop(run_id, how, 5.0)
@@ -59,7 +82,9 @@ async def test_a_stop_while_a_run_is_being_prepared_begins_nothing(bench: Bench,
 
 
 @pytest.mark.parametrize("level", ["standard", "observe", pytest.param("strict", marks=STRICT)])
-async def test_a_defect_while_a_run_is_being_prepared_ends_it_in_words(bench: Bench, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+async def test_a_defect_while_a_run_is_being_prepared_ends_it_in_words(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
     """Nobody else would ever end it. Whoever runs the daemon is told where it was."""
 
     def fail() -> str | None:
@@ -96,7 +121,12 @@ async def ready(bench: Bench, order: RunOrder) -> None:
     assert (await bench.run(order)).exit_code == 0
     plans = bench.runner._around.plans
     await eventually_async(
-        lambda: (known := plans._known.get("s-1")) is not None and known.readied is not None and known.readied.confined.has_taken_on, what="ready for the next run"
+        lambda: (
+            (known := plans._known.get("s-1")) is not None
+            and known.readied is not None
+            and known.readied.confined.has_taken_on
+        ),
+        what="ready for the next run",
     )
 
 
@@ -135,9 +165,13 @@ async def test_what_was_replaced_since_the_last_run_is_opened_as_it_is_now(bench
 
 
 @pytest.mark.parametrize("bound", ["in.txt", "*.txt"])
-async def test_a_file_that_is_replaced_while_a_run_is_under_way_is_closed_to_it_and_that_is_told(bench: Bench, bound: str) -> None:
+async def test_a_file_that_is_replaced_while_a_run_is_under_way_is_closed_to_it_and_that_is_told(
+    bench: Bench, bound: str
+) -> None:
     """Landlock opens files, not names. Who binds the folder finds what comes into it."""
-    run_id = bench.start(confined(bench, "touch out/begun; while [ ! -e out/go ]; do sleep 0.01; done; cat in.txt", reads=(bound,)))
+    run_id = bench.start(
+        confined(bench, "touch out/begun; while [ ! -e out/go ]; do sleep 0.01; done; cat in.txt", reads=(bound,))
+    )
     await eventually_async((bench.root / "out/begun").exists)
     (bench.root / "new").write_text("new")
     os.rename(bench.root / "new", bench.root / "in.txt")
@@ -156,7 +190,15 @@ async def test_a_link_that_was_put_in_the_place_of_an_output_is_refused_as_ever(
     os.rename(bench.root / "out", bench.root / "before")
     os.symlink(outside, bench.root / "out")
     (bench.root / "in.txt").write_text("in")
-    ended = await bench.run(bench.shell("echo 2 > out/a", reads=("in.txt",), writes=("out/**",), cwd=str(bench.root), staging=str(bench.state / "staged")))
+    ended = await bench.run(
+        bench.shell(
+            "echo 2 > out/a",
+            reads=("in.txt",),
+            writes=("out/**",),
+            cwd=str(bench.root),
+            staging=str(bench.state / "staged"),
+        )
+    )
     assert ended.problem is not None and "by a symbolic link" in ended.problem
     assert list(outside.iterdir()) == []
 
@@ -165,7 +207,9 @@ async def test_only_the_sessions_that_ran_last_are_waited_for(bench: Bench) -> N
     """Each of them costs a thread; what is given up leaves neither that nor its folder."""
     for number in range(20):
         assert (await bench.run(confined(bench, "true", session=f"s-{number}"))).exit_code == 0
-    await eventually_async(lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready")
+    await eventually_async(
+        lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready"
+    )
     left = sorted(path.name for path in (bench.state / "runs").glob("*.next"))
     assert left == sorted(f"s-{number}.next" for number in range(4, 20))
     many = count_threads()
@@ -190,7 +234,9 @@ async def test_a_foreseen_start_is_the_same_start(bench: Bench) -> None:
     assert ended.exit_code == 0 and bench.output(ended).startswith(b'in{"a": 1}')
 
 
-async def test_what_was_foreseen_too_long_ago_or_for_another_order_is_found_out_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_foreseen_too_long_ago_or_for_another_order_is_found_out_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order = confined(bench, "cat in.txt")
     bench.runner.foresee(order)
     assert bench.output(await bench.run(replace(order, script="cat in.txt in.txt"))) == b"inin"
@@ -208,7 +254,9 @@ async def test_what_was_foreseen_for_a_start_that_never_came_goes(bench: Bench) 
     bench.runner.foresee(order)
     assert os.path.isdir(order.folder)
     bench.runner.forget(order.run_id)
-    await eventually_async(lambda: not os.path.exists(order.folder) and count_threads() <= before, what="nothing is left of it")
+    await eventually_async(
+        lambda: not os.path.exists(order.folder) and count_threads() <= before, what="nothing is left of it"
+    )
 
 
 @pytest.mark.parametrize("place", ["scratch", "temporary"])
@@ -219,7 +267,9 @@ async def test_a_folder_that_was_taken_away_between_two_runs_is_there_for_the_ne
         os.rmdir(bench.state / place)
         ended = await bench.run(confined(bench, script))
         assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
-        await eventually_async(lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready")
+        await eventually_async(
+            lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready"
+        )
 
 
 @pytest.mark.parametrize("place", ["scratch", "temporary"])
@@ -228,7 +278,9 @@ async def test_a_folder_that_was_gone_before_anybody_was_ready_is_there_for_the_
     order = confined(bench, script)
     assert (await bench.run(order)).exit_code == 0
     os.rmdir(bench.state / place)
-    await eventually_async(lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready")
+    await eventually_async(
+        lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready"
+    )
     ended = await bench.run(confined(bench, script))
     assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
 
@@ -239,7 +291,9 @@ async def test_readiness_for_the_next_run_leaves_nothing_of_the_last(bench: Benc
     assert (await bench.run(order)).exit_code == 0
     os.rename(bench.root / "out", bench.root / "before")
     (bench.root / "out").mkdir()
-    await eventually_async(lambda: os.path.isdir(next_folder(bench)) and not os.path.exists(order.folder), what="ready for the next run")
+    await eventually_async(
+        lambda: os.path.isdir(next_folder(bench)) and not os.path.exists(order.folder), what="ready for the next run"
+    )
 
 
 def replace_folder(place: Path) -> None:
@@ -265,13 +319,17 @@ def protect(bench: Bench, protected: Protected) -> None:
     bench.runner._around = replace(bench.runner._around, protected=protected)
 
 
-SHIELDING = pytest.mark.skipif(not can_shield(), reason="this user may not mount: NOTHING BESIDE AN OUTPUT CAN BE SHIELDED")
+SHIELDING = pytest.mark.skipif(
+    not can_shield(), reason="this user may not mount: NOTHING BESIDE AN OUTPUT CAN BE SHIELDED"
+)
 
 
 @SHIELDING
 @pytest.mark.parametrize("change", [None, replace_folder, make_anew, mount_on])
 @pytest.mark.parametrize("level", ["none", "standard"])
-async def test_specs_beside_an_output_stay_as_they_are_whatever_became_of_them_since_the_last_run(bench: Bench, change: Callable[[Path], None] | None, level: str) -> None:
+async def test_specs_beside_an_output_stay_as_they_are_whatever_became_of_them_since_the_last_run(
+    bench: Bench, change: Callable[[Path], None] | None, level: str
+) -> None:
     """They are shielded by mounts of the run's own, made ahead. Without that it would be done, as the first level shows."""
     specs, secrets = bench.root / "sessions.d", bench.root / "secrets"
     specs.mkdir()
@@ -330,5 +388,7 @@ async def test_mounts_that_were_made_ahead_are_nobody_s_when_they_are_given_up_o
 async def test_a_link_that_leads_to_itself_is_not_there(bench: Bench, level: str) -> None:
     """It opens nothing and stops no run: the program finds what a person would."""
     (bench.root / "circle.txt").symlink_to("circle.txt")
-    ended = await bench.run(confined(bench, "cat circle.txt || echo went on", level=level, reads=("in.txt", "circle.txt")))
+    ended = await bench.run(
+        confined(bench, "cat circle.txt || echo went on", level=level, reads=("in.txt", "circle.txt"))
+    )
     assert ended.exit_code == 0 and b"went on" in bench.output(ended), ended

@@ -7,26 +7,37 @@ import os
 from pathlib import Path
 
 import pytest
-from waiting import eventually_async
 
-from wakeful.core.spec import Confinement
-from wakeful.core.target import ProbeTarget
+from runners.conftest import Bench
+from waiting import eventually_async
+from wakeful.core.looking.targets import ProbeTarget
+from wakeful.core.spec.session import Confinement
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.probing import ProbePlaces
+from wakeful.runners.run.probe_launch import ProbePlaces
 from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.store import SecretPlaces, save_secret
 
-from runners.conftest import Bench
-
 OBSTACLE = find_obstacle()
 pytestmark = pytest.mark.asyncio
-LEVELS = ["standard", pytest.param("strict", marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"no strict isolation here: {OBSTACLE}"))]
+LEVELS = [
+    "standard",
+    pytest.param(
+        "strict", marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"no strict isolation here: {OBSTACLE}")
+    ),
+]
 
 
 def probe(bench: Bench, text: str, level: str = "standard", **changes: object) -> ProbeTarget:
     confinement = Confinement(level=level, **changes.pop("confinement", {}))
-    values = dict(key="p", root=str(bench.root), argv=("sh", "-c", text), check_every_seconds=1.0, timeout_seconds=60.0, confinement=confinement)
+    values = dict(
+        key="p",
+        root=str(bench.root),
+        argv=("sh", "-c", text),
+        check_every_seconds=1.0,
+        timeout_seconds=60.0,
+        confinement=confinement,
+    )
     return ProbeTarget(**(values | changes))
 
 
@@ -42,7 +53,9 @@ async def ask(bench: Bench, target: ProbeTarget) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_a_probe_reads_what_is_bound_and_what_is_named_and_writes_its_temporary_folder_alone(bench: Bench, level: str) -> None:
+async def test_a_probe_reads_what_is_bound_and_what_is_named_and_writes_its_temporary_folder_alone(
+    bench: Bench, level: str
+) -> None:
     for name in ("bound", "secret", "written"):
         (bench.root / name).write_text(name)
     target = probe(bench, "cat bound written; echo x > $TMPDIR/x && cat $TMPDIR/x", level, reads=("bound", "written"))
@@ -97,9 +110,19 @@ async def test_what_leaves_the_group_of_a_probe_does_not_outlive_it(bench: Bench
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_the_environment_is_an_allow_list_and_names_no_run(tmp_path: Path, subreaper: None, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+async def test_the_environment_is_an_allow_list_and_names_no_run(
+    tmp_path: Path, subreaper: None, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
     """Nothing that systemd or a person gave to the daemon alone, and nothing by which a run speaks in its session's name."""
-    for name in ("NOTIFY_SOCKET", "LISTEN_FDS", "CREDENTIALS_DIRECTORY", "WATCHDOG_USEC", "INVOCATION_ID", "JOURNAL_STREAM", "API_KEY"):
+    for name in (
+        "NOTIFY_SOCKET",
+        "LISTEN_FDS",
+        "CREDENTIALS_DIRECTORY",
+        "WATCHDOG_USEC",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+        "API_KEY",
+    ):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("LC_TIME", "C")
     monkeypatch.setenv("TZ", "UTC")
@@ -111,7 +134,20 @@ async def test_the_environment_is_an_allow_list_and_names_no_run(tmp_path: Path,
         value, *lines = out.splitlines()
         assert (code, value) == (0, "the value")
         seen = {line.partition("=")[0] for line in lines} - {"PWD", "OLDPWD", "SHLVL", "_"}
-        assert seen <= {"PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "LC_TIME", "LC_ALL", "TMPDIR", "GIT_CONFIG_GLOBAL", "WAKEFUL_SECRET_DB"}
+        assert seen <= {
+            "PATH",
+            "HOME",
+            "LANG",
+            "TZ",
+            "USER",
+            "LOGNAME",
+            "SHELL",
+            "LC_TIME",
+            "LC_ALL",
+            "TMPDIR",
+            "GIT_CONFIG_GLOBAL",
+            "WAKEFUL_SECRET_DB",
+        }
         assert {"PATH", "HOME", "TZ", "LC_TIME", "TMPDIR", "WAKEFUL_SECRET_DB"} <= seen
         with pytest.raises(OperatorError, match="needs a secret: other"):
             await ask(bench, probe(bench, "true", secrets=("other",)))

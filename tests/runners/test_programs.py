@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from wakeful.runners.isolation import reach
-from wakeful.runners.isolation.looking import Looked
+from wakeful.runners.isolation.file_system_answers import Looked
 from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, resolve_links
-from wakeful.runners.isolation.written import WrittenPlaces, Writing, list_written
+from wakeful.runners.isolation.written_places import Writing, WrittenPlaces, list_written
 
 
 class Ground:
@@ -45,7 +45,11 @@ class Ground:
 
     def derive(self, *texts: str, path: str = "", program: str | None = None) -> Derived:
         words = ProgramWords(
-            texts=texts, program=None if program is None else str(self.root / program), root=str(self.root), cwd=str(self.root), search_path=path
+            texts=texts,
+            program=None if program is None else str(self.root / program),
+            root=str(self.root),
+            cwd=str(self.root),
+            search_path=path,
         )
         return derive_places(words, self.written, reach.is_wide)[0]
 
@@ -65,7 +69,11 @@ def test_a_venv_of_the_project_leads_to_the_python_it_was_made_from(ground: Grou
     python = ground.put_python("home/versions/3.12")
     ground.put("home/versions/3.12/share/secret")
     ground.put_venv("project/.venv", python)
-    assert ground.places(ground.derive(".venv/bin/python", "app.py")) == {"project/.venv", "home/versions/3.12/bin/python3.12", "home/versions/3.12/lib"}
+    assert ground.places(ground.derive(".venv/bin/python", "app.py")) == {
+        "project/.venv",
+        "home/versions/3.12/bin/python3.12",
+        "home/versions/3.12/lib",
+    }
 
 
 def test_a_venv_that_runs_may_write_leads_to_interpreters_of_path_alone(ground: Ground) -> None:
@@ -84,7 +92,12 @@ def test_a_venv_of_a_person_names_editable_installs_but_nothing_wide(ground: Gro
     """A home, a folder that holds the project, and what is everybody's are not opened; the project itself is."""
     ground.put_venv("own", ground.put_python("base"))
     ground.put("source/lib.py")
-    lines = [str(ground.folder / name) for name in ("source", "home", "project")] + [str(ground.folder), "/tmp", "/home", "/"]
+    lines = [str(ground.folder / name) for name in ("source", "home", "project")] + [
+        str(ground.folder),
+        "/tmp",
+        "/home",
+        "/",
+    ]
     ground.put("own/lib/python3.12/site-packages/x.pth", "\n".join(lines))
     found = ground.derive(f"{ground.folder}/own/bin/python")
     assert ground.places(found) == {"own", "base/bin/python3.12", "base/lib", "source", "project"}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.spec import Confinement
+from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation import system
+from wakeful.runners.isolation import system_places as system
 from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, probe_abi
 from wakeful.runners.isolation.reach import Protected, Reach, ReachRefused, find_reach
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.isolation.system import SystemPlaces, list_settings
+from wakeful.runners.isolation.system_places import SystemPlaces, list_settings
 
 pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock")
 
@@ -46,7 +46,10 @@ class Ground:
     def rights(self, reach: Reach) -> dict[str, int]:
         """By absolute path, without what every run has."""
         own = {f"{self.state}/{name}" for name in ("scratch", "run", "temporary")}
-        found = {os.path.normpath(os.path.join(grant.beneath or "/", grant.path)): grant.rights for grant in reach.policy.grants}
+        found = {
+            os.path.normpath(os.path.join(grant.beneath or "/", grant.path)): grant.rights
+            for grant in reach.policy.grants
+        }
         return {path: rights for path, rights in found.items() if path not in own}
 
 

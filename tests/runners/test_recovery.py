@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from waiting import PATIENCE_SECONDS, eventually_async
 
-from wakeful.core.observation import RunRecovered
-from wakeful.runners import orphans, proc
+from waiting import PATIENCE_SECONDS, eventually_async
+from wakeful.core.observations import RunRecovered
+from wakeful.runners.process import orphans, proc
 
 pytestmark = pytest.mark.asyncio
 DYING_DAEMON = Path(__file__).with_name("dying_daemon.py")
@@ -55,7 +55,8 @@ async def test_a_daemonised_process_with_a_cleared_environment_is_found_and_kill
     code = "import os,signal,time; signal.signal(15, 1); open('{0}.new','w').write(str(os.getpid())); os.rename('{0}.new','{0}'); time.sleep(600)"
     order = bench.order("true")
     order = msgspec.structs.replace(
-        order, argv=("sh", "-c", '(setsid env -i "$0" -c "$1" &); exec sleep 600', sys.executable, code.format(order.run_id))
+        order,
+        argv=("sh", "-c", '(setsid env -i "$0" -c "$1" &); exec sleep 600', sys.executable, code.format(order.run_id)),
     )
     (pid,) = await _leave_behind(bench, [order])
     await bench.runner.recover({order.run_id: order.session})
@@ -96,7 +97,9 @@ async def test_a_run_that_left_nothing_is_reported_and_other_runs_are_not_touche
 async def test_recovery_that_is_closed_while_it_waits_comes_to_an_end(bench, monkeypatch):
     monkeypatch.setattr(orphans, "GRACE_SECONDS", 3600)
     monkeypatch.setattr(orphans, "_LONGEST_PAUSE_SECONDS", 0.05)
-    order = bench.shell("trap '' TERM; echo $$ > $WAKEFUL_RUN.new; mv $WAKEFUL_RUN.new $WAKEFUL_RUN; while :; do sleep 0.05; done")
+    order = bench.shell(
+        "trap '' TERM; echo $$ > $WAKEFUL_RUN.new; mv $WAKEFUL_RUN.new $WAKEFUL_RUN; while :; do sleep 0.05; done"
+    )
     (pid,) = await _leave_behind(bench, [order])
     recovery = asyncio.create_task(bench.runner.recover({order.run_id: order.session}), name="recovery")
     await eventually_async(lambda: proc.read_stat(pid) is not None)

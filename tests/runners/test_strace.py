@@ -59,7 +59,9 @@ def test_a_rename_asks_for_both_of_its_names() -> None:
 
 def test_the_kernel_is_believed_where_it_says_what_was_opened() -> None:
     """Links are followed by it and not by us; what was deleted meanwhile keeps its name."""
-    assert [one.real for one in read('7 openat(AT_FDCWD</p>, "link", O_RDONLY) = 3</real/place>(deleted)')] == ["/real/place"]
+    assert [one.real for one in read('7 openat(AT_FDCWD</p>, "link", O_RDONLY) = 3</real/place>(deleted)')] == [
+        "/real/place"
+    ]
 
 
 def test_a_call_that_was_interrupted_by_another_is_put_together() -> None:
@@ -81,7 +83,16 @@ def test_relative_paths_begin_where_the_process_stands() -> None:
     assert [one.what for one in asked] == ["/start/sub/a", "/start/sub/b", "/else/c", "/start/sub/d", "/start/sub/e"]
 
 
-@given(st.lists(st.one_of(st.text("0123456789 openat(\"<>{}[],=-EACS\\x\n/.", max_size=60), st.sampled_from([line for line, _ in LINES])), max_size=20), st.integers(0, 200))
+@given(
+    st.lists(
+        st.one_of(
+            st.text('0123456789 openat("<>{}[],=-EACS\\x\n/.', max_size=60),
+            st.sampled_from([line for line, _ in LINES]),
+        ),
+        max_size=20,
+    ),
+    st.integers(0, 200),
+)
 @example(['7 openat(AT_FDCWD<, "' + "\\" * 50], 10)
 def test_no_line_is_too_strange(lines: list[str], cut: int) -> None:
     """A program can write into its own trace: nothing it says raises, and every path is absolute."""

@@ -12,21 +12,24 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from waiting import eventually_async
 
-from wakeful.core.observation import ProcessEnded, StagedOutput
-from wakeful.core.spec import Confinement, FileBinding, RunLimits, SessionSpec
-from wakeful.runners import landing, proc
+from runners.conftest import Bench
+from waiting import eventually_async
+from wakeful.core.observations import ProcessEnded, StagedOutput
+from wakeful.core.spec.session import Confinement, FileBinding, RunLimits, SessionSpec
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
 from wakeful.runners.isolation.reach import Protected, find_view
-from wakeful.runners.landing import Bounds, put_in_place
-from wakeful.runners.staging import digest_entry
-
-from runners.conftest import Bench
+from wakeful.runners.outputs import landing
+from wakeful.runners.outputs.landing import Bounds, put_in_place
+from wakeful.runners.outputs.staging import digest_entry
+from wakeful.runners.process import proc
 
 OBSTACLE = find_obstacle()
-pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")]
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"),
+]
 NOBODY = 65534
 STRICT = Confinement(level="strict")
 
@@ -34,7 +37,10 @@ STRICT = Confinement(level="strict")
 def strictly(bench: Bench, text: str, **changes: object) -> RunOrder:
     """A script in a view of its own, its outputs staged."""
     order = bench.shell(text, **({"confinement": STRICT, "writes": ("out/*",)} | changes))
-    return RunOrder(**{name: getattr(order, name) for name in order.__struct_fields__} | {"staging": str(bench.state / "staged" / order.run_id)})
+    return RunOrder(
+        **{name: getattr(order, name) for name in order.__struct_fields__}
+        | {"staging": str(bench.state / "staged" / order.run_id)}
+    )
 
 
 def staged(ended: ProcessEnded) -> dict[str, tuple[bool, bool]]:
@@ -83,7 +89,9 @@ async def test_programs_outside_the_system_are_found_by_their_links(bench: Bench
     real.chmod(0o755)
     (folder / "tool").symlink_to("../../elsewhere/tool")
     path = f"{folder}:{os.environ['PATH']}"
-    ended = await bench.run(strictly(bench, f"tool; {sys.executable} -c 'import msgspec; print(1)'", env={"PATH": path}))
+    ended = await bench.run(
+        strictly(bench, f"tool; {sys.executable} -c 'import msgspec; print(1)'", env={"PATH": path})
+    )
     assert (ended.exit_code, bench.output(ended).split()) == (0, [b"tool", b"1"]), bench.output(ended)
 
 
@@ -98,11 +106,17 @@ async def test_what_is_bound_by_a_link_is_found_by_it_and_by_where_it_leads(benc
     (bench.folder / "shared/a").write_text("a ")
     (bench.folder / "behind").symlink_to("shared")
     bound = ("current.csv", str(bench.folder / "behind"))
-    order = strictly(bench, f"cat current.csv months/11.csv {bench.folder}/behind/a; readlink current.csv; ! cat months/10.csv", reads=bound if asked == "reads" else ())
+    order = strictly(
+        bench,
+        f"cat current.csv months/11.csv {bench.folder}/behind/a; readlink current.csv; ! cat months/10.csv",
+        reads=bound if asked == "reads" else (),
+    )
     if asked == "allow_read":
         order = msgspec.structs.replace(order, confinement=msgspec.structs.replace(STRICT, allow_read=bound))
     ended = await bench.run(order)
-    assert ended.exit_code == 0 and bench.output(ended).startswith(b"november november a months/11.csv\n"), bench.output(ended)
+    assert ended.exit_code == 0 and bench.output(ended).startswith(b"november november a months/11.csv\n"), (
+        bench.output(ended)
+    )
 
 
 async def test_a_root_that_is_reached_by_a_link_is_found_by_it(bench: Bench) -> None:
@@ -145,7 +159,11 @@ async def test_patterns_of_outputs_cover_new_changed_and_removed_files(bench: Be
         (bench.root / name).write_text(name)
     text = "echo new > site/a.html; rm site/deep/b.html; mkdir site/new; echo d > site/new/d.html; printf site/same.html > site/same.html; ls site"
     ended = await bench.run(strictly(bench, text, writes=("site/**/*.html",)))
-    assert staged(ended) == {"site/a.html": (True, True), "site/deep/b.html": (True, False), "site/new/d.html": (False, True)}
+    assert staged(ended) == {
+        "site/a.html": (True, True),
+        "site/deep/b.html": (True, False),
+        "site/new/d.html": (False, True),
+    }
     # Nobody bound it for reading.
     assert b"style.css" not in bench.output(ended)
 
@@ -154,7 +172,9 @@ async def test_patterns_of_outputs_cover_new_changed_and_removed_files(bench: Be
 async def test_the_program_has_its_grace(bench: Bench, how: str, number: int) -> None:
     """The signal reaches it and not bubblewrap, so that it can end in good order."""
     name = signal.Signals(number).name.removeprefix("SIG")
-    text = f"trap 'echo got {name}; exit 7' {name}; echo begun > $WAKEFUL_SCRATCH/begun; while true; do sleep 0.05; done"
+    text = (
+        f"trap 'echo got {name}; exit 7' {name}; echo begun > $WAKEFUL_SCRATCH/begun; while true; do sleep 0.05; done"
+    )
     run_id = bench.start(strictly(bench, text))
     await eventually_async(lambda: (bench.state / "scratch" / "begun").exists())
     bench.runner.stop(run_id, how, 60.0)
@@ -165,19 +185,29 @@ async def test_the_program_has_its_grace(bench: Bench, how: str, number: int) ->
 
 async def test_a_tree_that_does_not_want_to_end_is_ended(bench: Bench) -> None:
     """Deaf to signals, in sessions of its own: when the grace is over nothing is left."""
-    text = "trap '' INT TERM; setsid sh -c 'trap \"\" TERM; sleep 1000' & echo begun > $WAKEFUL_SCRATCH/begun; sleep 999"
+    text = (
+        "trap '' INT TERM; setsid sh -c 'trap \"\" TERM; sleep 1000' & echo begun > $WAKEFUL_SCRATCH/begun; sleep 999"
+    )
     run_id = bench.start(strictly(bench, text))
     await eventually_async(lambda: (bench.state / "scratch" / "begun").exists())
     bench.runner.stop(run_id, "terminate", 0.3)
     await bench.end_of(run_id)
-    assert not [path for path in Path("/proc").glob("[0-9]*/environ") if run_id.encode() in _read(path) and str(bench.state).encode() in _read(path)]
+    assert not [
+        path
+        for path in Path("/proc").glob("[0-9]*/environ")
+        if run_id.encode() in _read(path) and str(bench.state).encode() in _read(path)
+    ]
 
 
 async def test_a_background_process_ends_with_its_run(bench: Bench) -> None:
     """As everywhere: the run is over when its program is, and so is what it left."""
     ended = await bench.run(strictly(bench, "sleep 1000 & setsid sleep 1000 & exit 0"))
     assert ended.exit_code == 0
-    assert not [path for path in Path("/proc").glob("[0-9]*/environ") if str(bench.state).encode() in _read(path) and b"run-1" in _read(path)]
+    assert not [
+        path
+        for path in Path("/proc").glob("[0-9]*/environ")
+        if str(bench.state).encode() in _read(path) and b"run-1" in _read(path)
+    ]
 
 
 async def test_a_run_that_is_stopped_while_its_view_is_made_does_not_begin(bench: Bench) -> None:
@@ -270,11 +300,23 @@ class Berth:
         (self.area / "0" / "x").write_text("new")
         self.target = self.root / "out" / "x"
 
-    def land(self, *, base: str | None, new: str | None = "new", path: str = "out/x", write: str = "out/x", guarded: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def land(
+        self,
+        *,
+        base: str | None,
+        new: str | None = "new",
+        path: str = "out/x",
+        write: str = "out/x",
+        guarded: tuple[str, ...] = (),
+    ) -> tuple[str, ...]:
         output = StagedOutput(path=path, base=_digest(self.area, base), new=_digest(self.area, new), place="0/x")
-        spec = SessionSpec(name="s", root=str(self.root), bindings=(FileBinding(name="w", pattern=write, access="write"),))
+        spec = SessionSpec(
+            name="s", root=str(self.root), bindings=(FileBinding(name="w", pattern=write, access="write"),)
+        )
         bounds = Bounds.of(spec, guarded)
-        return tuple(kept.words for kept in put_in_place((output,), str(self.root), str(self.area), str(self.aside), bounds))
+        return tuple(
+            kept.words for kept in put_in_place((output,), str(self.root), str(self.area), str(self.aside), bounds)
+        )
 
 
 def _digest(folder: Path, text: str | None) -> str | None:
@@ -295,7 +337,9 @@ async def test_landing_twice_is_landing_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("base", "present"), [("old", "theirs"), (None, "theirs"), ("old", None)])
-async def test_what_is_neither_stays_and_the_runs_own_is_kept(tmp_path: Path, base: str | None, present: str | None) -> None:
+async def test_what_is_neither_stays_and_the_runs_own_is_kept(
+    tmp_path: Path, base: str | None, present: str | None
+) -> None:
     """Changed, made or removed by others meanwhile; asked twice, the answer is the same."""
     berth = Berth(tmp_path)
     if present is not None:
@@ -307,7 +351,9 @@ async def test_what_is_neither_stays_and_the_runs_own_is_kept(tmp_path: Path, ba
         assert (berth.aside / "out" / "x").read_text() == "new"
 
 
-async def test_an_edit_in_the_last_moment_goes_back_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_edit_in_the_last_moment_goes_back_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the comparison and the rename: what comes out is looked at, and is not what the run began with."""
     berth = Berth(tmp_path)
     berth.target.write_text("old")
@@ -378,7 +424,9 @@ async def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path: Path) -> None:
     assert (berth.aside / "out" / "x").read_text() == "new"
 
 
-@pytest.mark.parametrize(("write", "path"), [("**", "link/x"), ("**", "link/new/x"), ("l*/*", "link/x"), ("link", "link/x")])
+@pytest.mark.parametrize(
+    ("write", "path"), [("**", "link/x"), ("**", "link/new/x"), ("l*/*", "link/x"), ("link", "link/x")]
+)
 async def test_a_link_that_a_run_may_have_landed_before_leads_nowhere(tmp_path: Path, write: str, path: str) -> None:
     """Nor inside of root: behind a link that the spec does not spell out lies what no binding means."""
     berth = Berth(tmp_path)
@@ -413,7 +461,9 @@ async def test_a_root_that_was_made_in_the_state_folder_is_its_own(tmp_path: Pat
     """A fork works there; the rest of what is guarded stays so."""
     berth = Berth(tmp_path, root=tmp_path / "state/workspaces/trial-1")
     guarded = (os.path.realpath(tmp_path / "state"), os.path.realpath(berth.root / "out"))
-    assert berth.land(base=None, path="x", write="**", guarded=guarded) == () and (berth.root / "x").read_text() == "new"
+    assert (
+        berth.land(base=None, path="x", write="**", guarded=guarded) == () and (berth.root / "x").read_text() == "new"
+    )
     (berth.area / "0" / "x").write_text("new")
     assert len(berth.land(base=None, path="out/x", write="**", guarded=guarded)) == 1
 
@@ -465,6 +515,8 @@ async def test_a_venv_inside_root_is_seen_with_its_python(bench: Bench, level: s
     tool.write_text(f"#!{bench.root}/.venv/bin/python\nimport sys, json; print(sys.prefix)\n")
     tool.chmod(0o755)
     text = ".venv/bin/python -c 'import sys, json; print(sys.prefix)'; .venv/bin/tool"
-    ended = await bench.run(msgspec.structs.replace(strictly(bench, text), confinement=Confinement(level=level), writes=("out/",)))
+    ended = await bench.run(
+        msgspec.structs.replace(strictly(bench, text), confinement=Confinement(level=level), writes=("out/",))
+    )
     assert bench.output(ended).decode().split() == [f"{bench.root}/.venv"] * 2
     assert ended.isolation is not None and ".venv" in ended.isolation.derived

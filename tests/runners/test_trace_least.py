@@ -11,19 +11,22 @@ from typing import Any
 
 import pytest
 import yaml
-from wakeful.core.observation import ProcessEnded
-from wakeful.core.spec import Confinement, SessionSpec
-from wakeful.runners.isolation import tracing
+
+from runners.conftest import Bench
+from wakeful.core.observations import ProcessEnded
+from wakeful.core.spec.session import Confinement, SessionSpec
+from wakeful.runners.isolation import trace as tracing
 from wakeful.runners.isolation.installations import find_base, find_installation
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_text
-from wakeful.specs.paste import spell, suggest
-
-from runners.conftest import Bench
+from wakeful.specs.spec_lines import spell, suggest
 
 OBSTACLE = tracing.find_obstacle() if probe_abi() else "this kernel has no Landlock"
-pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(OBSTACLE is not None, reason=f"NOT TESTED, nothing can be traced here: {OBSTACLE}")]
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.skipif(OBSTACLE is not None, reason=f"NOT TESTED, nothing can be traced here: {OBSTACLE}"),
+]
 PLAIN = "run: {command: [x]}\n"
 
 
@@ -37,15 +40,35 @@ async def run(bench: Bench, script: str, text: str, *, is_traced: bool) -> Proce
     (bench.root / "out").mkdir(exist_ok=True)
     reads = tuple(one.pattern for one in spec.files if one.access == "read")
     writes = tuple(one.pattern for one in spec.files if one.access == "write")
-    confinement = Confinement(level="standard", network=spec.confinement.network, allow_read=spec.confinement.allow_read, allow_write=spec.confinement.allow_write)
-    return await bench.run(bench.shell(script, reads=reads, writes=(*writes, "out/**"), confinement=confinement, is_traced=is_traced, cwd=str(bench.root)))
+    confinement = Confinement(
+        level="standard",
+        network=spec.confinement.network,
+        allow_read=spec.confinement.allow_read,
+        allow_write=spec.confinement.allow_write,
+    )
+    return await bench.run(
+        bench.shell(
+            script,
+            reads=reads,
+            writes=(*writes, "out/**"),
+            confinement=confinement,
+            is_traced=is_traced,
+            cwd=str(bench.root),
+        )
+    )
 
 
 async def trace(bench: Bench, script: str) -> tuple[ProcessEnded, list[str]]:
     """How it ended, and the lines."""
     ended = await run(bench, script, PLAIN, is_traced=True)
     assert ended.trace is not None and ended.trace.words is None, ended
-    paste = suggest(read_spec(PLAIN, bench.root), ended.trace.denied, root=os.path.realpath(bench.root), home=os.path.expanduser("~"), has_passed=ended.exit_code == 0)
+    paste = suggest(
+        read_spec(PLAIN, bench.root),
+        ended.trace.denied,
+        root=os.path.realpath(bench.root),
+        home=os.path.expanduser("~"),
+        has_passed=ended.exit_code == 0,
+    )
     return ended, spell(paste)
 
 
@@ -92,10 +115,14 @@ async def test_a_virtual_environment_elsewhere_is_opened_at_once(bench: Bench, w
         (modules / name).mkdir()
         (modules / name / "__init__.py").write_text("from . import part\n")
         (modules / name / "part.py").write_text("VALUE = 1\n")
-    (bench.root / "app.py").write_text("import os, sys\nsys.path[:0] = [os.environ['MODULES']] if 'MODULES' in os.environ else []\nimport first, second, third\nprint('all there')\n")
+    (bench.root / "app.py").write_text(
+        "import os, sys\nsys.path[:0] = [os.environ['MODULES']] if 'MODULES' in os.environ else []\nimport first, second, third\nprint('all there')\n"
+    )
     # Named so that nothing but the trace tells where it is: what a command names is opened by itself.
     (bench.root / "out").mkdir()
-    (bench.root / "out" / "where").write_text(str(environment / "bin" / "python") if way == "its python" else str(modules))
+    (bench.root / "out" / "where").write_text(
+        str(environment / "bin" / "python") if way == "its python" else str(modules)
+    )
     start = '"$(cat out/where)"' if way == "its python" else f'MODULES="$(cat out/where)" {sys.executable}'
     script = f"exec env {start} app.py" if way == "its modules" else f"exec {start} app.py"
     ended, lines = await trace(bench, script)
@@ -130,5 +157,8 @@ async def test_environments_and_their_python_are_found_by_their_files(tmp_path: 
     assert find_base(str(environment)) == "/opt/python" and find_base(str(tmp_path)) is None
     assert find_installation("/opt/x/lib/python3.12/encodings/__init__.py") == "/opt/x"
     assert find_installation("/srv/app/node_modules/a/node_modules/b/index.js") == "/srv/app/node_modules"
-    assert find_installation("/home/me/.local/lib/python3.11/site-packages/a.py") == "/home/me/.local/lib/python3.11/site-packages"
+    assert (
+        find_installation("/home/me/.local/lib/python3.11/site-packages/a.py")
+        == "/home/me/.local/lib/python3.11/site-packages"
+    )
     assert find_installation("/srv/app/lib/figures.py") is None

@@ -9,23 +9,25 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import eventually_async
-
-from wakeful.core.observation import Denied, ProcessEnded
-from wakeful.core.spec import Confinement, RunLimits
-from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation import tracing
-from wakeful.runners.isolation.bubblewrap import find_obstacle as find_strict_obstacle
-from wakeful.runners.isolation.confine import Grant, Policy
-from wakeful.runners.isolation.judging import Judge, Standards
-from wakeful.runners.isolation.landlock import READ, probe_abi
-from wakeful.runners.isolation.reach import Reach
-from wakeful.runners.isolation.strace import Asked
 
 from runners.conftest import Bench
+from waiting import eventually_async
+from wakeful.core.observations import Denied, ProcessEnded
+from wakeful.core.spec.session import Confinement, RunLimits
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation import trace as tracing
+from wakeful.runners.isolation.bubblewrap import find_obstacle as find_strict_obstacle
+from wakeful.runners.isolation.confined_spawn import Grant, Policy
+from wakeful.runners.isolation.landlock import READ, probe_abi
+from wakeful.runners.isolation.reach import Reach
+from wakeful.runners.isolation.reach_check import Judge, Standards
+from wakeful.runners.isolation.strace import Asked
 
 OBSTACLE = tracing.find_obstacle() if probe_abi() else "this kernel has no Landlock"
-pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be traced here: {OBSTACLE}")]
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be traced here: {OBSTACLE}"),
+]
 STRICT = find_strict_obstacle()
 
 
@@ -35,7 +37,14 @@ def traced(bench: Bench, script: str, *, level: str = "standard", **changes: obj
     (bench.root / "out").mkdir(exist_ok=True)
     network = changes.pop("network", False)
     confinement = Confinement(level=level, network=network)
-    values = {"reads": ("in.txt",), "writes": ("out/**",), "confinement": confinement, "is_traced": True, "cwd": str(bench.root), "staging": str(bench.state / "staged")}
+    values = {
+        "reads": ("in.txt",),
+        "writes": ("out/**",),
+        "confinement": confinement,
+        "is_traced": True,
+        "cwd": str(bench.root),
+        "staging": str(bench.state / "staged"),
+    }
     return bench.shell(script, **(values | changes))
 
 
@@ -58,16 +67,22 @@ async def test_everything_outside_its_reach_is_found_and_nothing_inside(bench: B
     (bench.root / "old").write_text("x")
     (bench.root / "gone").write_text("x")
     (bench.folder / "beside").write_text("x")
-    script = """
+    script = (
+        """
         cat in.txt > out/copy; mv out/copy out/moved; echo scratch > "$TMPDIR/a"; ls /usr > /dev/null; cat /etc/passwd > /dev/null
         cat module; "$PWD"/to""ol; mkdir made; mv old out/new; rm -f gone; (cd out && cat ../../beside); cat missing; exit 7
-    """.replace("\n", ";").replace(";;", ";").strip("; ")
+    """.replace("\n", ";")
+        .replace(";;", ";")
+        .strip("; ")
+    )
     ended = await bench.run(traced(bench, f"set +e; {script}", level=level))
     assert ended.exit_code == 7 and ended.problem is None
     names = {"read": ("module", "../beside"), "run": ("tool",), "write": ("made", "old", "gone")}
     # Once it may be run, its interpreter reads it.
     names["read"] += () if level == "standard" else ("tool",)
-    assert found(ended) == {(access, os.path.normpath(bench.root / name)) for access, paths in names.items() for name in paths}
+    assert found(ended) == {
+        (access, os.path.normpath(bench.root / name)) for access, paths in names.items() for name in paths
+    }
     assert ended.trace is not None and ended.trace.is_observed == (level != "standard")
     assert (bench.root / "gone").exists() == (level == "standard"), "observed, nothing is denied"
 
@@ -77,7 +92,9 @@ async def test_what_a_strict_run_does_not_see_is_found(bench: Bench) -> None:
     """There it is not refused, but not there."""
     (bench.root / "module").write_text("x")
     (bench.folder / "beside").write_text("x")
-    ended = await bench.run(traced(bench, "set +e; cat in.txt module missing ../beside; echo x > out/a; exit 3", level="strict"))
+    ended = await bench.run(
+        traced(bench, "set +e; cat in.txt module missing ../beside; echo x > out/a; exit 3", level="strict")
+    )
     assert ended.exit_code == 3
     assert found(ended) == {("read", str(bench.root / "module")), ("read", str(bench.folder / "beside"))}
 
@@ -87,7 +104,7 @@ async def test_addresses_are_found_where_they_can_be(bench: Bench) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
         ports = server.getsockname()[1], other.getsockname()[1]
         text = f"import socket; [socket.socket().connect_ex(('127.0.0.1', port)) for port in {ports}]"
-        script = f"{sys.executable} -c \"{text}\" || true"
+        script = f'{sys.executable} -c "{text}" || true'
         shut, listed, seen = [
             await bench.run(traced(bench, script, level=level, network=network))
             for level, network in (("standard", False), ("standard", (f"localhost:{ports[0]}",)), ("observe", False))
@@ -98,7 +115,9 @@ async def test_addresses_are_found_where_they_can_be(bench: Bench) -> None:
     assert {what for access, what in found(seen) if access == "connect"} == set(addresses)
 
 
-async def test_secrets_and_what_is_shared_come_without_a_line_to_paste(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_and_what_is_shared_come_without_a_line_to_paste(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fooled program asks for keys: that is told, and nobody is helped to allow it."""
     monkeypatch.setenv("HOME", str(bench.folder / "home"))
     key = bench.folder / "home" / ".ssh" / "id_ed25519"
@@ -147,14 +166,18 @@ async def test_a_stop_reaches_the_program_and_not_its_tracer(bench: Bench) -> No
 async def test_a_program_that_ends_or_stops_its_tracer_ends_all_the_same(bench: Bench, number: str) -> None:
     """It is the program's own child as far as anybody is: a run of the same rights may do that, and gains nothing."""
     script = f"kill -{number} $(sed -n 's/^TracerPid:.//p' /proc/$$/status); exit 6"
-    ended = await bench.run(traced(bench, f"set +e; {script}", timeout_seconds=3.0 if number == "STOP" else 60.0, grace_seconds=0.2))
+    ended = await bench.run(
+        traced(bench, f"set +e; {script}", timeout_seconds=3.0 if number == "STOP" else 60.0, grace_seconds=0.2)
+    )
     # Stopped, it holds the program where it stands, and the run ends by its timeout.
     assert ended.exit_code == 6 or number == "STOP"
 
 
 async def test_what_it_finds_is_bounded(bench: Bench) -> None:
     """A program that asks for ten thousand files fills neither the record nor the memory."""
-    (bench.root / "ask.py").write_text(f"for n in range(3000):\n  try: open('{bench.folder}/x%04d' % n, 'w')\n  except OSError: pass\n")
+    (bench.root / "ask.py").write_text(
+        f"for n in range(3000):\n  try: open('{bench.folder}/x%04d' % n, 'w')\n  except OSError: pass\n"
+    )
     ended = await bench.run(traced(bench, f"{sys.executable} ask.py"))
     assert ended.trace is not None
     assert len(ended.trace.denied) == 200 and ended.trace.more >= 2800
@@ -201,7 +224,9 @@ async def test_what_a_program_writes_into_the_trace_itself_does_no_harm(bench: B
     assert ended.exit_code == 2 and ended.trace is not None
 
 
-async def test_without_strace_a_trace_does_not_run_and_what_is_observed_does(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_strace_a_trace_does_not_run_and_what_is_observed_does(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each says why, and what to install."""
     monkeypatch.setattr(tracing, "PROGRAM", "no-such-strace")
     ended = await bench.run(traced(bench, "echo ran"))
@@ -219,9 +244,16 @@ async def test_a_program_that_is_not_there_is_told_as_ever(bench: Bench) -> None
 
 async def test_what_the_system_denies_anyway_comes_without_a_line_to_paste(bench: Bench) -> None:
     """It is within its reach, so no spec would help: its owner or its mode says no."""
-    standards = Standards(Reach(policy=Policy(grants=(Grant(str(bench.root), READ),)), unenforced=()), str(bench.root), has_view=False, is_observed=False)
+    standards = Standards(
+        Reach(policy=Policy(grants=(Grant(str(bench.root), READ),)), unenforced=()),
+        str(bench.root),
+        has_view=False,
+        is_observed=False,
+    )
     judge = Judge(standards)
-    inside, outside = (Asked(access="read", what=str(folder / "x"), error="EACCES") for folder in (bench.root, bench.folder))
+    inside, outside = (
+        Asked(access="read", what=str(folder / "x"), error="EACCES") for folder in (bench.root, bench.folder)
+    )
     (bench.root / "x").write_text("x")
     (bench.folder / "x").write_text("x")
     assert (denied := judge.judge(inside)) is not None and denied.place is None and "owner, mode" in str(denied.words)
@@ -235,7 +267,9 @@ async def test_a_run_that_somebody_else_traces_ends_with_its_own_exit_code(bench
     os.mkfifo(bench.root / "go")
     run = bench.start(bench.shell(f"echo $$ > pid; read line < go; exit {number}", cwd=str(bench.root)))
     pid = await bench.number_in("pid")
-    watcher = await asyncio.create_subprocess_exec("strace", "-p", str(pid), "-o", "/dev/null", stderr=asyncio.subprocess.PIPE)
+    watcher = await asyncio.create_subprocess_exec(
+        "strace", "-p", str(pid), "-o", "/dev/null", stderr=asyncio.subprocess.PIPE
+    )
     assert watcher.stderr is not None and b"attached" in await watcher.stderr.readline()
     (bench.root / "go").write_text("go\n")
     ended = await bench.end_of(run)

@@ -7,12 +7,12 @@ import sys
 import threading
 
 import pytest
-from waiting import eventually_async
 
-from wakeful.core.spec import Confinement
-from wakeful.runners import proc
-from wakeful.runners.children import Children
-from wakeful.runners.mark import OWN, mark_of, read_mark
+from waiting import eventually_async
+from wakeful.core.spec.session import Confinement
+from wakeful.runners.process import proc
+from wakeful.runners.process.children import Children
+from wakeful.runners.process.mark import OWN, mark_of, read_mark
 
 pytestmark = pytest.mark.asyncio
 
@@ -53,7 +53,9 @@ async def test_a_background_child_that_holds_the_output_open_does_not_hold_up_th
 
 
 async def test_a_killed_run_takes_its_whole_tree_along(bench):
-    run_id = bench.start(_daemonise(bench, "pid", "trap '' TERM; setsid sleep 600 & echo $! > second; while :; do sleep 1; done"))
+    run_id = bench.start(
+        _daemonise(bench, "pid", "trap '' TERM; setsid sleep 600 & echo $! > second; while :; do sleep 1; done")
+    )
     pids = [await bench.number_in(name) for name in ("pid", "second")]
     bench.runner.stop(run_id, "terminate", 0.1)
     await bench.end_of(run_id)
@@ -93,7 +95,9 @@ async def test_a_stray_that_shed_every_mark_is_ended_once_no_run_can_own_it(benc
     (bench.root / "shed.py").write_text(shed + DAEMONISE)
     # Confined, it could not shed it at all.
     free = Confinement(level="none")
-    ended = await bench.run(bench.shell(f"{sys.executable} shed.py pid\nwhile ! test -f pid; do sleep 0.01; done", confinement=free))
+    ended = await bench.run(
+        bench.shell(f"{sys.executable} shed.py pid\nwhile ! test -f pid; do sleep 0.01; done", confinement=free)
+    )
     assert ended.exit_code == 0
     pid = await bench.number_in("pid")
     await eventually_async(lambda: proc.read_stat(pid) is None, what="the stray ended and reaped")
@@ -154,4 +158,3 @@ async def test_every_descendant_carries_the_mark_of_its_run_and_the_daemon_its_o
     pid = await bench.number_in("pid")
     assert read_mark(pid) == mark_of(os.path.realpath(bench.state), run_id)
     assert read_mark(os.getpid()) == OWN
-

@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from waiting import eventually_async
-
-from wakeful.core.spec import Confinement
-from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.landlock import probe_abi
 
 from runners.conftest import Bench
+from waiting import eventually_async
+from wakeful.core.spec.session import Confinement
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.landlock import probe_abi
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(not probe_abi(), reason="no Landlock: nothing is opened")]
 STANDARD = Confinement(level="standard")
@@ -47,7 +46,9 @@ async def test_what_is_done_to_a_neighbour_that_rests_is_told(bench: Bench) -> N
     """That a path is declared by somebody excuses nobody else: not before that one ran, and not after."""
     early = await bench.run(writing(bench, "echo forged > out/quick", "out/slow"))
     assert early.undeclared == ("out/quick",)
-    slow = bench.start(writing(bench, "until [ -e out/quick.done ]; do sleep 0.01; done; echo forged > out/quick", "out/slow"))
+    slow = bench.start(
+        writing(bench, "until [ -e out/quick.done ]; do sleep 0.01; done; echo forged > out/quick", "out/slow")
+    )
     await bench.run(writing(bench, "echo 1 > out/quick", "out/quick"))
     # The stamp of a file is of a clock that ticks every few milliseconds: the forgery comes a tick later.
     ended = os.stat(bench.root / "out" / "quick").st_ctime_ns

@@ -13,21 +13,25 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from waiting import eventually_async
 
 from runners.conftest import Bench
 from runners.readying_daemon import Waits, run_each
-from wakeful.core.observation import ProcessEnded
-from wakeful.core.spec import Confinement, RunLimits
-from wakeful.runners import preparing, proc
+from waiting import eventually_async
+from wakeful.core.observations import ProcessEnded
+from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation import waiting
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.isolation.waiting import WaitingView
-from wakeful.runners.mark import mark_of, read_mark
+from wakeful.runners.prepare import preparation as preparing
+from wakeful.runners.prepare import waiting_view as waiting
+from wakeful.runners.prepare.waiting_view import WaitingView
+from wakeful.runners.process import proc
+from wakeful.runners.process.mark import mark_of, read_mark
 
 OBSTACLE = find_obstacle()
-pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")]
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"),
+]
 READYING_DAEMON = Path(__file__).with_name("readying_daemon.py")
 NOBODY = 65534
 
@@ -47,7 +51,9 @@ class Daemon:
     def __init__(self, bench: Bench, *wrap: str) -> None:
         self._bench = bench
         argv = (*wrap, sys.executable, str(READYING_DAEMON), str(bench.state))
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}
+        )
 
     def run(self, order: RunOrder) -> Waits:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -83,7 +89,9 @@ def said(bench: Bench, ended: ProcessEnded) -> tuple[str, bytes]:
 
 async def wait_ready(bench: Bench, session: str = "s-1") -> WaitingView:
     views = bench.runner._around.views
-    return await eventually_async(lambda: (one := views._waiting.get(session)) is not None and one.pids and one, what="a view for the next run")
+    return await eventually_async(
+        lambda: (one := views._waiting.get(session)) is not None and one.pids and one, what="a view for the next run"
+    )
 
 
 async def ready(bench: Bench, order: RunOrder) -> WaitingView:
@@ -112,7 +120,9 @@ def is_gone(view: WaitingView) -> bool:
 
 
 @pytest.mark.parametrize("network", [False, True])
-async def test_a_run_that_was_waited_for_finds_what_all_others_find(bench: Bench, held: list[int], network: bool) -> None:
+async def test_a_run_that_was_waited_for_finds_what_all_others_find(
+    bench: Bench, held: list[int], network: bool
+) -> None:
     """Its files and mounts, its descriptors, limits and rights, and the record of it is the same."""
     tell = """
         cat in.txt $WAKEFUL_CAUSES $WAKEFUL_TOKEN_FILE; readlink /proc/self/fd/0 /proc/self/cwd; ls /proc/self/fd | wc -l; umask; ulimit -a
@@ -126,7 +136,11 @@ async def test_a_run_that_was_waited_for_finds_what_all_others_find(bench: Bench
     assert msgspec.structs.replace(waited, usage=made.usage, output=made.output, run_id=made.run_id) == made
 
 
-@pytest.mark.parametrize("more", [{}, {"a.b-c": "dots", "IFS": "x", "OPTIND": "none", "PS1": "", "PPID": "1"}], ids=["names of no meaning", "others"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"a.b-c": "dots", "IFS": "x", "OPTIND": "none", "PS1": "", "PPID": "1"}],
+    ids=["names of no meaning", "others"],
+)
 @pytest.mark.parametrize("shell", [None, "/bin/sh", "/bin/bash"])
 async def test_its_environment_is_the_same_to_the_last_byte(
     bench: Bench, held: list[int], monkeypatch: pytest.MonkeyPatch, shell: str | None, more: dict[str, str]
@@ -136,7 +150,16 @@ async def test_its_environment_is_the_same_to_the_last_byte(
         monkeypatch.setattr(waiting, "_PLAIN_SHELL", "/bin/none")
         monkeypatch.setattr(waiting, "_ANY_SHELL", shell)
     text = "import os, sys; print(os.readlink('/proc/self/ns/pid'), flush=True); sys.stdout.buffer.write(b'\\0'.join(sorted(b'='.join(one) for one in os.environb.items())))"
-    values = {"LINES": "a\n\nb'\"$(x)`y`\\", "BYTES": os.fsdecode(bytes(range(1, 256))), "UID": "7", "_": "y", "SHLVL": "9", "empty_1": "", "OLDPWD": "/", **more}
+    values = {
+        "LINES": "a\n\nb'\"$(x)`y`\\",
+        "BYTES": os.fsdecode(bytes(range(1, 256))),
+        "UID": "7",
+        "_": "y",
+        "SHLVL": "9",
+        "empty_1": "",
+        "OLDPWD": "/",
+        **more,
+    }
 
     def order() -> RunOrder:
         found = strictly(bench, "", env=values)
@@ -146,7 +169,9 @@ async def test_its_environment_is_the_same_to_the_last_byte(
     bench.reports.clear()
     waited = await run_waited(bench, lambda: bench.reports.clear() or order(), held)
     told = said(bench, made)[1]
-    assert said(bench, waited)[1] == told and all(os.fsencode(f"{name}={value}") in told.split(b"\0") for name, value in values.items())
+    assert said(bench, waited)[1] == told and all(
+        os.fsencode(f"{name}={value}") in told.split(b"\0") for name, value in values.items()
+    )
 
 
 async def test_what_a_shell_cannot_be_told_is_launched_as_ever(bench: Bench, held: list[int]) -> None:
@@ -170,12 +195,17 @@ async def test_its_processes_are_the_run_s_from_its_release_on(bench: Bench) -> 
     view = await ready(bench, strictly(bench, "true"))
     # Whatever else ends meanwhile: they are no strays, no run's, and no person's.
     bench.runner.tidy()
-    assert all(bench.is_alive(pid) and (owner := bench.runner.owner(pid)) is not None and owner.run_id is None for pid in view.pids)
+    assert all(
+        bench.is_alive(pid) and (owner := bench.runner.owner(pid)) is not None and owner.run_id is None
+        for pid in view.pids
+    )
     order = strictly(bench, "sleep 1000 & setsid sleep 1000 & echo begun > $WAKEFUL_SCRATCH/begun; sleep 1000")
     bench.start(order)
     await eventually_async(lambda: (bench.state / "scratch/begun").exists())
     assert bench.runner._runs[order.run_id]._process.pid == view.pids[0]
-    tree = await eventually_async(lambda: len(found := [view.pids[0], *proc.descendants_of(view.pids[0])]) == 6 and found)
+    tree = await eventually_async(
+        lambda: len(found := [view.pids[0], *proc.descendants_of(view.pids[0])]) == 6 and found
+    )
     assert {read_mark(pid) for pid in tree} == {mark_of(os.path.realpath(bench.state), order.run_id)}
     assert {owner.run_id for pid in tree if (owner := bench.runner.owner(pid)) is not None} == {order.run_id}
     assert all(bench.runner.owner(pid) for pid in tree)
@@ -193,9 +223,13 @@ async def test_outputs_are_staged_as_they_are_at_its_start(bench: Bench, held: l
     by_rename(bench.root / "out")
     (bench.root / "out/new").write_text("new")
     # The script is the run's own, handed over as a file: a view knows nothing of it.
-    ended = await run_waited(bench, lambda: strictly(bench, "ls out; cat out/new; echo x > out/made", check=check), held)
+    ended = await run_waited(
+        bench, lambda: strictly(bench, "ls out; cat out/new; echo x > out/made", check=check), held
+    )
     assert said(bench, ended)[1] == b"new\nnew--- check: cat out/made\nx\n" and ended.exit_code == 0
-    assert [(output.path, output.base) for output in ended.staged or ()] == [("out/made", None)] and ended.undeclared == ()
+    assert [(output.path, output.base) for output in ended.staged or ()] == [
+        ("out/made", None)
+    ] and ended.undeclared == ()
 
 
 def by_rename(path: Path) -> None:
@@ -212,7 +246,9 @@ def by_link(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("place", "replace"), [("in.txt", by_rename), ("data", by_rename), ("out", by_link)])
-async def test_what_was_replaced_since_is_shown_as_it_is_now(bench: Bench, held: list[int], place: str, replace: Callable[[Path], None]) -> None:
+async def test_what_was_replaced_since_is_shown_as_it_is_now(
+    bench: Bench, held: list[int], place: str, replace: Callable[[Path], None]
+) -> None:
     """As editors save. A view shows files, not names: the one that waits is given up, and the next is right again."""
     (bench.root / "data").mkdir()
 
@@ -264,7 +300,9 @@ async def test_a_secret_of_etc_that_was_replaced_is_hidden_again(bench: Bench) -
 
 
 @pytest.mark.parametrize("changes", [{"reads": ()}, {"network": True}, {"writes": ("out/*", "more/*")}, {"cwd": "out"}])
-async def test_a_run_that_is_to_see_something_else_is_launched_as_ever(bench: Bench, held: list[int], changes: dict[str, object]) -> None:
+async def test_a_run_that_is_to_see_something_else_is_launched_as_ever(
+    bench: Bench, held: list[int], changes: dict[str, object]
+) -> None:
     (bench.root / "more").mkdir()
     space = space_of(await ready(bench, strictly(bench, "true")), held)
     ended = await bench.run(strictly(bench, "true", **changes))
@@ -281,7 +319,9 @@ async def test_one_that_was_killed_meanwhile_is_not_waited_for(bench: Bench, whi
     await eventually_async(lambda: bench.runner.tidy() or is_gone(view))
 
 
-async def test_only_those_that_ran_last_wait_and_none_when_the_daemon_stops(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_those_that_ran_last_wait_and_none_when_the_daemon_stops(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever is given up leaves no process, no folder and no descriptor."""
     monkeypatch.setattr(waiting, "MOST_READY", 2)
     await ready(bench, strictly(bench, "true"))
@@ -317,7 +357,10 @@ async def test_nothing_runs_when_the_daemon_is_killed(bench: Bench) -> None:
     assert (bench.state / "scratch/ran").read_text() == "ran\n"
 
 
-@pytest.mark.parametrize(("left", "is_done"), [(b"", True), (b"\n}\n", False), (b" </dev/null\n}\n", False), (b"'touch' 'ran' </dev/null\n}\n", False)])
+@pytest.mark.parametrize(
+    ("left", "is_done"),
+    [(b"", True), (b"\n}\n", False), (b" </dev/null\n}\n", False), (b"'touch' 'ran' </dev/null\n}\n", False)],
+)
 async def test_orders_that_were_cut_short_are_not_carried_out(bench: Bench, left: bytes, is_done: bool) -> None:
     """The daemon died in the middle of them."""
     view = await ready(bench, strictly(bench, "true", cwd=str(bench.state / "scratch")))
@@ -330,11 +373,15 @@ async def test_orders_that_were_cut_short_are_not_carried_out(bench: Bench, left
 
 
 @pytest.mark.parametrize("failing", ["pipe", "pidfd_open"])
-async def test_one_that_cannot_be_made_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+async def test_one_that_cannot_be_made_leaves_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
     """No descriptor is free, at whatever step."""
     order = strictly(bench, "true")
     places = waiting.NextPlaces(order)
-    view = await asyncio.to_thread(preparing.prepare_next, order, {"PATH": os.environ["PATH"]}, places, bench.runner.protected)
+    view = await asyncio.to_thread(
+        preparing.prepare_next, order, {"PATH": os.environ["PATH"]}, places, bench.runner.protected
+    )
     assert view is not None
 
     def fail(*_: object) -> None:
@@ -353,7 +400,10 @@ async def test_it_is_the_same_for_a_daemon_without_privileges(bench: Bench) -> N
     """In a user namespace, which only who made it may look into."""
     if os.geteuid() != 0:
         pytest.skip("the other tests are without privileges already")
-    orders = [strictly(bench, "readlink /proc/self/ns/pid >> $WAKEFUL_SCRATCH/spaces; cat in.txt && echo x > out/x") for _ in range(2)]
+    orders = [
+        strictly(bench, "readlink /proc/self/ns/pid >> $WAKEFUL_SCRATCH/spaces; cat in.txt && echo x > out/x")
+        for _ in range(2)
+    ]
     for above in (bench.state, *bench.state.parents):
         if above == Path("/tmp"):
             break

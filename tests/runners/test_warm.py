@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from runners.conftest import Bench
 from waiting import eventually_async
-
-from wakeful.core.observation import ProcessEnded
-from wakeful.core.spec import Confinement
+from wakeful.core.observations import ProcessEnded
+from wakeful.core.spec.session import Confinement
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.warm import WarmServer
+from wakeful.runners.prepare.warm_server import WarmServer
 
 pytestmark = pytest.mark.asyncio
 SERVER = (sys.executable, str(Path(__file__).parent / "warm_run.py"))

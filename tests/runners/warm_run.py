@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "daemon"))
 
-from wakeful.runners.warm import serve
+from wakeful.runners.prepare.warm_server import serve
 
 
 def run() -> int:
@@ -15,7 +15,16 @@ def run() -> int:
         case ["tell", _]:
             fds = sorted(int(name) for name in os.listdir("/proc/self/fd"))
             environ = Path("/proc/self/environ").read_text()
-            print({"parent": os.getppid(), "group": os.getpgrp() == os.getpid(), "fds": fds, "cwd": os.getcwd(), "leak": "CANARY" in environ, "own": os.environ["WAKEFUL_RUN"]})
+            print(
+                {
+                    "parent": os.getppid(),
+                    "group": os.getpgrp() == os.getpid(),
+                    "fds": fds,
+                    "cwd": os.getcwd(),
+                    "leak": "CANARY" in environ,
+                    "own": os.environ["WAKEFUL_RUN"],
+                }
+            )
             return 0
         case ["read", path]:
             print(Path(path).read_text())

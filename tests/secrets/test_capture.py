@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from wakeful.runners.capture import Capture
+from wakeful.runners.process.output_capture import Capture
 from wakeful.secrets.redact import Redactor
 
 VALUE = b"correct-horse-battery-staple"
@@ -31,7 +31,9 @@ def test_no_part_of_a_value_stands_where_the_limit_cuts(before: int) -> None:
 
 def test_an_output_within_the_limit_is_whole_and_counted_as_it_is_shown() -> None:
     kept = fill(1000, b"before ", VALUE[:9], VALUE[9:], b" after").kept()
-    assert kept.head + kept.tail == b"before [secret pass] after" and kept.total_bytes == len(b"before [secret pass] after")
+    assert kept.head + kept.tail == b"before [secret pass] after" and kept.total_bytes == len(
+        b"before [secret pass] after"
+    )
 
 
 def test_what_is_kept_never_exceeds_the_limit_though_a_name_is_longer_than_its_value() -> None:

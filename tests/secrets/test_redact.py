@@ -37,7 +37,11 @@ SHAPES = {
     "quoted for a form": quote_plus(TEXT).encode(),
     "in JSON": json.dumps({"token": TEXT}).encode(),
     "in JSON with escaped slashes": json.dumps(TEXT).replace("/", "\\/").encode(),
-    "in JSON safe for HTML": json.dumps(TEXT).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e").encode(),
+    "in JSON safe for HTML": json.dumps(TEXT)
+    .replace("&", "\\u0026")
+    .replace("<", "\\u003c")
+    .replace(">", "\\u003e")
+    .encode(),
     "in HTML": html.escape(TEXT).encode(),
     "quoted for a shell": shlex.quote(TEXT).encode(),
     "as Python shows it": repr(TOKEN).encode(),
@@ -77,7 +81,11 @@ ENCODERS = {
     "base64": base64.b64encode,
     "base64 in broken lines": lambda value: base64.encodebytes(b"user:" + value),
 }
-VALUES = st.text(st.characters(min_codepoint=33, max_codepoint=0x17F), min_size=12, max_size=60).map(str.encode).filter(lambda value: find_unfitness(value) is None)
+VALUES = (
+    st.text(st.characters(min_codepoint=33, max_codepoint=0x17F), min_size=12, max_size=60)
+    .map(str.encode)
+    .filter(lambda value: find_unfitness(value) is None)
+)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -101,7 +109,10 @@ def test_what_holds_no_secret_is_the_very_same_object() -> None:
 def test_a_line_of_a_key_is_as_secret_as_the_key() -> None:
     redactor = Redactor([("KEY", KEY)])
     line = KEY.splitlines()[2]
-    assert redactor.redact(b"-----BEGIN PRIVATE KEY-----\n    " + line + b"\n") == b"-----BEGIN PRIVATE KEY-----\n    [secret KEY]\n"
+    assert (
+        redactor.redact(b"-----BEGIN PRIVATE KEY-----\n    " + line + b"\n")
+        == b"-----BEGIN PRIVATE KEY-----\n    [secret KEY]\n"
+    )
 
 
 def test_a_secret_inside_another_is_told_as_the_longer_one() -> None:
@@ -125,8 +136,14 @@ def test_a_value_that_is_cut_into_pieces_never_shows(size: int) -> None:
 
 
 @pytest.mark.parametrize("encode", ENCODERS.values(), ids=ENCODERS)
-@given(value=VALUES, sizes=st.lists(st.integers(1, 90), min_size=1, max_size=8), around=st.binary(max_size=20).filter(lambda text: b"[" not in text))
-def test_every_shape_of_any_value_is_found_in_pieces_of_any_size(encode: Callable[[bytes], bytes], value: bytes, sizes: list[int], around: bytes) -> None:
+@given(
+    value=VALUES,
+    sizes=st.lists(st.integers(1, 90), min_size=1, max_size=8),
+    around=st.binary(max_size=20).filter(lambda text: b"[" not in text),
+)
+def test_every_shape_of_any_value_is_found_in_pieces_of_any_size(
+    encode: Callable[[bytes], bytes], value: bytes, sizes: list[int], around: bytes
+) -> None:
     """A stream shows the name instead, and not even half of the shape is let out."""
     redactor, shape = Redactor([("S", value)]), encode(value)
     whole = around + b"\n=" + shape + b"=\n" + around
@@ -139,7 +156,9 @@ def test_every_shape_of_any_value_is_found_in_pieces_of_any_size(encode: Callabl
             break
     shown += stream.flush()
     assert b"[secret S]" in shown and redactor.find(shown) is None
-    assert len(shown) <= 2 * len(around) + len(b"\n==\n[secret S]") + 14, "what is left of a shape are letters that its neighbours share"
+    assert len(shown) <= 2 * len(around) + len(b"\n==\n[secret S]") + 14, (
+        "what is left of a shape are letters that its neighbours share"
+    )
 
 
 @pytest.mark.parametrize("value", [b"Sunshine", b"Ab1-Cd2-E"])
@@ -186,10 +205,15 @@ def test_what_lets_nothing_stand_is_no_secret() -> None:
 @pytest.mark.parametrize("before", [0, 262_100, 262_134, 262_144, 600_000])
 def test_a_value_is_found_wherever_it_lies_in_a_large_content(before: int) -> None:
     """Also across the pieces in which it is searched."""
-    content = b"." * before + b"\n".join(base64.b64encode(TOKEN)[at : at + 5] for at in range(0, 52, 5)) + b"." * 300_000
+    content = (
+        b"." * before + b"\n".join(base64.b64encode(TOKEN)[at : at + 5] for at in range(0, 52, 5)) + b"." * 300_000
+    )
     redactor = Redactor([("TOKEN", TOKEN)])
     assert redactor.find(content) == "TOKEN" and redactor.find(content.replace(b"\n", b"!")) is None
-    assert redactor.redact(content).strip(b".").startswith(b"[secret TOKEN]") and redactor.find(redactor.redact(content)) is None
+    assert (
+        redactor.redact(content).strip(b".").startswith(b"[secret TOKEN]")
+        and redactor.find(redactor.redact(content)) is None
+    )
 
 
 def test_a_redactor_and_its_errors_never_tell_a_value() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.calls import Note
-from wakeful.core.observation import LookResult, PathChange, TargetLooked
+from wakeful.core.calls.values import Note
+from wakeful.core.observations import LookResult, PathChange, TargetLooked
 from wakeful.errors import CallerError, OperatorError
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import (
@@ -31,7 +31,11 @@ VALUE = b"correct horse battery"
 @pytest.fixture
 def places(tmp_path: Path) -> SecretPlaces:
     (tmp_path / "credentials").mkdir()
-    return SecretPlaces(str(tmp_path / "config" / "wakeful" / "secrets"), str(tmp_path / "credentials"), {"WAKEFUL_SECRET_GH_TOKEN": "from the environment"})
+    return SecretPlaces(
+        str(tmp_path / "config" / "wakeful" / "secrets"),
+        str(tmp_path / "credentials"),
+        {"WAKEFUL_SECRET_GH_TOKEN": "from the environment"},
+    )
 
 
 def test_systemd_comes_first_then_the_file_then_the_environment(places: SecretPlaces) -> None:
@@ -138,7 +142,10 @@ def test_what_changes_is_told_once_and_a_replaced_value_stays_hidden(places: Sec
     save_secret(places.folder, "db", b"the second value")
     known.look()
     assert told[-1].found == {"db": None, "gh-token": None} and len(told) == 2
-    assert known.redact_text("the first value, the second value, the third value") == "[secret db], [secret db], the third value"
+    assert (
+        known.redact_text("the first value, the second value, the third value")
+        == "[secret db], [secret db], the third value"
+    )
 
 
 def test_observations_and_calls_are_rewritten_only_where_a_value_stands(places: SecretPlaces) -> None:
@@ -148,10 +155,18 @@ def test_observations_and_calls_are_rewritten_only_where_a_value_stands(places: 
     assert known.redact(plain) is plain
     assert known.redact(Note(name="payroll", text="it says from the environment!")).text == "it says [secret GH_TOKEN]!"
     change = PathChange("out/from the environment.txt", None, "ab")
-    looked = TargetLooked(LookResult(target="t", generation=1, version="v", problem="exit 1: from the environment", changes=(change,)))
+    looked = TargetLooked(
+        LookResult(target="t", generation=1, version="v", problem="exit 1: from the environment", changes=(change,))
+    )
     shown = known.redact(looked)
-    assert shown.result.problem == "exit 1: [secret GH_TOKEN]" and shown.result.changes[0].path == "out/[secret GH_TOKEN].txt"
-    assert known.redact(TargetLooked(LookResult(target="t", generation=1, version=None, problem="odd \udcff name"))) is not None
+    assert (
+        shown.result.problem == "exit 1: [secret GH_TOKEN]"
+        and shown.result.changes[0].path == "out/[secret GH_TOKEN].txt"
+    )
+    assert (
+        known.redact(TargetLooked(LookResult(target="t", generation=1, version=None, problem="odd \udcff name")))
+        is not None
+    )
 
 
 def test_what_libraries_log_is_redacted_with_its_traceback(places: SecretPlaces) -> None:
@@ -160,7 +175,9 @@ def test_what_libraries_log_is_redacted_with_its_traceback(places: SecretPlaces)
     try:
         raise RuntimeError("refused: from the environment")
     except RuntimeError:
-        record = logging.LogRecord("asyncio", logging.ERROR, __file__, 1, "a reply of %s", ("from the environment",), sys.exc_info())
+        record = logging.LogRecord(
+            "asyncio", logging.ERROR, __file__, 1, "a reply of %s", ("from the environment",), sys.exc_info()
+        )
     shown = RedactingFormatter(known).format(record)
     assert "a reply of [secret GH_TOKEN]" in shown and "RuntimeError: refused: [secret GH_TOKEN]" in shown
     assert "from the environment" not in shown

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from e2e.box import SETTINGS, Box
 from ordinary_user import ordinary_box as ordinary_box
 from ordinary_user import ordinary_user as ordinary_user
@@ -74,7 +75,10 @@ class Attack(Box):
         """Several attacks at once, each undefended and defended: `open` and `shut`, each with what its order is called."""
         for what, order in orders.items():
             for name, level in ((f"open{what}", "none"), (f"shut{what}", "standard")):
-                told = {key: value.replace("{name}", name) if isinstance(value, str) else value for key, value in order.items()}
+                told = {
+                    key: value.replace("{name}", name) if isinstance(value, str) else value
+                    for key, value in order.items()
+                }
                 self.declare(name, level, limits if level == "standard" else "", **told)
         if self.daemon is None:
             self.start()

@@ -62,7 +62,9 @@ def attach_elsewhere(path: str, folder: str) -> None:
 
 def attach_in_disguises(path: str, folder: str) -> None:
     """Each with a project of its own: with nothing of ours in the environment, in a session of its own, as nobody's child."""
-    for number, (way, run) in enumerate({"plainly": run_plainly, "bare": run_bare, "apart": run_apart, "orphan": run_as_orphan}.items()):
+    for number, (way, run) in enumerate(
+        {"plainly": run_plainly, "bare": run_bare, "apart": run_apart, "orphan": run_as_orphan}.items()
+    ):
         done = run([sys.executable, __file__, "attach_elsewhere", path, f"{folder}/made{number}"])
         print(f"{way}: {'a person' if done == 0 else 'no person'}", flush=True)
 

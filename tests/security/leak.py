@@ -52,7 +52,9 @@ for letter in value:
 out.write(b"\n")
 out.flush()
 print("on stderr", text, file=sys.stderr, flush=True)
-subprocess.run(["sh", "-c", 'echo "from a child: $0"; ps -o args= -p $$ 2>/dev/null || tr "\\0" " " < /proc/$$/cmdline', text])
+subprocess.run(
+    ["sh", "-c", 'echo "from a child: $0"; ps -o args= -p $$ 2>/dev/null || tr "\\0" " " < /proc/$$/cmdline', text]
+)
 
 call("note", name=me, text=f"the token is {text}")
 call("remember", name=me, key="token", value=text, rationale=f"read from {text}")

@@ -75,7 +75,9 @@ WAYS: dict[str, Callable[[], object]] = {
     "ipv4 in ipv6": lambda: connect(open_socket(socket.AF_INET6), ("::ffff:127.0.0.1", PORT)),
     "mptcp": lambda: connect(open_socket(protocol=IPPROTO_MPTCP), HERE),
     "mptcp over ipv6": lambda: connect(open_socket(socket.AF_INET6, protocol=IPPROTO_MPTCP), HERE6),
-    "mptcp, without blocking": lambda: connect(open_socket(kind=socket.SOCK_STREAM | socket.SOCK_CLOEXEC, protocol=IPPROTO_MPTCP), HERE),
+    "mptcp, without blocking": lambda: connect(
+        open_socket(kind=socket.SOCK_STREAM | socket.SOCK_CLOEXEC, protocol=IPPROTO_MPTCP), HERE
+    ),
     "mptcp that listens": lambda: bind_and_listen(open_socket(protocol=IPPROTO_MPTCP)),
     "fast open by sendto": lambda: send_fast(open_socket(), HERE),
     "fast open by sendto over ipv6": lambda: send_fast(open_socket(socket.AF_INET6), HERE6),

@@ -21,7 +21,9 @@ LARGE_BYTES = 100_000_000
 class Crowd:
     def __init__(self, socket: str) -> None:
         self.socket = socket
-        self.answers: dict[str, Counter[str]] = {kind: Counter() for kind in ("silent", "dripping", "large", "deep", "half_closed")}
+        self.answers: dict[str, Counter[str]] = {
+            kind: Counter() for kind in ("silent", "dripping", "large", "deep", "half_closed")
+        }
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_unix_connection(self.socket)

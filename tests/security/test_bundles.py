@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 
@@ -68,7 +69,15 @@ def test_nothing_of_a_strangers_bundle_runs_before_it_is_trusted(stranger: Host,
 
     home.start()
     shown = home.ask("load", str(stranger.folder / "helper.bundle"), "--root", str(home.folder))
-    for words in ("touch", "evil.example:443", "/etc/hostname", str(canaries), "probes:", "needs trust: its spec came in a bundle", "wakeful trust helper"):
+    for words in (
+        "touch",
+        "evil.example:443",
+        "/etc/hostname",
+        str(canaries),
+        "probes:",
+        "needs trust: its spec came in a bundle",
+        "wakeful trust helper",
+    ):
         assert words in shown, shown
     assert "needs trust" in home.row("helper")["reason"] and home.row("helper")["state"] == "sleeping"
     refused = home.run("activate", "helper")
@@ -101,7 +110,9 @@ def test_what_is_shown_is_what_is_trusted_and_load_can_ask_at_once(stranger: Hos
     home.start()
     bundle = str(stranger.folder / "helper.bundle")
     asked = home.run("load", bundle, "--as", "one", "--trust")
-    assert asked.returncode == 1 and "nobody is there to be asked" in asked.stderr and "evil.example:443" in asked.stdout
+    assert (
+        asked.returncode == 1 and "nobody is there to be asked" in asked.stderr and "evil.example:443" in asked.stdout
+    )
     assert "needs trust" in home.row("one")["reason"]
     assert "trusted" in home.ask("load", bundle, "--as", "two", "--trust", "--yes")
     assert "needs trust" not in home.row("two")["reason"]
@@ -125,7 +136,9 @@ def start_counting(host: Host) -> None:
     host.wait_at_rest("count", runs=1)
 
 
-def test_a_session_that_moves_in_is_trusted_first_and_one_that_comes_home_needs_nobody(home: Host, stranger: Host) -> None:
+def test_a_session_that_moves_in_is_trusted_first_and_one_that_comes_home_needs_nobody(
+    home: Host, stranger: Host
+) -> None:
     """There its spec is a stranger's; back here it is the one that was in force here."""
     start_counting(home)
     home.ask("migrate", "count", "--to", "away.bundle")

@@ -19,16 +19,23 @@ from typing import Any
 
 import psutil
 import pytest
+
 from e2e.box import WAKEFUL
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import eventually
-from wakeful.api.peers import GONE, Unknown, find_absence, judge_peer
+from wakeful.api.gate.callers import GONE, Unknown, find_absence, judge_peer
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.mark import OWN, mark_of, read_sign
+from wakeful.runners.process.mark import OWN, mark_of, read_sign
 
 HERE = Path(__file__).parent
 OBSTACLE = find_obstacle()
-LEVELS = ["standard", "standard as root", pytest.param("strict", marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"NOT TESTED under strict: {OBSTACLE}"))]
+LEVELS = [
+    "standard",
+    "standard as root",
+    pytest.param(
+        "strict", marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"NOT TESTED under strict: {OBSTACLE}")
+    ),
+]
 SESSION = """
 isolation: {level}
 first: run
@@ -59,7 +66,12 @@ class CallersBox(OrdinaryBox):
         shutil.copy(HERE / "impostor.py", folder / "impostor.py")
 
     def declare(self, name: str, level: str, *arguments: str, read: str = "in") -> None:
-        self.spec(name, SESSION.format(level=level.removesuffix(" as root"), read=read, arguments=", ".join(f'"{one}"' for one in arguments)))
+        self.spec(
+            name,
+            SESSION.format(
+                level=level.removesuffix(" as root"), read=read, arguments=", ".join(f'"{one}"' for one in arguments)
+            ),
+        )
 
     def say(self, word: str) -> None:
         with self.user.acting():
@@ -92,7 +104,9 @@ def make_box(tmp_path: Path, ordinary_user: OrdinaryUser) -> Iterator[object]:
 def find_connected(box: CallersBox) -> psutil.Process:
     """The child of the impostor, once it has connected."""
     eventually(lambda: "connected" in box.told("impostor"))
-    found = [one for one in psutil.Process(box.daemon.pid).children(recursive=True) if "outlive_its_number" in one.cmdline()]
+    found = [
+        one for one in psutil.Process(box.daemon.pid).children(recursive=True) if "outlive_its_number" in one.cmdline()
+    ]
     (child,) = [one for one in found if not one.children()]
     return child
 
@@ -115,7 +129,9 @@ def person_with_number(user: OrdinaryUser, pid: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("rule", "outcome"), [("know_by_number", "succeeded"), ("change_nothing", "failed")])
-def test_a_number_that_was_a_runs_and_is_a_persons_now_opens_nothing(make_box, level: str, rule: str, outcome: str) -> None:
+def test_a_number_that_was_a_runs_and_is_a_persons_now_opens_nothing(
+    make_box, level: str, rule: str, outcome: str
+) -> None:
     """A run's child connects and ends, a person's process gets its number, and the run asks for an admin's token over the connection."""
     box = make_box("project", rule, level)
     box.declare("impostor", level, "outlive_its_number")
@@ -145,11 +161,15 @@ def test_a_run_of_one_daemon_is_no_person_at_another(make_box, level: str, rule:
     for number in range(4):
         first.write(f"out/made{number}/sessions.d/evil.yaml", "run: {script: id}\n")
     second.start()
-    first.declare("impostor", level, "attach_in_disguises", str(second.socket), str(first.folder / "out"), read=str(second.folder))
+    first.declare(
+        "impostor", level, "attach_in_disguises", str(second.socket), str(first.folder / "out"), read=str(second.folder)
+    )
     first.start()
     first.wait_at_rest("impostor", runs=1)
     told = first.told("impostor")
-    assert [line for line in told.splitlines() if line.endswith(" person")] == [f"{way}: {standing}" for way in ("plainly", "bare", "apart", "orphan")], told
+    assert [line for line in told.splitlines() if line.endswith(" person")] == [
+        f"{way}: {standing}" for way in ("plainly", "bare", "apart", "orphan")
+    ], told
     attached = [row["name"] for row in second.rows()]
     assert attached == ([] if standing == "no person" else [f"made{number}/evil" for number in range(4)])
     assert told.count("belongs to a run of another daemon") == (4 if standing == "no person" else 0)
@@ -250,7 +270,7 @@ def test_a_process_outside_of_the_daemons_namespace_needs_a_token(listener: sock
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: only root makes a PID namespace")
     code = (
-        "import socket, sys; from wakeful.api.peers import judge_peer; made = socket.socket(socket.AF_UNIX); made.bind(sys.argv[1]); made.listen(1);"
+        "import socket, sys; from wakeful.api.gate.callers import judge_peer; made = socket.socket(socket.AF_UNIX); made.bind(sys.argv[1]); made.listen(1);"
         "print('listening', flush=True); print(judge_peer(made.accept()[0], lambda pid: None))"
     )
     path = str(tmp_path / "inside.sock")
@@ -291,7 +311,14 @@ def test_every_sign_of_a_run_counts_by_itself() -> None:
 def test_the_control_group_of_a_run_is_a_sign() -> None:
     """Where the limit was set by somebody else before us, a run that clears its environment still sits in its group."""
     mark = mark_of("/var/lib/wakeful", "s.1")
-    folder = next((place for place in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup") if os.path.exists(f"{place}/cgroup.procs") and os.access(place, os.W_OK)), None)
+    folder = next(
+        (
+            place
+            for place in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
+            if os.path.exists(f"{place}/cgroup.procs") and os.access(place, os.W_OK)
+        ),
+        None,
+    )
     if folder is None or os.geteuid() != 0:
         pytest.skip("NOT TESTED: no control group can be made here")
     group = Path(folder) / f"wakeful-{mark:x}"
@@ -320,6 +347,9 @@ def test_a_daemon_that_a_run_started_belongs_to_that_run(make_box) -> None:
     inner.wrap = given
     within = [*given, "prlimit", f"--rttime={mark}:unlimited", WAKEFUL, "list"]
     beside = [*given, "prlimit", f"--rttime={mark + 1}:unlimited", WAKEFUL, "list"]
-    done, refused = (subprocess.run(command, env=inner.environment(), cwd=inner.folder, capture_output=True, text=True, check=False) for command in (within, beside))
+    done, refused = (
+        subprocess.run(command, env=inner.environment(), cwd=inner.folder, capture_output=True, text=True, check=False)
+        for command in (within, beside)
+    )
     assert done.returncode == 0, done.stderr
     assert refused.returncode == 1 and "belongs to a run of another daemon" in refused.stderr

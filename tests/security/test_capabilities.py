@@ -8,11 +8,11 @@ import shutil
 import struct
 
 import pytest
+
 from e2e.box import Box
+from security.conftest import Attack
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.isolation.privileges import KEPT_CAPABILITIES
-
-from security.conftest import Attack
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root has capabilities to lose")
 
@@ -95,7 +95,9 @@ def test_nothing_is_done_by_a_capability_that_is_gone(attack: Attack) -> None:
         os.setxattr(program, "security.capability", struct.pack("<IIIII", 0x02000001, 1 << SETUID, 0, 0, 0))
         bindings = f"{{deeds: {{file: deeds.py}}, made: {{file: {name}/, access: write}}}}"
         run = f"{{command: [python3, deeds.py, {name}], retries: 0}}"
-        attack.spec_raw(name, f"objective: x\nisolation: {level}\nnetwork: true\nfirst: run\nbindings: {bindings}\nrun: {run}\n")
+        attack.spec_raw(
+            name, f"objective: x\nisolation: {level}\nnetwork: true\nfirst: run\nbindings: {bindings}\nrun: {run}\n"
+        )
     attack.start()
     for name in ("open", "shut"):
         attack.settle(name, runs=1)

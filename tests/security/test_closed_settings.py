@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.isolation.landlock import probe_abi
 
 from security.conftest import Attack
+from wakeful.runners.isolation.bubblewrap import find_obstacle
+from wakeful.runners.isolation.landlock import probe_abi
 
 OBSTACLE = find_obstacle()
 SECRET = "canary-of-the-machine"
@@ -43,7 +43,10 @@ class Machine(Attack):
         """How a run of this python program ends, and what it said."""
         (self.project / f"{name}.py").write_text(text)
         command = f"[python3, {name}.py]"
-        self.spec_raw(name, f"objective: x\nisolation: {level}\nfirst: run\nbindings: {{it: {{file: {name}.py}}}}\nrun: {{command: {command}, retries: 0}}\n")
+        self.spec_raw(
+            name,
+            f"objective: x\nisolation: {level}\nfirst: run\nbindings: {{it: {{file: {name}.py}}}}\nrun: {{command: {command}, retries: 0}}\n",
+        )
         self.settle(name, runs=1)
         return f"{self.outcome(name)}: {self.told(name)}"
 
@@ -95,7 +98,9 @@ def test_a_file_whose_mode_a_run_changed_is_read_by_no_later_run(machine: Machin
 def test_a_file_that_a_person_put_in_its_place_is_judged_by_its_own_mode(machine: Machine) -> None:
     """A run can replace nothing in /etc; who can, says by the new file's mode who may read it."""
     machine.start()
-    assert machine.say("replacer", "import os; os.link('/etc/alone', '/etc/alone.new'); os.rename('/etc/alone.new', '/etc/alone')").startswith("failed")
+    assert machine.say(
+        "replacer", "import os; os.link('/etc/alone', '/etc/alone.new'); os.rename('/etc/alone.new', '/etc/alone')"
+    ).startswith("failed")
     fresh = machine.settings / "alone.new"
     fresh.write_text("public now")
     fresh.rename(machine.settings / "alone")

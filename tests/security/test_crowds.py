@@ -20,20 +20,20 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, declare, reads
 from e2e.box import WAKEFUL, Box
 from ordinary_user import OrdinaryUser
-from waiting import PATIENCE_SECONDS, eventually, eventually_async
-from wakeful.agents import daemon as link_module
-from wakeful.agents.daemon import DaemonLink
-from wakeful.api import connections, protocol
-from wakeful.api.connections import MOST_CONNECTIONS, MOST_OF_ONE_RUN, Connections
-from wakeful.api.peers import GONE, Peer, Unknown
-from wakeful.cli.client import Client
-from wakeful.core.observation import ProcessOwner
-
 from security.test_callers import CallersBox
+from waiting import PATIENCE_SECONDS, eventually, eventually_async
+from wakeful.agents import daemon_client as link_module
+from wakeful.agents.daemon_client import DaemonLink
+from wakeful.api.gate import connections, protocol
+from wakeful.api.gate.callers import GONE, Peer, Unknown
+from wakeful.api.gate.connections import MOST_CONNECTIONS, MOST_OF_ONE_RUN, Connections
+from wakeful.cli.client import Client
+from wakeful.core.observations import ProcessOwner
 
 FAR = 600.0
 FOLLOW = b"GET /follow HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -45,7 +45,9 @@ HALF_BODY = b"POST /call/note HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n
 
 
 @pytest.mark.parametrize("is_defended", [False, True])
-def test_the_connections_of_one_run_leave_room_for_people(tmp_path: Path, ordinary_user: OrdinaryUser, is_defended: bool) -> None:
+def test_the_connections_of_one_run_leave_room_for_people(
+    tmp_path: Path, ordinary_user: OrdinaryUser, is_defended: bool
+) -> None:
     """900 connections that say nothing: `list` and `doctor` go on, and `doctor` names the run. Without the cap they say what is the matter."""
     (tmp_path / "project").mkdir()
     box = CallersBox(tmp_path / "project", ordinary_user, "change_nothing" if is_defended else "count_nobody")
@@ -58,15 +60,27 @@ def test_the_connections_of_one_run_leave_room_for_people(tmp_path: Path, ordina
         (daemon,) = [check for check in json.loads(examined.stdout) if check["name"] == "daemon"]
         if is_defended:
             assert listed.returncode == 0 and "hog" in listed.stdout, listed.stderr
-            (told,) = [check for check in json.loads(examined.stdout) if check["name"] == "connections" and check["verdict"] == "warn"]
+            (told,) = [
+                check
+                for check in json.loads(examined.stdout)
+                if check["name"] == "connections" and check["verdict"] == "warn"
+            ]
             assert f"run hog#1 has {MOST_OF_ONE_RUN}" in told["words"] and told["mend"] == "wakeful interrupt hog"
             assert daemon["verdict"] == "good"
             assert box.run("interrupt", "hog").returncode == 0
             assert box.wait_at_rest("hog", runs=1)["last_run"]["outcome"] == "interrupted"
         else:
-            assert listed.returncode == 1 and f"all of its {MOST_CONNECTIONS} connections are in use, {MOST_CONNECTIONS} of them by run hog#1" in listed.stderr
+            assert (
+                listed.returncode == 1
+                and f"all of its {MOST_CONNECTIONS} connections are in use, {MOST_CONNECTIONS} of them by run hog#1"
+                in listed.stderr
+            )
             assert "not wakeful" not in listed.stderr
-            assert daemon["verdict"] == "bad" and "the daemon is busy" in daemon["words"] and daemon["mend"].startswith("ss -xp")
+            assert (
+                daemon["verdict"] == "bad"
+                and "the daemon is busy" in daemon["words"]
+                and daemon["mend"].startswith("ss -xp")
+            )
         assert "Traceback" not in log.read_text()
     finally:
         box.close()
@@ -74,7 +88,9 @@ def test_the_connections_of_one_run_leave_room_for_people(tmp_path: Path, ordina
 
 def _find_program(box: CallersBox) -> psutil.Process | None:
     assert box.daemon is not None
-    return next((one for one in psutil.Process(box.daemon.pid).children(recursive=True) if "crowd" in one.cmdline()), None)
+    return next(
+        (one for one in psutil.Process(box.daemon.pid).children(recursive=True) if "crowd" in one.cmdline()), None
+    )
 
 
 def run_of(number: int) -> Peer:
@@ -123,7 +139,9 @@ def is_turned_away(path: str) -> bool:
     return False
 
 
-def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(tmp_path: Path, ordinary_user: OrdinaryUser) -> None:
+def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(
+    tmp_path: Path, ordinary_user: OrdinaryUser
+) -> None:
     """Clients wait in the kernel's line in their order: a run that connects as fast as it can makes a person wait, and not fail."""
     (tmp_path / "project").mkdir()
     box = CallersBox(tmp_path / "project", ordinary_user)
@@ -137,7 +155,12 @@ def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(tmp_path: P
                 with box.user.acting():
                     eventually(lambda: is_turned_away(str(box.socket)))
                 asked = subprocess.Popen(
-                    [*box.user.wrap, WAKEFUL, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=box.folder, env=box.environment()
+                    [*box.user.wrap, WAKEFUL, "list"],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    cwd=box.folder,
+                    env=box.environment(),
                 )
             told, problem = asked.communicate(timeout=PATIENCE_SECONDS)
             assert asked.returncode == 0 and "hog" in told, problem
@@ -195,8 +218,17 @@ def is_open(connection: socket.socket) -> bool:
     return not select.select([connection], [], [], 0)[0]
 
 
-@pytest.mark.parametrize(("sent", "told"), [(b"", b""), (HALF_HEAD, b"the head of the request was not complete"), (HALF_BODY, b"the body of the request was not complete")])
-def test_a_request_that_is_never_complete_is_ended(daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch, sent: bytes, told: bytes) -> None:
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"", b""),
+        (HALF_HEAD, b"the head of the request was not complete"),
+        (HALF_BODY, b"the body of the request was not complete"),
+    ],
+)
+def test_a_request_that_is_never_complete_is_ended(
+    daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch, sent: bytes, told: bytes
+) -> None:
     """Nothing at all, half a head, half a body: closed in words after a time. With the limit out of reach such a connection stays."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", FAR)
     monkeypatch.setattr(protocol, "BODY_SECONDS", FAR)
@@ -210,7 +242,9 @@ def test_a_request_that_is_never_complete_is_ended(daemon: RunningDaemon, monkey
     assert is_open(undefended)
 
 
-def test_single_bytes_that_keep_coming_do_not_turn_the_clock_back(daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_bytes_that_keep_coming_do_not_turn_the_clock_back(
+    daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a head, and of a body whose request is answered already."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
     monkeypatch.setattr(protocol, "BODY_SECONDS", 0.2)
@@ -227,8 +261,12 @@ def test_single_bytes_that_keep_coming_do_not_turn_the_clock_back(daemon: Runnin
         eventually(drip, what="the connection was closed")
 
 
-@pytest.mark.parametrize("sent", [HALF_BODY, HALF_BODY.replace(b"/call/note", b"/trust/accept"), HALF_BODY.replace(b"POST", b"GET")])
-def test_a_client_that_leaves_within_its_body_is_no_defect(daemon: RunningDaemon, caplog: pytest.LogCaptureFixture, sent: bytes) -> None:
+@pytest.mark.parametrize(
+    "sent", [HALF_BODY, HALF_BODY.replace(b"/call/note", b"/trust/accept"), HALF_BODY.replace(b"POST", b"GET")]
+)
+def test_a_client_that_leaves_within_its_body_is_no_defect(
+    daemon: RunningDaemon, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
     """Nobody is there to be told, and the daemon prints no traceback for it."""
     leaving = [connect(daemon, sent) for _ in range(10)]
     speaker = Speaker(daemon.socket)
@@ -321,7 +359,14 @@ def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box, is_
             return
         refused = box.run("list")
         assert refused.returncode == 1 and "connections, the most one program may have" in refused.stderr, refused
-        listed = subprocess.run([WAKEFUL, "list"], capture_output=True, text=True, cwd=box.folder, env=box.environment(), timeout=PATIENCE_SECONDS)
+        listed = subprocess.run(
+            [WAKEFUL, "list"],
+            capture_output=True,
+            text=True,
+            cwd=box.folder,
+            env=box.environment(),
+            timeout=PATIENCE_SECONDS,
+        )
         assert listed.returncode == 0 and "talk" in listed.stdout, listed
         # What the log and runs need is not taken.
         box.write("in.txt", "new")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from ordinary_user import OrdinaryBox
 from waiting import eventually
-from wakeful.runners.isolation.tracing import find_obstacle
+from wakeful.runners.isolation.trace import find_obstacle
 
 TRACING = find_obstacle()
 # A file that a command names is opened to it: the script puts its name together.
@@ -41,7 +42,11 @@ def assert_told_everywhere(box: OrdinaryBox, name: str, *words: str) -> None:
         "why of the run": box.words("why", f"{name}#1"),
         "show": box.words("show", name),
         "output": " ".join(box.run("output", name).stderr.split()),
-        "the daemon's line": eventually(lambda: next((line for line in box.output.read_text().splitlines() if f"{name}: run 1 failed" in line), None)),
+        "the daemon's line": eventually(
+            lambda: next(
+                (line for line in box.output.read_text().splitlines() if f"{name}: run 1 failed" in line), None
+            )
+        ),
     }
     missing = {(place, word) for place, said in asked.items() for word in words if word not in said}
     assert not missing, asked
@@ -50,7 +55,12 @@ def assert_told_everywhere(box: OrdinaryBox, name: str, *words: str) -> None:
 
 def test_a_denied_file_is_told_where_people_look(ordinary_box: OrdinaryBox) -> None:
     fail(ordinary_box, "reader", READS)
-    assert_told_everywhere(ordinary_box, "reader", f"it was denied reading {ordinary_box.folder}/kept/x"[3:], "bindings: {x: {file: kept/x}}")
+    assert_told_everywhere(
+        ordinary_box,
+        "reader",
+        f"it was denied reading {ordinary_box.folder}/kept/x"[3:],
+        "bindings: {x: {file: kept/x}}",
+    )
     # What was printed is as it was: the hint goes beside it.
     assert "to allow it" not in ordinary_box.run("output", "reader").stdout
 
@@ -66,7 +76,9 @@ def test_the_line_that_is_told_is_enough(ordinary_box: OrdinaryBox) -> None:
 
 def test_a_denied_port_is_told_where_people_look(ordinary_box: OrdinaryBox) -> None:
     fail(ordinary_box, "fetcher", PORT)
-    assert_told_everywhere(ordinary_box, "fetcher", "denied connecting to 127.0.0.1:8181", 'network: ["127.0.0.1:8181"]')
+    assert_told_everywhere(
+        ordinary_box, "fetcher", "denied connecting to 127.0.0.1:8181", 'network: ["127.0.0.1:8181"]'
+    )
 
 
 def test_a_failure_that_says_nothing_leads_to_a_trace(ordinary_box: OrdinaryBox) -> None:
@@ -82,4 +94,8 @@ def test_what_the_last_trace_found_is_told_of_later_failures(ordinary_box: Ordin
     ordinary_box.ask("activate", "silent")
     ordinary_box.wait_at_rest("silent", runs=3)
     for said in (ordinary_box.words("why", "silent"), " ".join(ordinary_box.run("output", "silent").stderr.split())):
-        assert "un 2, which was traced, was denied" in said and f"{ordinary_box.folder}/kept/x" in said and "`wakeful trace silent --run 2`" in said
+        assert (
+            "un 2, which was traced, was denied" in said
+            and f"{ordinary_box.folder}/kept/x" in said
+            and "`wakeful trace silent --run 2`" in said
+        )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ordinary_user import OrdinaryBox
 
 # The program says whether it can read the key, and succeeds in either case.
@@ -55,7 +56,9 @@ class Home:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
 
-    def declare(self, mention: str, name: str = "shut", level: str = "standard", more: str = "", key: Path | None = None) -> None:
+    def declare(
+        self, mention: str, name: str = "shut", level: str = "standard", more: str = "", key: Path | None = None
+    ) -> None:
         """A session whose program mentions a file, as programs mention what they start, and tries to read the key, or another file."""
         self.put(f"{name}.sh", READER.format(key=str(key or self.key), mention=mention))
         self.put(f"{name}.go", "")
@@ -102,11 +105,16 @@ def test_a_folder_is_no_interpreter(home: Home, is_defended: bool) -> None:
         home.assert_open()
         return
     home.assert_shut()
-    assert any(str(home.home) in words and "no regular executable file" in words for words in home.isolation("shut")["not_derived"])
+    assert any(
+        str(home.home) in words and "no regular executable file" in words
+        for words in home.isolation("shut")["not_derived"]
+    )
     assert home.isolation("shut")["derived"] == ["tools/e.sh"]
 
 
-@pytest.mark.parametrize("what", ["pth", "home", "library", "python", "companion", "shims", "conda", "packages", "interpreter", "whole"])
+@pytest.mark.parametrize(
+    "what", ["pth", "home", "library", "python", "companion", "shims", "conda", "packages", "interpreter", "whole"]
+)
 @pytest.mark.parametrize("is_defended", DEFENDED)
 def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str, is_defended: bool) -> None:
     """An environment inside the project whose files or links name the home, in every way that an installation is found by."""
@@ -200,7 +208,9 @@ def test_what_another_session_writes_leads_nowhere(home: Home, is_defended: bool
     """The helper lies in the output folder of a neighbour, where even an interpreter of PATH is not looked for; in a folder of the project it is."""
     if not is_defended:
         home.box.weaken("believe_everybody")
-    home.box.spec("neighbour", "bindings: {o: {file: theirs/, access: write}}\nfirst: adopt\nrun: {command: ['true']}\n")
+    home.box.spec(
+        "neighbour", "bindings: {o: {file: theirs/, access: write}}\nfirst: adopt\nrun: {command: ['true']}\n"
+    )
     for folder in ("theirs", "ours"):
         home.put(f"{folder}/helper.sh", "#!/usr/bin/env wakeful\n", 0o755)
     for name, folder in (("theirs", "theirs"), ("ours", "ours")):
@@ -243,13 +253,18 @@ def test_a_link_that_a_run_leaves_leads_no_other_session_elsewhere(home: Home, i
     home.put("go", "")
     home.put("out/kept", "")
     leave = "rm -rf out/it; ln -s ../private out/it"
-    home.box.spec("planter", f"allow: {{write: [out]}}\nbindings: {{go: {{file: go}}}}\nfirst: run\nrun: {{script: '{leave}', retries: 0}}\n")
+    home.box.spec(
+        "planter",
+        f"allow: {{write: [out]}}\nbindings: {{go: {{file: go}}}}\nfirst: run\nrun: {{script: '{leave}', retries: 0}}\n",
+    )
     neighbours = {
         "reader": ("{file: out/it/notes.txt}", "cat out/it/notes.txt"),
         "writer": ("{file: out/it/made.txt, access: write}", "cat private/notes.txt; echo x > private/planted.txt"),
     }
     for name, (bound, act) in neighbours.items():
-        home.box.spec(name, f"bindings: {{go: {{file: go}}, it: {bound}}}\nfirst: adopt\nrun: {{script: '{act}', retries: 0}}\n")
+        home.box.spec(
+            name, f"bindings: {{go: {{file: go}}, it: {bound}}}\nfirst: adopt\nrun: {{script: '{act}', retries: 0}}\n"
+        )
     home.start()
     home.box.wait_at_rest("planter", runs=1)
     for name in neighbours:

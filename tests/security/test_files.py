@@ -35,7 +35,12 @@ def test_the_passwords_of_the_system_cannot_be_read(attack: Attack) -> None:
 def test_nothing_is_written_outside(attack: Attack) -> None:
     """Neither beside the project nor in it, neither at home nor in /tmp."""
     shared = f"/tmp/wakeful-attack-{os.getpid()}"
-    places = {"-beside": str(attack.project / "../outside.txt"), "-shared": shared, "-home": "~/.bashrc", "-project": str(attack.project / "other.txt")}
+    places = {
+        "-beside": str(attack.project / "../outside.txt"),
+        "-shared": shared,
+        "-home": "~/.bashrc",
+        "-project": str(attack.project / "other.txt"),
+    }
     try:
         attack.carry_out_all({what: {"do": "write", "path": path, "text": "x"} for what, path in places.items()})
         for what in places:
@@ -47,7 +52,12 @@ def test_nothing_is_written_outside(attack: Attack) -> None:
 def test_a_run_cannot_edit_its_own_spec(attack: Attack) -> None:
     """What a session may do is not its own to say."""
     text = "isolation: none\nrun: {command: ['true']}\n"
-    attack.carry_out_all({f"-{how}": {"do": how, "path": str(attack.specs / "{name}.yaml"), "text": text} for how in ("write", "replace")})
+    attack.carry_out_all(
+        {
+            f"-{how}": {"do": how, "path": str(attack.specs / "{name}.yaml"), "text": text}
+            for how in ("write", "replace")
+        }
+    )
     for what in ("-write", "-replace"):
         attack.assert_stopped(what=what)
         assert "isolation: standard" in (attack.specs / f"shut{what}.yaml").read_text()
@@ -55,11 +65,17 @@ def test_a_run_cannot_edit_its_own_spec(attack: Attack) -> None:
 
 def test_settings_state_and_units_are_out_of_reach(attack: Attack) -> None:
     """What the daemon is told, keeps, and is started by."""
-    places = {"-told": "wakeful.yaml", "-kept": "../state/planted", "-unit": "../home/.config/systemd/user/evil.service"}
+    places = {
+        "-told": "wakeful.yaml",
+        "-kept": "../state/planted",
+        "-unit": "../home/.config/systemd/user/evil.service",
+    }
     for place in places.values():
         (attack.project / place).parent.mkdir(parents=True, exist_ok=True)
     text = "allow_unisolated: true\nconcurrency: 4\n# {name}\n"
-    attack.carry_out_all({what: {"do": "write", "path": str(attack.project / place), "text": text} for what, place in places.items()})
+    attack.carry_out_all(
+        {what: {"do": "write", "path": str(attack.project / place), "text": text} for what, place in places.items()}
+    )
     for what in places:
         attack.assert_stopped(what=what)
 

@@ -9,15 +9,68 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
 from api.conftest import Speaker
 from e2e.box import Box
 from wakeful.api.app import ROUTES
 
 SEED = 49
 REQUESTS = 2_000
-WORDS = ("talk", "name", "text", "key", "value", "seq", "at", "run", "since", "kind", "path", "to", "session", "files", "reason", "all", "dry_run", "")
-VALUES = ("", "talk", "0", "-1", "1e999", "9" * 40, "../../etc/passwd", "\x00", "null", "true", "2026-01-01T00:00:00Z", "\ud7ff\U0010ffff", "x" * 3_000, "talk@-5", "' OR 1=1 --", "%s%n")
-VERBS = ("note", "remember", "send", "sleep", "resume", "activate", "fork", "rewind", "rename", "merge", "erase", "cancel", "open", "attach", "nothing")
+WORDS = (
+    "talk",
+    "name",
+    "text",
+    "key",
+    "value",
+    "seq",
+    "at",
+    "run",
+    "since",
+    "kind",
+    "path",
+    "to",
+    "session",
+    "files",
+    "reason",
+    "all",
+    "dry_run",
+    "",
+)
+VALUES = (
+    "",
+    "talk",
+    "0",
+    "-1",
+    "1e999",
+    "9" * 40,
+    "../../etc/passwd",
+    "\x00",
+    "null",
+    "true",
+    "2026-01-01T00:00:00Z",
+    "\ud7ff\U0010ffff",
+    "x" * 3_000,
+    "talk@-5",
+    "' OR 1=1 --",
+    "%s%n",
+)
+VERBS = (
+    "note",
+    "remember",
+    "send",
+    "sleep",
+    "resume",
+    "activate",
+    "fork",
+    "rewind",
+    "rename",
+    "merge",
+    "erase",
+    "cancel",
+    "open",
+    "attach",
+    "nothing",
+)
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW")
 # Answered for as long as somebody listens.
 ENDLESS = ("/follow", "/sessions/{name}/output")
@@ -52,13 +105,18 @@ class Fuzz:
     def make_target(self, path: str) -> str:
         name = self.rng.choice(("talk", *VALUES))
         filled = path.replace("{name}", quote(name, safe="")).replace("{verb}", self.rng.choice(VERBS))
-        asked = "&".join(f"{quote(self.rng.choice(WORDS), safe='')}={quote(self.rng.choice(VALUES), safe='')}" for _ in range(self.rng.randint(0, 4)))
+        asked = "&".join(
+            f"{quote(self.rng.choice(WORDS), safe='')}={quote(self.rng.choice(VALUES), safe='')}"
+            for _ in range(self.rng.randint(0, 4))
+        )
         return f"{filled}?{asked}" if asked else filled
 
     def make_body(self) -> bytes:
         match self.rng.choice(("known", "known", "any", "garbage", "none")):
             case "known":
-                return json.dumps({"name": "talk", **{self.rng.choice(WORDS): self.make_value() for _ in range(3)}}).encode()
+                return json.dumps(
+                    {"name": "talk", **{self.rng.choice(WORDS): self.make_value() for _ in range(3)}}
+                ).encode()
             case "any":
                 return json.dumps(self.make_value()).encode()
             case "garbage":
@@ -90,7 +148,9 @@ def test_no_request_finds_a_defect_and_no_get_changes_anything(box: Box) -> None
         # A replay or a preview may take what it takes; a request without an end is none of these.
         reply = speaker.ask(method, target, body)
         statuses[reply.status] = statuses.get(reply.status, 0) + 1
-        assert reply.status < 500, f"seed {SEED}, request {number}: {method} {target} {body!r}: {reply.status} {reply.body[:500]!r}"
+        assert reply.status < 500, (
+            f"seed {SEED}, request {number}: {method} {target} {body!r}: {reply.status} {reply.body[:500]!r}"
+        )
         assert reply.status < 400 or method == "HEAD" or reply.error, f"request {number}: {method} {target}: no words"
     assert statuses.get(200, 0) > REQUESTS / 50 and statuses.get(400, 0) > REQUESTS / 50
     before = count_records(box)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from e2e.box import Box
 from waiting import eventually
 
@@ -114,7 +115,9 @@ class Project:
         for name, text in files.items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)
-        (self.root / ".gitattributes").write_text("*.py diff=evil\n*.txt filter=evil\n*.proc filter=proc\nboth.txt merge=evil\n")
+        (self.root / ".gitattributes").write_text(
+            "*.py diff=evil\n*.txt filter=evil\n*.proc filter=proc\nboth.txt merge=evil\n"
+        )
         git(self.root, "init", "-q", "-b", "main")
         lib = self.folder / "lib"
         lib.mkdir()
@@ -132,8 +135,15 @@ class Project:
         (self.root / "both.txt").write_text("ours\n")
         git(self.root, "commit", "-qam", "ours")
         git(self.root, "worktree", "add", "-q", "-b", "beside", str(self.folder / "tree"))
-        signed = git(self.root, "cat-file", "commit", "HEAD").replace("\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n", 1)
-        git(self.root, "update-ref", "refs/heads/main", git(self.root, "hash-object", "-t", "commit", "-w", "--stdin", text=signed + "\n"))
+        signed = git(self.root, "cat-file", "commit", "HEAD").replace(
+            "\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n", 1
+        )
+        git(
+            self.root,
+            "update-ref",
+            "refs/heads/main",
+            git(self.root, "hash-object", "-t", "commit", "-w", "--stdin", text=signed + "\n"),
+        )
         git(self.root, "checkout", "-q", "-b", "next")
         (self.root / "src/a.py").write_text("a = 2\n")
         git(self.root, "commit", "-qam", "second")
@@ -217,9 +227,26 @@ class Project:
             "external": Sink(here, ("diff", "--", "src/a.py"), touched="src/a.py"),
             "textconv": Sink(here, ("log", "-p", "-2", "--no-ext-diff", "next")),
             "gpg": Sink(here, ("log", "-1", "main~1")),
-            "environment": Sink("lib", ("status",), {"GIT_DIR": str(self.folder / "aside/.git"), "GIT_WORK_TREE": str(self.folder / "aside")}),
-            "environment-config": Sink("lib", ("status",), {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": self.canaries.make("environment-config")}),
-            "environment-diff": Sink(here, ("diff", "--", "src/a.py"), {"GIT_EXTERNAL_DIFF": self.canaries.make("environment-diff")}, touched="src/a.py"),
+            "environment": Sink(
+                "lib",
+                ("status",),
+                {"GIT_DIR": str(self.folder / "aside/.git"), "GIT_WORK_TREE": str(self.folder / "aside")},
+            ),
+            "environment-config": Sink(
+                "lib",
+                ("status",),
+                {
+                    "GIT_CONFIG_COUNT": "1",
+                    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+                    "GIT_CONFIG_VALUE_0": self.canaries.make("environment-config"),
+                },
+            ),
+            "environment-diff": Sink(
+                here,
+                ("diff", "--", "src/a.py"),
+                {"GIT_EXTERNAL_DIFF": self.canaries.make("environment-diff")},
+                touched="src/a.py",
+            ),
             "dash": Sink(here, ("log", f"--output={self.canaries.trace('dash')}")),
         }
 
@@ -232,7 +259,15 @@ class Project:
             file.write_text(file.read_text()[:-2] + "#\n")
         if sink.removed is not None:
             (folder / sink.removed).unlink(missing_ok=True)
-        subprocess.run(["git", *sink.words], cwd=folder, env=os.environ | sink.environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+        subprocess.run(
+            ["git", *sink.words],
+            cwd=folder,
+            env=os.environ | sink.environ,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
 
 
 @pytest.fixture
@@ -271,15 +306,34 @@ def declare_reader(box: Box, project: Project) -> None:
     (box.specs / "agents").mkdir()
     (box.specs / "agents" / "reader.yaml").write_text("prompt: You read.\nmodel: anthropic:claude-test\n")
     bindings = "{code: {commits: src/, branch: main, settle: 10ms}, one: {commits: src/, branch: main, each_commit: true, settle: 10ms}}"
-    box.spec("reader", f"root: {project.root}\nagent: reader\nobjective: Read.\nfirst: adopt\nbindings: {bindings}\nrun: {{prompt: What changed?}}\n")
+    box.spec(
+        "reader",
+        f"root: {project.root}\nagent: reader\nobjective: Read.\nfirst: adopt\nbindings: {bindings}\nrun: {{prompt: What changed?}}\n",
+    )
 
 
 def ask_everything(box: Box, project: Project) -> None:
     """Whatever looks at sessions, files and history; what is refused is refused."""
     for name in ("sum", "tree", "level", "each", "whole", "module", "beside", "hidden"):
-        for words in (("show", name), ("why", name), ("log", name), ("diff", f"{name}@1", name, "--contents"), ("output", name)):
+        for words in (
+            ("show", name),
+            ("why", name),
+            ("log", name),
+            ("diff", f"{name}@1", name, "--contents"),
+            ("output", name),
+        ):
             box.run(*words)
-    for words in (("list",), ("plan",), ("plan", "project/src/a.py"), ("why", "project/data/a.txt"), ("costs",), ("doctor",), ("search", "second"), ("export",), ("check",)):
+    for words in (
+        ("list",),
+        ("plan",),
+        ("plan", "project/src/a.py"),
+        ("why", "project/data/a.txt"),
+        ("costs",),
+        ("doctor",),
+        ("search", "second"),
+        ("export",),
+        ("check",),
+    ):
         box.run(*words)
     box.run("replay", "level", "1")
     box.run("replay", "sum", "1")
@@ -309,7 +363,9 @@ def fork_and_merge(box: Box, project: Project) -> None:
     box.run("rewind", "sum", "--to", "2", "--files", "--force")
 
 
-def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none_of_them_sings(box: Box, project: Project) -> None:
+def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none_of_them_sings(
+    box: Box, project: Project
+) -> None:
     """Looks, exports, runs, workspaces, merges, replays and every question; and then plain git sets each of them off."""
     declare(box, project)
     declare_reader(box, project)
@@ -319,7 +375,10 @@ def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none
     project.move_on()
     for name in ("tree", "level", "each", "whole"):
         box.wait_at_rest(name, runs=2)
-    assert box.row("tree")["last_run"]["outcome"] == "succeeded" and "a = 2" in (project.root / "out-of-tree/sum.txt").read_text()
+    assert (
+        box.row("tree")["last_run"]["outcome"] == "succeeded"
+        and "a = 2" in (project.root / "out-of-tree/sum.txt").read_text()
+    )
     # What lies around the bare repository is looked at, and that has no such file.
     eventually(lambda: "code is not there" in box.words("show", "hidden"))
     eventually(lambda: box.json("context", "reader")["opening"][0]["text"].count("-a = 1\n+a = 2\n") == 2)
@@ -330,4 +389,7 @@ def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none
     for name in project.sinks():
         project.canaries.forget()
         # An index that was written in the same moment as its files keeps git busy with them: it may take a second call, and some time.
-        eventually(lambda: project.set_off(name) or name in project.canaries.heard(), what=f"{name} to be a sink: else this test proves nothing of it")
+        eventually(
+            lambda: project.set_off(name) or name in project.canaries.heard(),
+            what=f"{name} to be a sink: else this test proves nothing of it",
+        )

@@ -14,17 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from e2e.box import Box
 from ordinary_user import OrdinaryBox
 from waiting import eventually
-from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.bound_files import Bounds
 from wakeful.runners.isolation import bubblewrap
 from wakeful.runners.isolation.landlock import probe_abi
 
 pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel cannot confine anything")
 LEVELS = {"open": "none", "shut": "standard", "strict": "strict"}
 SETTINGS = "wakeful.yaml"
-WHO = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com"}
+WHO = {
+    "GIT_AUTHOR_NAME": "A",
+    "GIT_AUTHOR_EMAIL": "a@example.com",
+    "GIT_COMMITTER_NAME": "A",
+    "GIT_COMMITTER_EMAIL": "a@example.com",
+}
 
 
 class RootBox(Box):
@@ -49,7 +55,12 @@ def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
 def git(folder: Path, *words: str) -> str:
     settings = ["-c", "protocol.file.allow=always", "-c", "safe.directory=*"]
     return subprocess.run(
-        ["git", *settings, *words], cwd=folder, env=os.environ | WHO | {"GIT_CONFIG_GLOBAL": "/dev/null"}, check=True, capture_output=True, text=True
+        ["git", *settings, *words],
+        cwd=folder,
+        env=os.environ | WHO | {"GIT_CONFIG_GLOBAL": "/dev/null"},
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
 
 
@@ -98,7 +109,11 @@ def carry_out(box: Box, levels: dict[str, str] = LEVELS) -> None:
 def read(folder: Path) -> dict[str, Any]:
     """All that is in a repository's folder, but for times."""
     return {
-        str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        str(path.relative_to(folder)): os.readlink(path)
+        if path.is_symlink()
+        else path.read_bytes()
+        if path.is_file()
+        else None
         for path in sorted(folder.rglob("*"))
         if ".git" in path.relative_to(folder).parts
     }
@@ -129,7 +144,11 @@ def test_an_output_in_the_root_of_a_repository_opens_no_part_of_git(yard: Box) -
     for name in LEVELS:
         make_repository_with_parts(yard.folder / name, library)
         before[name] = read(yard.folder / name)
-    levels = LEVELS if bubblewrap.find_obstacle() is None else {name: level for name, level in LEVELS.items() if level != "strict"}
+    levels = (
+        LEVELS
+        if bubblewrap.find_obstacle() is None
+        else {name: level for name, level in LEVELS.items() if level != "strict"}
+    )
     declare(yard, script, levels)
     carry_out(yard, levels)
     for name in levels:
@@ -148,13 +167,23 @@ def test_without_the_rule_each_attack_succeeds(what: str, tmp_path: Path) -> Non
     library = make_repository(tmp_path / "library")
     folder = make_repository_with_parts(tmp_path / "open", library)
     before = read(folder)
-    subprocess.run(["sh", "-c", ATTACKS[what]], cwd=folder, env=os.environ | {"GIT_CONFIG_GLOBAL": "/dev/null"}, check=False, capture_output=True)
+    subprocess.run(
+        ["sh", "-c", ATTACKS[what]],
+        cwd=folder,
+        env=os.environ | {"GIT_CONFIG_GLOBAL": "/dev/null"},
+        check=False,
+        capture_output=True,
+    )
     assert read(folder) != before
 
 
 def test_a_pattern_over_a_repository_leaves_git_out(yard: Box) -> None:
     """Under `strict` it is neither copied into the run's area nor put in place."""
-    levels = LEVELS if bubblewrap.find_obstacle() is None else {name: level for name, level in LEVELS.items() if level != "strict"}
+    levels = (
+        LEVELS
+        if bubblewrap.find_obstacle() is None
+        else {name: level for name, level in LEVELS.items() if level != "strict"}
+    )
     yard.write(SETTINGS, "allow_unisolated: true\n")
     for name, level in levels.items():
         make_repository(yard.folder / name)
@@ -242,7 +271,10 @@ def test_specs_and_state_are_out_of_an_ordinary_users_reach(ordinary_box: Ordina
         ordinary_box.wait_at_rest(name, runs=1)
         assert ordinary_box.read(f"NOTE-{name}.md") == "done\n", ordinary_box.words("output", name)
     assert ordinary_box.read("sessions.d/open.yaml").endswith("# by open\n") and (ordinary_box.state / "open").exists()
-    assert not ordinary_box.read("sessions.d/shut.yaml").endswith("# by shut\n") and not (ordinary_box.state / "shut").exists()
+    assert (
+        not ordinary_box.read("sessions.d/shut.yaml").endswith("# by shut\n")
+        and not (ordinary_box.state / "shut").exists()
+    )
     log = ordinary_box.words("show", "shut")
     assert "within its reach" not in log
 
@@ -256,7 +288,9 @@ def test_a_run_that_puts_another_repository_in_the_place_of_a_bound_one_is_not_s
     yard.write(SETTINGS, "allow_unisolated: true\n")
     for name, level in (("open", "none"), ("shut", "standard")):
         make_repository(yard.folder / name / "inner")
-        attack = f"mv inner before && mkdir inner && echo 'gitdir: {private}/.git' > inner/.git; echo done > planted.txt"
+        attack = (
+            f"mv inner before && mkdir inner && echo 'gitdir: {private}/.git' > inner/.git; echo done > planted.txt"
+        )
         yard.spec(
             f"{name}-plants",
             f"""

@@ -21,19 +21,19 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from bundles.small import Place, rewrite
 from bundles.test_refusals import refuse
 from contents.world import World
-
-from wakeful.beneath import open_beneath
 from wakeful.bundles import format as bundle_format
 from wakeful.bundles.format import BundleDamaged, BundleTooLarge, FileLine
 from wakeful.bundles.load import verify_bundle
-from wakeful.contents.capture import Capture, Limits
-from wakeful.contents.present import InTheWay, write_file
-from wakeful.core.spec import CommandRun, Confinement, FileBinding, SessionSpec
-from wakeful.sources.entry import CannotSee
-from wakeful.workspaces.copying import copy_present
+from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
+from wakeful.run_files.capture import Capture, Limits
+from wakeful.run_files.present_files import InTheWay, write_file
+from wakeful.sources.files.entry import CannotSee
+from wakeful.system.openat2 import open_beneath
+from wakeful.workspaces.copy import copy_present
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -41,7 +41,9 @@ pytestmark = pytest.mark.long
 # -- YAML -------------------------------------------------------------------------------------------
 
 GOOD = "objective: x\nrun: {command: ['true']}\n"
-LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{c}: &{c} [{','.join(['*' + p] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True))
+LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{c}: &{c} [{','.join(['*' + p] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
+)
 YAML = {
     "a bomb of aliases": (GOOD + LAUGHS, 3),
     "an anchor": (GOOD + "note: &x y\n", 3),
@@ -172,7 +174,9 @@ def test_an_archiver_writes_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [write_tar, write_zip])
-def test_an_archive_of_another_kind_is_no_bundle_whatever_it_holds(there: Place, tmp_path: Path, write: Callable[[Path], None]) -> None:
+def test_an_archive_of_another_kind_is_no_bundle_whatever_it_holds(
+    there: Place, tmp_path: Path, write: Callable[[Path], None]
+) -> None:
     """A bundle's own format knows files alone: no links, no devices, no paths that lead out; nothing is ever unpacked by an archiver."""
     folder = tmp_path / "from"
     folder.mkdir()
@@ -189,7 +193,11 @@ def test_a_million_entries_are_refused_by_their_number(there: Place, tmp_path: P
     here.log.close()
     folder = tmp_path / "from"
     folder.mkdir()
-    many = rewrite(tmp_path / "sound", folder / "many", lambda lines: chain(lines, (FileLine(path=f"f{number}", size=0) for number in range(1_000_000))))
+    many = rewrite(
+        tmp_path / "sound",
+        folder / "many",
+        lambda lines: chain(lines, (FileLine(path=f"f{number}", size=0) for number in range(1_000_000))),
+    )
     refuse(there, many, "more than 100,000 files", BundleTooLarge)
     # Without the limit each of them is taken in, and the end of the bundle, which says otherwise, is all that stops it.
     with pytest.raises(BundleDamaged, match="1,000,000 files"):
@@ -271,7 +279,9 @@ def test_what_is_kept_of_files_never_comes_from_outside(trap: Trap) -> None:
         return any(SECRET.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
     with trap.swapping():
-        assert race(lambda: seen.append(trap.path.read_text()), lambda: SECRET in seen[-1:]), "the swapper never won: this proves nothing"
+        assert race(lambda: seen.append(trap.path.read_text()), lambda: SECRET in seen[-1:]), (
+            "the swapper never won: this proves nothing"
+        )
         assert not race(keep, holds_secret)
 
 
@@ -283,7 +293,9 @@ def test_what_is_written_never_lands_outside(trap: Trap) -> None:
         return target.read_text() != SECRET or len(list(target.parent.iterdir())) > 1
 
     with trap.swapping():
-        assert not race(lambda: write_file(str(trap.world.root), "dir/file", b"written", 0o644, is_flushed=False), is_hit)
+        assert not race(
+            lambda: write_file(str(trap.world.root), "dir/file", b"written", 0o644, is_flushed=False), is_hit
+        )
     if trap.other.is_symlink() == trap.one.is_symlink():
         # The file itself was replaced, link and all: there is nothing left to swap.
         return
@@ -294,7 +306,9 @@ def test_what_is_written_never_lands_outside(trap: Trap) -> None:
 def test_what_is_copied_into_a_workspace_never_comes_from_outside(trap: Trap, tmp_path: Path) -> None:
     """The place of a fork holds nothing that the session could not read itself. A plain copy does."""
     root, place, plain = str(trap.world.root), tmp_path / "place", tmp_path / "plain"
-    spec = SessionSpec(name="s", root=root, bindings=(FileBinding(name="in", pattern="dir/**"),), run=CommandRun(argv=("true",)))
+    spec = SessionSpec(
+        name="s", root=root, bindings=(FileBinding(name="in", pattern="dir/**"),), run=CommandRun(argv=("true",))
+    )
 
     def copy_anew() -> None:
         # What is there already would not be copied again.
@@ -306,7 +320,9 @@ def test_what_is_copied_into_a_workspace_never_comes_from_outside(trap: Trap, tm
         return copy.is_file() and not copy.is_symlink() and copy.read_text() == SECRET
 
     with trap.swapping():
-        assert race(lambda: shutil.copyfile(trap.path, plain), lambda: plain.read_text() == SECRET), "the swapper never won: this proves nothing"
+        assert race(lambda: shutil.copyfile(trap.path, plain), lambda: plain.read_text() == SECRET), (
+            "the swapper never won: this proves nothing"
+        )
         assert not race(copy_anew, holds_secret)
 
 
@@ -325,7 +341,9 @@ def test_a_link_that_a_run_left_is_copied_as_what_it_leads_to_only_where_the_ses
         assert (place / "dir/file").exists() == bool(allow)
 
 
-@pytest.mark.parametrize("path", ["../outside/dir/file", "/etc/passwd", "link", "link/file", "proc/self/root/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["../outside/dir/file", "/etc/passwd", "link", "link/file", "proc/self/root/etc/passwd"]
+)
 def test_no_way_out_of_a_folder_is_taken(tmp_path: Path, path: str) -> None:
     """Dots, absolute names, links and the magic ones of /proc: each is open to a plain open, and EXDEV or ELOOP here."""
     trap = Trap(tmp_path, "folder")

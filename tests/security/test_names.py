@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.spec import CommandRun, ScriptRun
+from wakeful.core.spec.session import CommandRun, ScriptRun
 from wakeful.specs.load import read_folder
 from wakeful.specs.templates import fill
 
@@ -24,7 +24,7 @@ ATTACKS = {
     "sh behind find": (["find", ".", "-maxdepth", "0", "-exec", "sh", "-c", "cat {path}", ";"], "x;touch gotcha;"),
     "env -S": (["env", "-S", "{stem}"], "touch gotcha"),
     "python3 -c": (["python3", "-c", "print('{stem}')"], "');open('gotcha', 'w').close();('"),
-    "awk": (["awk", "BEGIN {{ print \"{stem}\" }}"], '" (system("touch gotcha")) "'),
+    "awk": (["awk", 'BEGIN {{ print "{stem}" }}'], '" (system("touch gotcha")) "'),
     "sed": (["sed", "-n", "{stem}", "in.txt"], "1etouch gotcha"),
     "perl -e": (["perl", "-e", "print '{stem}'"], "'.`touch gotcha`.'"),
     "perl -ne": (["perl", "-ne", "print", "{path}"], "x;touch gotcha|"),
@@ -36,7 +36,9 @@ ATTACKS = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("key", ["command", "check", "probe"])
-def test_a_hostile_name_is_run_where_it_is_code_and_no_template_puts_it_there(attack: str, key: str, tmp_path: Path) -> None:
+def test_a_hostile_name_is_run_where_it_is_code_and_no_template_puts_it_there(
+    attack: str, key: str, tmp_path: Path
+) -> None:
     words, name = ATTACKS[attack]
     if shutil.which(words[0]) is None:
         pytest.skip(f"NOT TESTED: there is no {words[0]} here")
@@ -51,7 +53,11 @@ def test_a_hostile_name_is_run_where_it_is_code_and_no_template_puts_it_there(at
     assert (tmp_path / "gotcha").exists(), f"the attack itself: {filled}"
 
     (tmp_path / "sessions.d").mkdir()
-    run = {"command": f"command: {words!r}", "check": f"command: ['true'], check: {words!r}", "probe": "command: ['true']"}[key]
+    run = {
+        "command": f"command: {words!r}",
+        "check": f"command: ['true'], check: {words!r}",
+        "probe": "command: ['true']",
+    }[key]
     probe = f"bindings: {{p: {{probe: {words!r}}}}}\n" if key == "probe" else ""
     (tmp_path / "sessions.d" / "ticket@.yaml").write_text(f"for_each: tickets/*\nobjective: x\n{probe}run: {{{run}}}\n")
     reading = read_folder(tmp_path / "sessions.d")
@@ -69,7 +75,13 @@ def test_a_name_in_a_variable_is_data(tmp_path: Path) -> None:
     )
     (spec,) = read_folder(tmp_path / "sessions.d").sessions.values()
     assert isinstance(spec.run, ScriptRun) and not isinstance(spec.run, CommandRun)
-    done = subprocess.run(["sh", "-eu", "-c", spec.run.text], cwd=tmp_path, env=spec.run.env | {"PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
+    done = subprocess.run(
+        ["sh", "-eu", "-c", spec.run.text],
+        cwd=tmp_path,
+        env=spec.run.env | {"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        check=True,
+    )
     assert done.stdout == b"hello" and not (tmp_path / "gotcha").exists()
 
 
@@ -77,6 +89,8 @@ def test_a_name_in_a_variable_is_data(tmp_path: Path) -> None:
 def test_a_name_that_would_be_an_option_a_home_or_two_lines_is_no_session(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("x")
     (tmp_path / "sessions.d").mkdir()
-    (tmp_path / "sessions.d" / "ticket@.yaml").write_text("for_each: '*.md'\nobjective: x\nrun: {command: [cat, '{path}']}\n")
+    (tmp_path / "sessions.d" / "ticket@.yaml").write_text(
+        "for_each: '*.md'\nobjective: x\nrun: {command: [cat, '{path}']}\n"
+    )
     reading = read_folder(tmp_path / "sessions.d")
     assert not reading.sessions and "cannot be a session" in str(reading.refused)

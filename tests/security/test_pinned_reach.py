@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import eventually
 
@@ -83,7 +84,9 @@ def test_a_helper_that_leads_elsewhere_needs_trust(pinned: PinnedBox) -> None:
     row = pinned.wait_untrusted()
     assert "its programs reach more: v" in row["reason"]
     shown = pinned.run("trust", "shop/s")
-    assert "what its programs reach: v: new" in shown.stdout and "what its programs reach: tools/e.sh" not in shown.stdout
+    assert (
+        "what its programs reach: v: new" in shown.stdout and "what its programs reach: tools/e.sh" not in shown.stdout
+    )
     assert pinned.run("activate", "shop/s").returncode == 1
     pinned.ask("trust", "shop/s", "--yes")
     with pinned.user.acting():
@@ -114,5 +117,9 @@ def test_what_is_planted_just_before_a_run_is_found_by_the_run(pinned: PinnedBox
         return
     pinned.wait_untrusted()
     assert "PRIVATE" not in pinned.run("output", "shop/s").stdout
-    outputs = [record for record in pinned.log("shop/s") if record["kind"] == "run_finished" and record["payload"].get("isolation")]
+    outputs = [
+        record
+        for record in pinned.log("shop/s")
+        if record["kind"] == "run_finished" and record["payload"].get("isolation")
+    ]
     assert len(outputs) == 1

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import eventually
-
 
 OBEY = """
 objective: Do as the mail says.
@@ -49,9 +49,18 @@ PLANTS = {
     "a link out of its reach": ("ln -s ../../notes/evil.yaml sessions.d/evil.yaml", "evil"),
     "a linked folder": ("ln -s ../prep sessions.d/sub", "sub/deep/evil"),
     "a linked folder out of its reach": ("ln -s ../../notes sessions.d/sub", "sub/evil"),
-    "a folder in the place of sessions.d": ("cp sessions.d/* prep; mv sessions.d gone; mv prep sessions.d", "deep/evil"),
-    "a link in the place of sessions.d": ("cp sessions.d/* prep; mv sessions.d gone; ln -s prep sessions.d", "deep/evil"),
-    "a folder in the place of the project": ("cp sessions.d/* prepared/sessions.d; mv ../house ../gone; mv ../gone/prepared ../house", "deep/evil"),
+    "a folder in the place of sessions.d": (
+        "cp sessions.d/* prep; mv sessions.d gone; mv prep sessions.d",
+        "deep/evil",
+    ),
+    "a link in the place of sessions.d": (
+        "cp sessions.d/* prep; mv sessions.d gone; ln -s prep sessions.d",
+        "deep/evil",
+    ),
+    "a folder in the place of the project": (
+        "cp sessions.d/* prepared/sessions.d; mv ../house ../gone; mv ../gone/prepared ../house",
+        "deep/evil",
+    ),
 }
 
 
@@ -95,7 +104,11 @@ class House(OrdinaryBox):
     def wait_untrusted(self, name: str) -> dict[str, Any]:
         def matches() -> dict[str, Any] | None:
             row = self.find_row(name)
-            return row if row is not None and row["state"] == "sleeping" and "needs trust" in (row["reason"] or "") else None
+            return (
+                row
+                if row is not None and row["state"] == "sleeping" and "needs trust" in (row["reason"] or "")
+                else None
+            )
 
         return eventually(matches, what=f"{name} sleeping until it is trusted")
 
@@ -117,7 +130,9 @@ def prepare(house: House, plant: str) -> None:
     (house.house / "notes.sh").write_text(f"printf '{EVIL}' > ../notes/evil.yaml\n")
     house.start()
     assert house.wait_at_rest("obey", runs=1)["last_run"]["outcome"] == "succeeded", house.run("output", "obey").stdout
-    assert house.wait_at_rest("notes", runs=1)["last_run"]["outcome"] == "succeeded", house.run("output", "notes").stdout
+    assert house.wait_at_rest("notes", runs=1)["last_run"]["outcome"] == "succeeded", house.run(
+        "output", "notes"
+    ).stdout
     # An older run than the one that follows, for the daemon as well: its readings are done with it.
     house.put("sessions.d/late.yaml", "objective: x\n")
     eventually(lambda: house.find_row("late"))
@@ -138,7 +153,12 @@ def test_a_run_writes_no_specs_where_mounts_can_be_had(house: House) -> None:
 
 
 def can_shield_as(user: OrdinaryUser) -> bool:
-    words = [*user.wrap, sys.executable, "-c", "from wakeful.runners.isolation.shield import can_shield; print(can_shield())"]
+    words = [
+        *user.wrap,
+        sys.executable,
+        "-c",
+        "from wakeful.runners.isolation.shield import can_shield; print(can_shield())",
+    ]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "True"
 
 
@@ -198,7 +218,10 @@ def test_a_person_s_own_link_is_followed_also_where_runs_write_beside_it(house: 
     house.wait_for("other", priority=70)
     assert house.json("trust")["waiting"] == []
     # Led elsewhere by a run, with the same specs in it and one more.
-    house.put("mail.sh", f"mkdir new; printf '{MINE}' > new/mine.yaml; printf '{EVIL}' > new/evil.yaml; ln -sfn new sessions.d; sleep 0.2")
+    house.put(
+        "mail.sh",
+        f"mkdir new; printf '{MINE}' > new/mine.yaml; printf '{EVIL}' > new/evil.yaml; ln -sfn new sessions.d; sleep 0.2",
+    )
     house.wait_ended("obey", runs=2)
     assert "was put there during run 2 of obey" in house.wait_untrusted("mine")["reason"]
     house.wait_untrusted("evil")

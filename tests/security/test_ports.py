@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from ports import held_port
-from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.isolation.filter import is_known_machine
-from wakeful.runners.isolation.landlock import probe_abi
-
 from security.conftest import Attack
+from wakeful.runners.isolation.bubblewrap import find_obstacle
+from wakeful.runners.isolation.landlock import probe_abi
+from wakeful.runners.isolation.seccomp import is_known_machine
 
 PROGRAM = Path(__file__).with_name("port_ways.py")
 SPEC = """
@@ -40,7 +40,12 @@ SESSIONS = {
     "named": ("standard", "['example.org:9']"),
     "strict": ("strict", "['localhost:9']"),
 }
-LEVELS = ["standard", pytest.param("strict", marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"NOT TESTED under strict: {OBSTACLE}"))]
+LEVELS = [
+    "standard",
+    pytest.param(
+        "strict", marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"NOT TESTED under strict: {OBSTACLE}")
+    ),
+]
 WAYS = [
     "tcp", "tcp over ipv6", "ipv4 in ipv6", "mptcp", "mptcp over ipv6", "mptcp, without blocking", "mptcp that listens",
     "fast open by sendto", "fast open by sendto over ipv6", "fast open by sendmsg", "fast open by connect",
@@ -50,7 +55,9 @@ WAYS = [
 
 pytestmark = [
     pytest.mark.skipif(probe_abi() < 4, reason="PORTS NOT TESTED: this kernel's Landlock knows none (Linux 6.7 does)"),
-    pytest.mark.skipif(not is_known_machine(), reason="PORTS NOT TESTED: there is no system call filter for this architecture"),
+    pytest.mark.skipif(
+        not is_known_machine(), reason="PORTS NOT TESTED: there is no system call filter for this architecture"
+    ),
 ]
 
 
@@ -60,19 +67,26 @@ class Tried:
     def __init__(self, box: Box) -> None:
         names = [name for name in SESSIONS if name != "strict" or OBSTACLE is None]
         runs = {name: box.wait_at_rest(name, runs=1) for name in names}
-        assert {row["last_run"]["outcome"] for row in runs.values()} == {"succeeded"}, {name: box.ask("output", name) for name in names}
+        assert {row["last_run"]["outcome"] for row in runs.values()} == {"succeeded"}, {
+            name: box.ask("output", name) for name in names
+        }
         self.ended: dict[str, dict[str, str]] = {name: json.loads(box.ask("output", name)) for name in names}
         self.unenforced = {name: _find_unenforced(box, name) for name in names}
 
 
 def _find_unenforced(box: Box, name: str) -> list[str]:
-    return next(record["payload"]["isolation"]["unenforced"] for record in box.log(name) if record["kind"] == "run_finished")
+    return next(
+        record["payload"]["isolation"]["unenforced"] for record in box.log(name) if record["kind"] == "run_finished"
+    )
 
 
 @contextlib.contextmanager
 def serve() -> Iterator[str]:
     """Servers that nobody listed: their ports, as words of a command."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("::1", 0), family=socket.AF_INET6) as server6:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as server6,
+    ):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
             datagrams.bind(("127.0.0.1", 0))
             yield ", ".join(f"'{one.getsockname()[1]}'" for one in (server, server6, datagrams))
@@ -141,7 +155,10 @@ def test_a_probe_is_held_to_its_sessions_list(attack: Attack) -> None:
         text = f"import socket; socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(('127.0.0.1', {server.getsockname()[1]}))"
         probe = json.dumps(["python3", "-c", text])
         for name, network in (("open", "true"), ("shut", "['localhost:9']")):
-            attack.spec_raw(name, f"objective: x\nfirst: adopt\nnetwork: {network}\nbindings: {{asked: {{probe: {probe}, check_every: 1h}}}}\nrun: {{command: ['true']}}\n")
+            attack.spec_raw(
+                name,
+                f"objective: x\nfirst: adopt\nnetwork: {network}\nbindings: {{asked: {{probe: {probe}, check_every: 1h}}}}\nrun: {{command: ['true']}}\n",
+            )
         attack.start()
         unheld, held = attack.words("show", "open"), attack.words("show", "shut")
     if "Protocol not supported" in unheld:
@@ -157,7 +174,10 @@ def test_a_declared_port_is_listened_on(attack: Attack) -> None:
     text = f"import socket; s = socket.create_server(('127.0.0.1', {port})); print('listens')"
     for name, network in (("declared", f"[':{port}']"), ("undeclared", f"['localhost:{port}']")):
         command = json.dumps(["python3", "-c", text])
-        attack.spec_raw(name, f"objective: x\nfirst: run\nnetwork: {network}\nbindings: {{e: {{every: 1h}}}}\nrun: {{command: {command}, retries: 0}}\n")
+        attack.spec_raw(
+            name,
+            f"objective: x\nfirst: run\nnetwork: {network}\nbindings: {{e: {{every: 1h}}}}\nrun: {{command: {command}, retries: 0}}\n",
+        )
     attack.start()
     for name in ("declared", "undeclared"):
         attack.settle(name, runs=1)

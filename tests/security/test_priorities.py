@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import SETTINGS
 from ordinary_user import UID, OrdinaryBox, OrdinaryUser
 from waiting import eventually
@@ -113,7 +114,9 @@ def test_a_run_changes_the_priority_of_nobody_else(lonely_box: OrdinaryBox) -> N
         held = tune(box, "shut")
         assert held["others"] == dict.fromkeys(held["others"], "Operation not permitted")
         assert held["own"] == dict.fromkeys(held["own"], "done")
-        assert os.getpriority(os.PRIO_PROCESS, target) == before < 17 and os.sched_getscheduler(target) == os.SCHED_OTHER
+        assert (
+            os.getpriority(os.PRIO_PROCESS, target) == before < 17 and os.sched_getscheduler(target) == os.SCHED_OTHER
+        )
 
 
 def test_a_daemon_that_was_moved_to_one_core_takes_its_cores_back(ordinary_box: OrdinaryBox) -> None:

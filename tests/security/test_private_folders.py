@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from ordinary_user import OrdinaryBox
-from wakeful.blobs import Blobs
-from wakeful.folders import make_private
+from wakeful.system.blobs import Blobs
+from wakeful.system.private_folders import make_private
 
 SPEC = """
 objective: Say who may look.
@@ -32,7 +33,9 @@ def open_umask() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("is_defended", [True, False])
-def test_a_runs_folder_that_vanished_is_private_again(ordinary_box: OrdinaryBox, open_umask: None, is_defended: bool) -> None:
+def test_a_runs_folder_that_vanished_is_private_again(
+    ordinary_box: OrdinaryBox, open_umask: None, is_defended: bool
+) -> None:
     """With what holds it: logind, or a person, may remove all of it while the daemon lives. Left to the umask, others may look into it."""
     if not is_defended:
         ordinary_box.weaken("leave_folders_to_the_umask")

@@ -6,9 +6,9 @@ import json
 import socket
 
 import pytest
-from waiting import eventually
 
 from security.conftest import Attack
+from waiting import eventually
 
 SPEC = """
 objective: Watch what the mail says.

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import is_alive
-from waiting import PATIENCE_SECONDS, eventually
 
+from processes import is_alive
 from security.conftest import VICTIM, Attack
+from waiting import PATIENCE_SECONDS, eventually
 
 
 def test_the_environment_of_others_cannot_be_read(attack: Attack, bystander: subprocess.Popen[bytes]) -> None:
@@ -121,7 +121,9 @@ def test_ten_gigabytes_of_output_cost_their_time_and_nothing_else(attack: Attack
         attack.row("flood")
         slowest = max(slowest, time.monotonic() - asked)
         assert time.monotonic() - began < 1200, "still flooding after 20 minutes"
-    print(f"10 GB of output in {time.monotonic() - began:.0f} s; slowest answer after {slowest:.2f} s, peak {_read_peak(attack) / 1024:.0f} MB")
+    print(
+        f"10 GB of output in {time.monotonic() - began:.0f} s; slowest answer after {slowest:.2f} s, peak {_read_peak(attack) / 1024:.0f} MB"
+    )
     output = attack.finished("flood")["output"]
     assert attack.outcome("flood") == "succeeded"
     assert output["total_bytes"] >= size and output["kept_bytes"] <= 2 * 1024 * 1024

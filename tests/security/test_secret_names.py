@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
@@ -51,7 +52,11 @@ class NamingBox(OrdinaryBox):
         for folder, _, files in os.walk(self.state):
             for path in (Path(folder), *(Path(folder, name) for name in files)):
                 name = path.relative_to(self.state)
-                if places_of_runs.isdisjoint(name.parts) and name.parts and (VALUE in str(name) or VALUE.encode() in _read(path)):
+                if (
+                    places_of_runs.isdisjoint(name.parts)
+                    and name.parts
+                    and (VALUE in str(name) or VALUE.encode() in _read(path))
+                ):
                     found.add(name.parts[0])
         return found
 
@@ -100,12 +105,16 @@ def work(box: NamingBox, level: str, workspace: str) -> set[str]:
 CASES = [
     pytest.param("standard", "", id="standard"),
     pytest.param("standard", "workspace: copy", id="workspace"),
-    pytest.param("strict", "", id="strict", marks=pytest.mark.skipif(STRICT is not None, reason=f"NOT TESTED: {STRICT}")),
+    pytest.param(
+        "strict", "", id="strict", marks=pytest.mark.skipif(STRICT is not None, reason=f"NOT TESTED: {STRICT}")
+    ),
 ]
 
 
 @pytest.mark.parametrize(("level", "workspace"), CASES)
-def test_a_name_that_holds_a_secret_is_nowhere_in_the_state_folder(naming_box: NamingBox, level: str, workspace: str) -> None:
+def test_a_name_that_holds_a_secret_is_nowhere_in_the_state_folder(
+    naming_box: NamingBox, level: str, workspace: str
+) -> None:
     naming_box.keep("canary", VALUE)
     assert work(naming_box, level, workspace) == set()
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
-
 from wakeful.secrets.store import save_secret
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
@@ -107,7 +107,9 @@ def read_surfaces(box: Box, session: str) -> dict[str, bytes]:
 
 def read_state(box: Box, when: str) -> dict[str, bytes]:
     """What a run puts in its own scratch folder is its own."""
-    files = [path for path in box.state.rglob("*") if path.is_file() and "scratch" not in path.relative_to(box.state).parts]
+    files = [
+        path for path in box.state.rglob("*") if path.is_file() and "scratch" not in path.relative_to(box.state).parts
+    ]
     groups: dict[str, bytes] = {}
     for path in files:
         kind = f"{when} {path.relative_to(box.state).parts[0]}"
@@ -128,7 +130,13 @@ class SecretBox(Box):
         return super().environment() | {"XDG_CONFIG_HOME": str(self.config)}
 
     def set_secret(self, name: str, value: str) -> None:
-        done = subprocess.run([WAKEFUL, "secret", "set", name], input=value.encode(), env=self.environment(), capture_output=True, timeout=60)
+        done = subprocess.run(
+            [WAKEFUL, "secret", "set", name],
+            input=value.encode(),
+            env=self.environment(),
+            capture_output=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
         assert not find_canaries(done.stdout + done.stderr, value)
 
@@ -153,7 +161,9 @@ def test_a_secret_that_a_run_says_in_every_way_is_nowhere_afterwards(box: Secret
     assert finished["exit_code"] == 1
     output = box.ask("output", "leaky")
     assert output.count("[secret canary]") >= 12 and "could not log in with [secret canary]" in output
-    assert "[secret canary]" in box.ask("facts", "leaky") and "is it [secret canary]?" in box.ask("log", "leaky", "--json")
+    assert "[secret canary]" in box.ask("facts", "leaky") and "is it [secret canary]?" in box.ask(
+        "log", "leaky", "--json"
+    )
     # It did write it where it may.
     assert CANARY in box.read("out/result.txt")
     surfaces = read_surfaces(box, "leaky")
@@ -175,7 +185,9 @@ def test_the_same_program_would_have_told_it_everywhere(box: SecretBox) -> None:
         assert found[surface], surface
     assert any(found[name] for name in surfaces if name.startswith("live log") or name.endswith("-wal"))
     # In all its shapes, which the first test does not find in a single one.
-    assert {name for canaries in found.values() for name in canaries} >= {name for name in spell(CANARY) if name not in ("JSON", "repr")}
+    assert {name for canaries in found.values() for name in canaries} >= {
+        name for name in spell(CANARY) if name not in ("JSON", "repr")
+    }
 
 
 # -- what a run is given ------------------------------------------------------------------------
@@ -253,8 +265,13 @@ def test_a_session_without_its_secret_sleeps_and_wakes_by_itself_when_it_is_set(
 def test_a_new_value_counts_from_the_next_run_on_and_both_are_hidden(box: SecretBox) -> None:
     """The run under way still has the first; what it says of either is taken out."""
     box.set_secret("canary", CANARY)
-    script = 'cat "$WAKEFUL_SECRET_CANARY"; until [ -e go ]; do sleep 0.05; done; cat "$WAKEFUL_SECRET_CANARY" second.txt'
-    box.spec("slow", f"objective: o\nsecrets: [canary]\nbindings: {{in: {{file: in.txt}}, second: {{file: second.txt, wake: false}}, go: {{file: go, wake: false}}}}\nrun: {{script: '{script}'}}\n")
+    script = (
+        'cat "$WAKEFUL_SECRET_CANARY"; until [ -e go ]; do sleep 0.05; done; cat "$WAKEFUL_SECRET_CANARY" second.txt'
+    )
+    box.spec(
+        "slow",
+        f"objective: o\nsecrets: [canary]\nbindings: {{in: {{file: in.txt}}, second: {{file: second.txt, wake: false}}, go: {{file: go, wake: false}}}}\nrun: {{script: '{script}'}}\n",
+    )
     box.start()
     box.wait_for("slow", state="running")
     box.set_secret("canary", ROTATED)
@@ -265,7 +282,11 @@ def test_a_new_value_counts_from_the_next_run_on_and_both_are_hidden(box: Secret
     box.save("in.txt", "2")
     box.wait_at_rest("slow", runs=2)
     surfaces = read_surfaces(box, "slow")
-    assert not {name: found for name, data in surfaces.items() if (found := find_canaries(data, CANARY) + find_canaries(data, ROTATED))}
+    assert not {
+        name: found
+        for name, data in surfaces.items()
+        if (found := find_canaries(data, CANARY) + find_canaries(data, ROTATED))
+    }
 
 
 def test_whoever_follows_the_output_sees_it_redacted_as_it_comes(box: SecretBox) -> None:
@@ -283,7 +304,12 @@ def test_whoever_follows_the_output_sees_it_redacted_as_it_comes(box: SecretBox)
     box.spec("speaking", SECRET.replace("leak.py", "speak.py"))
     box.start()
     box.wait_for("speaking", state="running")
-    following = subprocess.Popen([WAKEFUL, "output", "speaking", "--follow"], cwd=box.folder, env=box.environment(), stdout=(box.folder / "followed").open("wb"))
+    following = subprocess.Popen(
+        [WAKEFUL, "output", "speaking", "--follow"],
+        cwd=box.folder,
+        env=box.environment(),
+        stdout=(box.folder / "followed").open("wb"),
+    )
     try:
         eventually(lambda: "second line" in box.read("followed"))
         assert box.read("followed") == "first line\n[secret canary]\nsecond line\n"
@@ -297,7 +323,10 @@ def test_a_probe_has_its_sessions_secrets_and_its_complaints_are_redacted(box: S
     """It is run by the same hand, and fails in the same words."""
     box.set_secret("canary", CANARY)
     box.write("ask.sh", 'cat "$WAKEFUL_SECRET_CANARY" >&2; [ -e up ] && wc -c < "$WAKEFUL_SECRET_CANARY"')
-    box.spec("asking", "objective: o\nsecrets: [canary]\nbindings: {ask: {probe: [sh, ask.sh], check_every: 1s}}\nrun: {command: ['true']}\n")
+    box.spec(
+        "asking",
+        "objective: o\nsecrets: [canary]\nbindings: {ask: {probe: [sh, ask.sh], check_every: 1s}}\nrun: {command: ['true']}\n",
+    )
     box.start()
     eventually(lambda: "[secret canary]" in box.words("show", "asking"))
     box.write("up", "")
@@ -335,13 +364,19 @@ def test_a_spec_that_holds_a_value_is_refused_before_the_log_has_it(box: SecretB
     assert not {name: found for name, data in surfaces.items() if (found := find_canaries(data, CANARY))}
 
 
-@pytest.mark.parametrize("opening", ["allow: {{read: ['{config}']}}", "allow: {{write: ['{config}/wakeful/secrets/canary']}}", "root: {config}"])
+@pytest.mark.parametrize(
+    "opening",
+    ["allow: {{read: ['{config}']}}", "allow: {{write: ['{config}/wakeful/secrets/canary']}}", "root: {config}"],
+)
 def test_a_spec_that_would_open_every_secret_is_refused(box: SecretBox, opening: str) -> None:
     """A run has those it names; a folder that holds them all is not opened to it, and what lies beside them may be."""
     box.set_secret("canary", CANARY)
     text = f"objective: o\n{opening.format(config=box.config)}\nbindings: {{in: {{file: '**/*.txt'}}}}\nrun: {{command: ['true']}}\n"
     box.spec("wide", text)
-    box.spec("narrow", f"objective: o\nallow: {{read: ['{box.config}/tool']}}\nbindings: {{in: {{file: in.txt}}}}\nrun: {{command: ['true']}}\n")
+    box.spec(
+        "narrow",
+        f"objective: o\nallow: {{read: ['{box.config}/tool']}}\nbindings: {{in: {{file: in.txt}}}}\nrun: {{command: ['true']}}\n",
+    )
     box.start()
     eventually(lambda: "would open every secret" in box.output.read_text())
     assert [row["name"] for row in box.rows()] == ["narrow"]
@@ -353,11 +388,14 @@ def test_a_replay_is_given_no_secret_and_says_so(box: SecretBox) -> None:
     box.start()
     box.wait_at_rest("leaky", runs=1)
     shown = box.run("replay", "leaky", "1")
-    assert "secret canary" in shown.stdout + shown.stderr and not find_canaries((shown.stdout + shown.stderr).encode(), CANARY)
+    assert "secret canary" in shown.stdout + shown.stderr and not find_canaries(
+        (shown.stdout + shown.stderr).encode(), CANARY
+    )
 
 
 def test_a_secret_is_asked_for_unseen_and_a_short_one_is_refused(box: SecretBox) -> None:
     """At a terminal nothing is echoed; a mistyped repetition sets nothing."""
+
     def type_in(*lines: str) -> tuple[int, str]:
         leader, follower = pty.openpty()
         asking = subprocess.Popen(
@@ -386,6 +424,10 @@ def test_a_secret_is_asked_for_unseen_and_a_short_one_is_refused(box: SecretBox)
     code, shown = type_in(CANARY, ROTATED)
     assert code != 0 and "differ" in shown and not path.exists()
     code, shown = type_in(CANARY, CANARY)
-    assert code == 0 and "cnry-" not in shown and path.read_text() == CANARY and stat.S_IMODE(path.stat().st_mode) == 0o600
-    done = subprocess.run([WAKEFUL, "secret", "set", "tiny"], input=b"1234567\n", env=box.environment(), capture_output=True, timeout=60)
+    assert (
+        code == 0 and "cnry-" not in shown and path.read_text() == CANARY and stat.S_IMODE(path.stat().st_mode) == 0o600
+    )
+    done = subprocess.run(
+        [WAKEFUL, "secret", "set", "tiny"], input=b"1234567\n", env=box.environment(), capture_output=True, timeout=60
+    )
     assert done.returncode != 0 and b"at least 8" in done.stderr and b"1234567" not in done.stderr + done.stdout

@@ -13,13 +13,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from wakeful.agents.tools.narrowing import narrow
-from wakeful.agents.tools.place import Bounds
-from wakeful.agents.tools.shell import ShellTool
-from wakeful.runners.isolation.filter import is_known_machine
-from wakeful.runners.isolation.landlock import probe_abi
 
-pytestmark = pytest.mark.skipif(probe_abi() == 0 or not is_known_machine(), reason="SHELL NOT TESTED: nothing can be confined here")
+from wakeful.agents.tools.bound_files import Bounds
+from wakeful.agents.tools.shell import ShellTool
+from wakeful.agents.tools.shell_confinement import narrow
+from wakeful.runners.isolation.landlock import probe_abi
+from wakeful.runners.isolation.seccomp import is_known_machine
+
+pytestmark = pytest.mark.skipif(
+    probe_abi() == 0 or not is_known_machine(), reason="SHELL NOT TESTED: nothing can be confined here"
+)
 
 # One half of a pair, connected anew or sent from to a path: datagrams, and raw sockets, which the kernel turns into datagrams.
 LEAVE = """
@@ -64,7 +67,9 @@ def desk(tmp_path: Path) -> Desk:
         ("socket.SOCK_RAW", "connect(PATH)", False),
     ],
 )
-def test_a_pair_of_datagram_sockets_reaches_no_path(desk: Desk, kind: str, do: str, network: bool | tuple[int, ...]) -> None:
+def test_a_pair_of_datagram_sockets_reaches_no_path(
+    desk: Desk, kind: str, do: str, network: bool | tuple[int, ...]
+) -> None:
     """The kernel connects such a half to any path; where it cannot be had, nothing is connected."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(str(desk.bus))

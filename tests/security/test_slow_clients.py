@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from e2e.box import Box
 from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
@@ -51,7 +52,11 @@ def test_others_are_served_while_clients_are_slow_large_deep_or_half_closed(box:
     daemon = psutil.Process(box.daemon.pid)
     client = Client(str(box.socket))
     usual = measure_p99(client)
-    attack = subprocess.Popen([sys.executable, str(Path(__file__).with_name("slow_clients.py")), str(box.socket)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    attack = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("slow_clients.py")), str(box.socket)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     with attack:
         assert attack.stdout is not None and attack.stdin is not None
         assert attack.stdout.readline() == b"under way\n"
@@ -64,7 +69,11 @@ def test_others_are_served_while_clients_are_slow_large_deep_or_half_closed(box:
     assert attacked < max(SLOWEST_SECONDS, 10 * usual)
     # A byte that was on its way when the daemon closed takes the words with it.
     assert answers["silent"] == {"closed": 100} and answers["dripping"]["408"] > 10
-    assert set(answers["large"]) <= {"413", "closed"} and answers["deep"] == {"400": 20} and answers["half_closed"] == {"200": 50}
+    assert (
+        set(answers["large"]) <= {"413", "closed"}
+        and answers["deep"] == {"400": 20}
+        and answers["half_closed"] == {"200": 50}
+    )
     assert daemon.memory_info().rss < 300_000_000
     assert "Traceback" not in box.output.read_text()
 
@@ -84,9 +93,13 @@ def test_ten_thousand_idle_connections_are_told_and_gone_after_a_while(box: Box)
             for _ in range(min(MOST_IDLE, hard - 500)):
                 connection = held.enter_context(socket.socket(socket.AF_UNIX))
                 # The kernel's queue is short: who connects waits until the daemon takes one, and not for ever.
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(PATIENCE_SECONDS), 0))
+                connection.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(PATIENCE_SECONDS), 0)
+                )
                 connection.connect(str(box.socket))
-            eventually(lambda: box.run("list").returncode == 0, what="a person is served though nobody of the crowd left")
+            eventually(
+                lambda: box.run("list").returncode == 0, what="a person is served though nobody of the crowd left"
+            )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert daemon.memory_info().rss - before < 100_000_000

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from security.conftest import Attack
 from wakeful.runners.isolation.bubblewrap import find_obstacle, find_unenforced
 from wakeful.runners.isolation.landlock import probe_abi
 
-from security.conftest import Attack
-
 OBSTACLE = find_obstacle()
 # Run by `make test-long`: a daemon for each of its tests takes its time.
-pytestmark = [pytest.mark.long, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"),
+]
 
 
 class StrictAttack(Attack):
@@ -54,7 +57,9 @@ def test_the_home_of_the_person_is_empty(strict: StrictAttack) -> None:
     assert "PRIVATE KEY" in strict.told("open") and "PRIVATE KEY" not in strict.told("shut")
 
 
-@pytest.mark.parametrize("name", ["sessions.d/shut.yaml", "wakeful.yaml", "../home", "../state/log/events.db", "../state/blobs"])
+@pytest.mark.parametrize(
+    "name", ["sessions.d/shut.yaml", "wakeful.yaml", "../home", "../state/log/events.db", "../state/blobs"]
+)
 def test_what_is_not_bound_is_not_even_there(strict: StrictAttack, name: str) -> None:
     """Not the specs, not the settings, not the log and the outputs of everybody."""
     # As an earlier run left it: whoever runs first here finds something.
@@ -98,7 +103,9 @@ def test_other_processes_are_not_there(strict: StrictAttack, bystander: subproce
     strict.assert_stopped("not permitted" if do == "limit" else "No such process")
 
 
-def test_the_environment_of_another_process_is_not_there(strict: StrictAttack, bystander: subprocess.Popen[bytes]) -> None:
+def test_the_environment_of_another_process_is_not_there(
+    strict: StrictAttack, bystander: subprocess.Popen[bytes]
+) -> None:
     """Where tokens of other programs stand."""
     strict.carry_out(do="read", path=f"/proc/{bystander.pid}/environ")
     strict.assert_stopped()

@@ -17,16 +17,18 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+
 from api.conftest import SocketConnection, Speaker
 from api.small_daemon import RunningDaemon, declare, reads
 from e2e.box import Box
 from waiting import eventually
-
-from wakeful.api import calling, history, retaining
 from wakeful.api.app import ROUTES
-from wakeful.api.authorising import RULES
-from wakeful.api.tokens import SCOPES, Tokens
-from wakeful.core.observation import ProcessOwner
+from wakeful.api.gate.scopes import RULES
+from wakeful.api.gate.tokens import SCOPES, Tokens
+from wakeful.api.routes import calls as calling
+from wakeful.api.routes import history_calls as history
+from wakeful.api.routes import retention as retaining
+from wakeful.core.observations import ProcessOwner
 from wakeful.errors import OperatorError
 
 VERBS = {"/call/{verb}": [*calling.VERBS, *calling.PREPARED], "/bundle/{verb}": [*retaining.ALL_ROUTES]}
@@ -43,7 +45,9 @@ REFUSED = (401, 403)
 @pytest.fixture
 def daemon(tmp_path: Path) -> Any:
     with RunningDaemon(tmp_path) as running:
-        running.do(lambda d: d.declare(declare("payroll", reads("salaries", "s.csv")), declare("other", reads("x", "x.csv"))))
+        running.do(
+            lambda d: d.declare(declare("payroll", reads("salaries", "s.csv")), declare("other", reads("x", "x.csv")))
+        )
         running.do(lambda d: d.finish("payroll"))
         running.do(lambda d: d.finish("other"))
         yield running
@@ -120,14 +124,36 @@ def test_a_token_for_one_session_reaches_that_one_alone(speaker: Speaker, daemon
         assert head(daemon) == before, key
 
 
-@pytest.mark.parametrize("target", ["/follow", "/export", "/search?text=x", "/export?name=payroll&name=other", "/search?text=x&name=other&name=payroll", "/follow?name=other"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/follow",
+        "/export",
+        "/search?text=x",
+        "/export?name=payroll&name=other",
+        "/search?text=x&name=other&name=payroll",
+        "/follow?name=other",
+    ],
+)
 def test_a_query_that_reaches_further_is_refused(speaker: Speaker, target: str) -> None:
     """Without a name all sessions are meant, and of several names each counts."""
     assert speaker.get(target, make(speaker, "read", session="payroll")).status == 403
 
 
-@pytest.mark.parametrize("body", [b'{"name":"payroll","name":"other","text":"x"}', b'{"text":"x"}', b'{"name":["payroll"],"text":"x"}', b"[]", b"", b"{" * 100_000])
-def test_a_body_that_names_no_single_session_of_the_tokens_reaches_nobody(speaker: Speaker, daemon: RunningDaemon, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"name":"payroll","name":"other","text":"x"}',
+        b'{"text":"x"}',
+        b'{"name":["payroll"],"text":"x"}',
+        b"[]",
+        b"",
+        b"{" * 100_000,
+    ],
+)
+def test_a_body_that_names_no_single_session_of_the_tokens_reaches_nobody(
+    speaker: Speaker, daemon: RunningDaemon, body: bytes
+) -> None:
     """What is judged is what the route reads: the same bytes, by the same parser."""
     before = head(daemon)
     assert speaker.ask("POST", "/call/send", body, token=make(speaker, "send", session="payroll")).status in (400, 403)
@@ -188,12 +214,20 @@ def test_a_token_in_an_address_is_refused_though_it_is_good(speaker: Speaker, da
     assert head(daemon) == before
 
 
-@pytest.mark.parametrize("name", ["Wakeful-Scope", "X-Scope", "X-Forwarded-User", "X-Wakeful-Role", "Wakeful-Author", "X-HTTP-Method-Override"])
+@pytest.mark.parametrize(
+    "name",
+    ["Wakeful-Scope", "X-Scope", "X-Forwarded-User", "X-Wakeful-Role", "Wakeful-Author", "X-HTTP-Method-Override"],
+)
 def test_what_a_client_says_of_its_own_rights_is_not_read(speaker: Speaker, daemon: RunningDaemon, name: str) -> None:
     """Scopes are bound where the token was made."""
     token, before = make(speaker, "read"), head(daemon)
     for value in ("admin", "operator.admin", "root", "GET"):
-        assert speaker.ask("POST", "/call/activate", {"name": "payroll"}, token=token, **{name.replace("-", "_"): value}).status == 403
+        assert (
+            speaker.ask(
+                "POST", "/call/activate", {"name": "payroll"}, token=token, **{name.replace("-", "_"): value}
+            ).status
+            == 403
+        )
     for more in ({"scope": "admin"}, {"scopes": ["admin"]}, {"role": "maintainer"}, {"author": "person:root"}):
         assert speaker.call("activate", token, name="payroll", **more).status == 403
     assert head(daemon) == before
@@ -224,7 +258,18 @@ def test_a_process_of_a_run_gets_nowhere_with_a_token_it_found(speaker: Speaker,
     assert speaker.get("/sessions", token).status == 403
 
 
-@pytest.mark.parametrize("body", [{}, {"scopes": []}, {"scopes": ["root"]}, {"scopes": ["read"], "session": "nobody"}, {"scopes": ["read"], "seconds": 0}, {"scopes": ["read"], "seconds": 1e300}, {"scopes": ["read"], "digest": "0" * 64}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"scopes": []},
+        {"scopes": ["root"]},
+        {"scopes": ["read"], "session": "nobody"},
+        {"scopes": ["read"], "seconds": 0},
+        {"scopes": ["read"], "seconds": 1e300},
+        {"scopes": ["read"], "digest": "0" * 64},
+    ],
+)
 def test_a_token_that_makes_no_sense_is_not_made(speaker: Speaker, body: dict[str, Any]) -> None:
     """In words, and nothing is kept of it."""
     refused = speaker.ask("POST", "/tokens", body)
@@ -257,14 +302,18 @@ def test_who_acts_with_a_token_is_named_by_it_in_the_log(speaker: Speaker) -> No
 def test_a_token_gives_nobody_a_greater_role_than_they_have(tmp_path: Path) -> None:
     """Who is an observer of a session by uid stays one, whatever the token opens."""
     with RunningDaemon(tmp_path) as running:
-        running.do(lambda d: d.declare(declare("payroll", reads("salaries", "s.csv"), people={str(os.geteuid()): "observer"})))
+        running.do(
+            lambda d: d.declare(declare("payroll", reads("salaries", "s.csv"), people={str(os.geteuid()): "observer"}))
+        )
         speaker = Speaker(running.socket)
         refused = speaker.call("note", make(speaker, "admin"), name="payroll", text="x")
         assert refused.status == 400 and "observer" in refused.error
 
 
 @pytest.mark.parametrize("spoiled", ["mode", "text", "link", "folder"])
-def test_a_file_of_tokens_that_cannot_be_trusted_opens_nothing(speaker: Speaker, daemon: RunningDaemon, tmp_path: Path, spoiled: str) -> None:
+def test_a_file_of_tokens_that_cannot_be_trusted_opens_nothing(
+    speaker: Speaker, daemon: RunningDaemon, tmp_path: Path, spoiled: str
+) -> None:
     """Closed, with words for whoever runs the daemon; those who need no token go on."""
     token = make(speaker, "admin")
     file = daemon.small.places.state / "tokens.json"
@@ -284,7 +333,9 @@ def test_a_file_of_tokens_that_cannot_be_trusted_opens_nothing(speaker: Speaker,
     assert speaker.get("/sessions").status == 200
 
 
-def test_a_file_of_tokens_that_is_removed_by_hand_closes_every_token_at_once(speaker: Speaker, daemon: RunningDaemon) -> None:
+def test_a_file_of_tokens_that_is_removed_by_hand_closes_every_token_at_once(
+    speaker: Speaker, daemon: RunningDaemon
+) -> None:
     """The file is the truth, looked at for each request."""
     token = make(speaker, "read")
     assert speaker.get("/sessions", token).status == 200
@@ -340,7 +391,9 @@ def test_a_person_hands_out_a_token_and_takes_it_back(tmp_path: Path) -> None:
     box.spec("other", "objective: Another.\n")
     box.start()
     try:
-        made = box.run("token", "new", "--scope", "send", "--scope", "read", "--session", "talk", "--for", "1h", "--note", "ci")
+        made = box.run(
+            "token", "new", "--scope", "send", "--scope", "read", "--session", "talk", "--for", "1h", "--note", "ci"
+        )
         token = made.stdout.strip()
         assert "not shown again" in made.stderr
         file = tmp_path / "ci.token"
@@ -360,7 +413,11 @@ def test_a_person_hands_out_a_token_and_takes_it_back(tmp_path: Path) -> None:
         box.start()
         assert use("send", "talk", "after a restart").returncode == 0
         (box.state / "tokens.json").chmod(0o644)
-        (wrong,) = [check for check in json.loads(box.run("doctor", "--json", "--state", str(box.state)).stdout) if check["name"] == "tokens"]
+        (wrong,) = [
+            check
+            for check in json.loads(box.run("doctor", "--json", "--state", str(box.state)).stdout)
+            if check["name"] == "tokens"
+        ]
         assert wrong["verdict"] == "bad" and "chmod 600" in wrong["words"]
         (box.state / "tokens.json").chmod(0o600)
         assert "opens nothing" in box.ask("token", "revoke", row["id"])

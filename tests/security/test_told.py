@@ -17,8 +17,16 @@ def test_who_is_not_isolated_is_seen_at_a_glance(attack: Attack) -> None:
     confinement = attack.json("show", "shut")["confinement"]
     # What it reads, and by which line of its spec.
     assert {one["by"] for one in confinement.pop("reads")} >= {"binding mail", "output result"}
-    assert confinement == {"isolation": "standard", "network": False, "fetch": [], "allow": {"read": [], "write": []}, "workspace": None}
-    told = [check["words"] for check in json.loads(attack.run("doctor", "--json").stdout) if check["name"] == "isolation"]
+    assert confinement == {
+        "isolation": "standard",
+        "network": False,
+        "fetch": [],
+        "allow": {"read": [], "write": []},
+        "workspace": None,
+    }
+    told = [
+        check["words"] for check in json.loads(attack.run("doctor", "--json").stdout) if check["name"] == "isolation"
+    ]
     assert any(words.startswith("Landlock ABI") and "sockets that are files" in words for words in told)
     assert any(words == "open runs without any isolation" for words in told)
 
@@ -40,7 +48,9 @@ def test_isolation_none_waits_for_the_operator(attack: Attack) -> None:
 def test_what_no_run_may_change_cannot_be_asked_for(attack: Attack) -> None:
     """Neither by an output nor by `allow`: refused where it stands."""
     attack.spec_raw("sly", "objective: x\nallow: {write: [sessions.d]}\nrun: {command: ['true']}\n")
-    attack.spec_raw("sly2", "objective: x\nbindings: {o: {file: ../state/log.db, access: write}}\nrun: {command: ['true']}\n")
+    attack.spec_raw(
+        "sly2", "objective: x\nbindings: {o: {file: ../state/log.db, access: write}}\nrun: {command: ['true']}\n"
+    )
     attack.start()
     told = " ".join(attack.run("doctor").stdout.split())
     assert told.count("which no run may change") == 2

@@ -6,15 +6,18 @@ import json
 from typing import Any
 
 import pytest
-from waiting import eventually
-from wakeful.runners.isolation.tracing import find_obstacle
-from wakeful.secrets.store import save_secret
 
 from security.conftest import Attack
+from waiting import eventually
+from wakeful.runners.isolation.trace import find_obstacle
+from wakeful.secrets.store import save_secret
 
 OBSTACLE = find_obstacle()
 # Run by `make test-long`: a daemon for each of its tests takes its time.
-pytestmark = [pytest.mark.long, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be traced here: {OBSTACLE}")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be traced here: {OBSTACLE}"),
+]
 CANARY = "cnry-7QfR2x9ZkL0vw4TnB8s"
 KNOWING = """
 objective: Log in somewhere.
@@ -48,7 +51,9 @@ def test_a_run_cannot_have_itself_traced_without_its_isolation(attack: Attack) -
     attack.carry_out(do="call_as_itself", target="/call/trace", body={"observe": True})
     for name in ("open", "shut"):
         assert attack.outcome(name) == "failed" and "403" in attack.told(name)
-        assert not [record for record in attack.log(name) if record["kind"] == "activation_requested"], attack.told(name)
+        assert not [record for record in attack.log(name) if record["kind"] == "activation_requested"], attack.told(
+            name
+        )
 
 
 def test_a_secret_in_a_path_is_not_recorded(attack: Attack) -> None:

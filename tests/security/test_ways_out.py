@@ -9,10 +9,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from waiting import eventually
-from wakeful.cli.client import Client
 
 from security.conftest import Attack
+from waiting import eventually
+from wakeful.cli.client import Client
 
 
 @pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
@@ -66,7 +66,9 @@ def test_a_run_without_its_token_is_no_person(attack: Attack) -> None:
 
 def test_the_token_of_another_run_is_worth_nothing(attack: Attack) -> None:
     """Found or stolen: it opens the socket for the run it was given to alone."""
-    attack.spec_raw("holder", "objective: x\nfirst: run\nbindings: {e: {every: 1h}}\nrun: {command: [sleep, '60'], grace: 0}\n")
+    attack.spec_raw(
+        "holder", "objective: x\nfirst: run\nbindings: {e: {every: 1h}}\nrun: {command: [sleep, '60'], grace: 0}\n"
+    )
     attack.start()
     pattern = f"{attack.runtime}/wakeful-runs-*/*/token"
     [path] = eventually(lambda: glob.glob(pattern))

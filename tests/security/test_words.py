@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from e2e.box import Box
 
 # Each would leave a file named `sang` in the folder of whatever shell reads it.
@@ -68,7 +69,9 @@ def box(tmp_path: Path) -> Iterator[Box]:
 
 
 def git(box: Box, *words: str, **environ: str) -> str:
-    done = subprocess.run(["git", *words], cwd=box.folder, capture_output=True, text=True, env=os.environ | environ, timeout=60)
+    done = subprocess.run(
+        ["git", *words], cwd=box.folder, capture_output=True, text=True, env=os.environ | environ, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -110,7 +113,14 @@ def test_names_of_files_reach_a_run_as_bytes_and_no_shell(box: Box) -> None:
     told = {path["path"] for cause in json.loads(box.read("kept/causes"))["causes"] for path in cause.get("paths", [])}
     assert {f"in/{name}" for name in HOSTILE} <= told
     assert json.loads(box.read("kept/words")) == [["literal $(touch sang) `touch sang` ; touch sang"], "$(touch sang)"]
-    for words in (("why", f"in/{HOSTILE[0]}"), ("plan", *(f"./in/{name}" for name in HOSTILE)), ("show", "note"), ("log", "note"), ("output", "note"), ("export",)):
+    for words in (
+        ("why", f"in/{HOSTILE[0]}"),
+        ("plan", *(f"./in/{name}" for name in HOSTILE)),
+        ("show", "note"),
+        ("log", "note"),
+        ("output", "note"),
+        ("export",),
+    ):
         box.run(*words)
     assert sang(box) == []
 
@@ -124,7 +134,13 @@ def test_refs_subjects_and_trees_reach_a_run_as_data(box: Box) -> None:
     git(box, "commit", "-q", "-m", "first")
     for number, ref in enumerate(REFS):
         git(box, "branch", ref)
-        box.spec(f"ref{number}", CHANGED.replace("bindings:", f"bindings:\n      code: {{commits: src/, branch: {json.dumps(ref)}, settle: 20ms, export: true}}"))
+        box.spec(
+            f"ref{number}",
+            CHANGED.replace(
+                "bindings:",
+                f"bindings:\n      code: {{commits: src/, branch: {json.dumps(ref)}, settle: 20ms, export: true}}",
+            ),
+        )
     box.write("in/x", "1")
     box.start()
     for number, _ in enumerate(REFS):
@@ -160,9 +176,12 @@ def test_a_template_gives_a_name_to_a_program_and_never_to_a_shell(box: Box) -> 
     tickets = [f"tickets/{name}" for name in ("$(touch sang).md", "a;touch sang.md", "a' b.md")]
     for ticket in tickets:
         box.write(ticket, "1")
-    box.spec("ticket@", "for_each: tickets/*.md\nobjective: One.\nbindings: {t: {file: \"{path}\", settle: 20ms}}\nrun: {command: [python3, show.py, \"{path}\"], retries: 0}\n")
+    box.spec(
+        "ticket@",
+        'for_each: tickets/*.md\nobjective: One.\nbindings: {t: {file: "{path}", settle: 20ms}}\nrun: {command: [python3, show.py, "{path}"], retries: 0}\n',
+    )
     box.write("show.py", "import json, sys\nwith open('seen', 'a') as out: print(json.dumps(sys.argv[1:]), file=out)\n")
-    box.spec("shell@", "for_each: tickets/*.md\nobjective: One.\nrun: {command: [sh, -c, \"cat {path}\"], retries: 0}\n")
+    box.spec("shell@", 'for_each: tickets/*.md\nobjective: One.\nrun: {command: [sh, -c, "cat {path}"], retries: 0}\n')
     box.start()
     names = [row["name"] for row in box.rows() if row["name"].startswith("ticket")]
     for name in names:

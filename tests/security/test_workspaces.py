@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import eventually
-from wakeful.runners.isolation.landlock import probe_abi
 
 from security.conftest import Attack
+from waiting import eventually
+from wakeful.runners.isolation.landlock import probe_abi
 
 KEEPER = """
 objective: Do as it likes.
@@ -41,7 +41,9 @@ class WorkspaceAttack(Attack):
     def disarm(self) -> None:
         """The daemon that is started next lands whatever it is told to, wherever links lead."""
         (self.folder / "faults").mkdir()
-        (self.folder / "faults/sitecustomize.py").write_text("from wakeful.runners import landing\nlanding._find_astray = lambda *_: None\n")
+        (self.folder / "faults/sitecustomize.py").write_text(
+            "from wakeful.runners import landing\nlanding._find_astray = lambda *_: None\n"
+        )
 
     def environment(self) -> dict[str, str]:
         return super().environment() | {"PYTHONPATH": str(self.folder / "faults")}
@@ -76,7 +78,13 @@ def attack(tmp_path: Path) -> Iterator[WorkspaceAttack]:
 
 @pytest.mark.parametrize(
     ("how", "place"),
-    [("write", "out/{name}.txt"), *(pytest.param(*one, marks=pytest.mark.long) for one in (("replace", "out/{name}.txt"), ("write", "out/other.txt"), ("write", "notes.txt")))],
+    [
+        ("write", "out/{name}.txt"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("replace", "out/{name}.txt"), ("write", "out/other.txt"), ("write", "notes.txt"))
+        ),
+    ],
 )
 def test_the_real_place_of_an_output_is_out_of_reach(attack: WorkspaceAttack, how: str, place: str) -> None:
     """Not even what it may write does it write there itself."""
@@ -98,10 +106,14 @@ def test_what_is_not_bound_cannot_be_read_where_it_really_is(attack: WorkspaceAt
 @pytest.mark.parametrize("kind", ["copy", "worktree"])
 def test_links_in_the_workspace_lead_landing_nowhere(attack: WorkspaceAttack, kind: str) -> None:
     """Folders of outputs replaced by links, and outputs that are links: nothing is written or read behind them."""
-    os.system(f"cd {attack.project} && git init -q && git add victim.py && git -c user.name=A -c user.email=a@b commit -qm x")
+    os.system(
+        f"cd {attack.project} && git init -q && git add victim.py && git -c user.name=A -c user.email=a@b commit -qm x"
+    )
     (attack.project / "out/sub").mkdir(parents=True)
     (attack.project / "out/sub/a.txt").write_text("old")
-    ended = attack.obey(f"rm -r out/sub; ln -s {attack.home}/.ssh out/sub; ln -s {attack.home}/.ssh/id_ed25519 out/key", kind=kind)
+    ended = attack.obey(
+        f"rm -r out/sub; ln -s {attack.home}/.ssh out/sub; ln -s {attack.home}/.ssh/id_ed25519 out/key", kind=kind
+    )
     assert ended["outcome"] == "succeeded", attack.told("keeper")
     assert (attack.project / "out/key").is_symlink() and (attack.home / ".ssh/id_ed25519").read_text() == "PRIVATE KEY"
     # The folder that was there keeps its place; what was in it is gone, as the run wished.
@@ -114,7 +126,9 @@ def test_links_in_the_workspace_lead_landing_nowhere(attack: WorkspaceAttack, ki
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_defended", [True, False])
-def test_a_link_that_landed_once_is_not_written_through_by_the_next_run(attack: WorkspaceAttack, is_defended: bool) -> None:
+def test_a_link_that_landed_once_is_not_written_through_by_the_next_run(
+    attack: WorkspaceAttack, is_defended: bool
+) -> None:
     """First a link to the specs, then a folder in its place with a spec in it: undefended, it lands behind the link."""
     if not is_defended:
         attack.disarm()
@@ -139,7 +153,9 @@ def test_what_no_run_may_change_does_not_land_either(attack: WorkspaceAttack, pl
     if not is_defended:
         attack.disarm()
     before = (attack.project / "wakeful.yaml").read_text()
-    ended = attack.obey(f"mkdir -p {os.path.dirname(place) or '.'}; echo evil > {place}; echo fine > fine.txt", pattern="**")
+    ended = attack.obey(
+        f"mkdir -p {os.path.dirname(place) or '.'}; echo evil > {place}; echo fine > fine.txt", pattern="**"
+    )
     assert ended["outcome"] == "succeeded", attack.told("keeper")
     # Hooks are stopped earlier: they are not even collected.
     if not is_defended and not place.startswith(".git"):
@@ -154,7 +170,9 @@ def test_what_no_run_may_change_does_not_land_either(attack: WorkspaceAttack, pl
 @pytest.mark.long
 def test_pipes_and_locked_folders_hold_up_nobody(attack: WorkspaceAttack) -> None:
     """What cannot be an output stays behind by name; a workspace that was shut goes all the same."""
-    ended = attack.obey("mkfifo out/pipe; mkdir -p shut/deep; touch shut/deep/x; echo x > out/x; chmod 0 shut/deep shut")
+    ended = attack.obey(
+        "mkfifo out/pipe; mkdir -p shut/deep; touch shut/deep/x; echo x > out/x; chmod 0 shut/deep shut"
+    )
     assert ended["outcome"] == ("succeeded" if os.geteuid() == 0 else "failed")
     if os.geteuid() == 0:
         assert ended["undeclared"] == ["out/pipe", "shut/deep/x"] and (attack.project / "out/x").read_text() == "x\n"

@@ -95,7 +95,11 @@ def shed_and_call(body: dict[str, object]) -> None:
     """Without the mark, and without the variables that tell whose it is."""
     shed_mark()
     code = f"import victim; victim.call(body={body!r})"
-    subprocess.run([sys.executable, "-c", code], env={"WAKEFUL_SOCKET": os.environ["WAKEFUL_SOCKET"], "PYTHONPATH": "."}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env={"WAKEFUL_SOCKET": os.environ["WAKEFUL_SOCKET"], "PYTHONPATH": "."},
+        check=True,
+    )
 
 
 def hand_on_and_call(body: dict[str, object]) -> None:

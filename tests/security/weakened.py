@@ -9,13 +9,19 @@ from __future__ import annotations
 import os
 import sys
 
-from wakeful.api import app, connections, peers, protocol
+from wakeful.api import app
+from wakeful.api.gate import callers as peers
+from wakeful.api.gate import connections, protocol
 from wakeful.cli import main
-from wakeful.core.observation import ProcessOwner
-from wakeful.runners import command, environment, place
-from wakeful.runners.isolation import looking, programs, reach, writing
-from wakeful.runners.mark import mark_of, read_run
-from wakeful.trust.reader import HouseReader
+from wakeful.core.observations import ProcessOwner
+from wakeful.runners.isolation import file_system_answers as looking
+from wakeful.runners.isolation import programs, reach
+from wakeful.runners.isolation import writable_places as writing
+from wakeful.runners.process.mark import mark_of, read_run
+from wakeful.runners.run import environment
+from wakeful.runners.run import run_folders as place
+from wakeful.runners.run import runner as command
+from wakeful.trust.spec_reader import HouseReader
 
 
 def know_by_number() -> None:
@@ -41,7 +47,9 @@ def know_own_runs_alone() -> None:
     def owner(self: command.CommandRunner, pid: int) -> ProcessOwner | None:
         live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs, *self._probes)}
         run_id = read_run(pid, live, self._around.state)
-        return None if run_id is None else ProcessOwner(run_id=run_id, mark=mark_of(self._around.state, run_id), sign="")
+        return (
+            None if run_id is None else ProcessOwner(run_id=run_id, mark=mark_of(self._around.state, run_id), sign="")
+        )
 
     command.CommandRunner.owner = owner  # type: ignore[method-assign]
 
@@ -73,7 +81,9 @@ def lead_anywhere() -> None:
     believe_everybody()
     derivation = programs._Derivation
     follow, take = derivation._follow, derivation._take
-    derivation._follow = lambda self, path, trust, *around, **more: follow(self, path, programs.Trust.PERSON, *around, **more)  # type: ignore[method-assign]
+    derivation._follow = lambda self, path, trust, *around, **more: follow(
+        self, path, programs.Trust.PERSON, *around, **more
+    )  # type: ignore[method-assign]
     derivation._take = lambda self, path, bound, *source: take(self, path, None, *source)  # type: ignore[method-assign]
     derivation._is_too_wide = lambda self, real: False  # type: ignore[method-assign]
     looking.Looked.is_program = looking.Looked.is_there  # type: ignore[method-assign]

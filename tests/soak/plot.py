@@ -23,7 +23,9 @@ def draw(points: list[tuple[float, float]], unit: str = "MB") -> str:
         x, y = place(last_minute * step / TICKS, 0)
         marks.append(f'<text x="{x}" y="{y + 16}" text-anchor="middle">{last_minute * step / TICKS:.0f}</text>')
         x, y = place(0, top * step / TICKS)
-        marks.append(f'<path d="M{x} {y}H{WIDTH - RIGHT}" stroke="#8884" fill="none"/><text x="{x - 6}" y="{y + 4}" text-anchor="end">{top * step / TICKS:.0f}</text>')
+        marks.append(
+            f'<path d="M{x} {y}H{WIDTH - RIGHT}" stroke="#8884" fill="none"/><text x="{x - 6}" y="{y + 4}" text-anchor="end">{top * step / TICKS:.0f}</text>'
+        )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="11" fill="#888">\n'
         + "\n".join(marks)

@@ -35,7 +35,16 @@ WARM_UP_MINUTES = 8.0
 # The slope after the warm-up that counts as flat. 0.05 MB a minute is 72 MB a day: anything smaller drowns in the allocator's noise.
 FLAT_MB_A_MINUTE = 0.05
 READERS = 6
-QUESTIONS = (("list",), ("why", "reader0"), ("log", "reader1"), ("show", "fails"), ("costs",), ("plan", "data/0.txt"), ("output", "loud"), ("search", "edit"))
+QUESTIONS = (
+    ("list",),
+    ("why", "reader0"),
+    ("log", "reader1"),
+    ("show", "fails"),
+    ("costs",),
+    ("plan", "data/0.txt"),
+    ("output", "loud"),
+    ("search", "edit"),
+)
 
 SPECS = {
     "fails": "bindings: {data: {file: data/fails.txt}}\nrun: {command: [cat, no-such-file], retries: 1, backoff: 1s}\n",
@@ -103,10 +112,15 @@ class Soak:
         assert self.box.daemon.poll() is None, self.box.output.read_text()[-5000:]
         daemon = psutil.Process(self.box.daemon.pid)
         runs = sum(row["runs"] for row in self.box.rows())
-        sample = Sample(round(minute, 2), round(daemon.memory_info().rss / 1e6, 2), daemon.num_threads(), daemon.num_fds(), runs)
+        sample = Sample(
+            round(minute, 2), round(daemon.memory_info().rss / 1e6, 2), daemon.num_threads(), daemon.num_fds(), runs
+        )
         self.samples.append(sample)
         if len(self.samples) % 6 == 1:
-            print(f"{sample.minute:6.1f} min  {sample.rss_mb:6.1f} MB  {sample.threads} threads  {sample.descriptors} descriptors  {sample.runs} runs", flush=True)
+            print(
+                f"{sample.minute:6.1f} min  {sample.rss_mb:6.1f} MB  {sample.threads} threads  {sample.descriptors} descriptors  {sample.runs} runs",
+                flush=True,
+            )
 
     # -- what happens ---------------------------------------------------------------------------
 
@@ -144,7 +158,11 @@ class Soak:
 
     def break_spec(self) -> None:
         """A spec that is refused, and a good one a turn later."""
-        text = "objective: [" if self.turn % 2 else f"objective: Broken now and then.\n# {self.turn}\nrun: {{command: ['true']}}\n"
+        text = (
+            "objective: ["
+            if self.turn % 2
+            else f"objective: Broken now and then.\n# {self.turn}\nrun: {{command: ['true']}}\n"
+        )
         self.box.spec("broken", text)
 
     def hide_input(self) -> None:
@@ -184,7 +202,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/soak"))
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
-    os.environ.update(HOME=str(folder.with_name(f"{folder.name}.home")), GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_NOSYSTEM="1")
+    os.environ.update(
+        HOME=str(folder.with_name(f"{folder.name}.home")), GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_NOSYSTEM="1"
+    )
     Path(os.environ["HOME"]).mkdir()
     soak = Soak(folder, asked.seed)
     try:
@@ -200,7 +220,9 @@ def main() -> int:
     (asked.out / "soak.svg").write_text(draw([(sample.minute, sample.rss_mb) for sample in soak.samples]))
     slope = find_slope([sample for sample in soak.samples if sample.minute >= WARM_UP_MINUTES])
     last = soak.samples[-1]
-    print(f"{last.runs} runs in {last.minute:.0f} min; {last.rss_mb:.1f} MB at the end; {slope:+.3f} MB a minute after the warm-up (flat: {FLAT_MB_A_MINUTE})")
+    print(
+        f"{last.runs} runs in {last.minute:.0f} min; {last.rss_mb:.1f} MB at the end; {slope:+.3f} MB a minute after the warm-up (flat: {FLAT_MB_A_MINUTE})"
+    )
     for place in (folder, Path(os.environ["HOME"])):
         shutil.rmtree(place, ignore_errors=True)
     return int(slope > FLAT_MB_A_MINUTE)

@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from waiting import eventually_async
-from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
-from wakeful.core.target import FileTarget
+from wakeful.core.looking.targets import FileTarget
+from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.defects import Defects
-from wakeful.sources.files import FileSource
+from wakeful.sources.files.mounts import Mounts
+from wakeful.sources.files.source import FileSource
+from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import MakeHints
-from wakeful.sources.mounts import Mounts
-from wakeful.sources.statcache import StatCache
 
 QUIET_SECONDS = 0.06
 
@@ -45,7 +45,15 @@ class World:
         state.mkdir(exist_ok=True, parents=True)
         # What was said of defects.
         self.told: list[str] = []
-        self.source = FileSource(self._take, self.loop, state, make_hints, StatCache(state), mounts=mounts, defects=Defects(lambda words, error: self.told.append(words)))
+        self.source = FileSource(
+            self._take,
+            self.loop,
+            state,
+            make_hints,
+            StatCache(state),
+            mounts=mounts,
+            defects=Defects(lambda words, error: self.told.append(words)),
+        )
 
     def _take(self, observation: TargetsHinted | TargetLooked) -> None:
         match observation:
@@ -109,7 +117,9 @@ class World:
 
     async def truth(self, pattern: str, root: Path | None = None, **options: object) -> str | None:
         """The version as a source without memory and without hints finds it now."""
-        fresh = FileSource(lambda observation: None, self.loop, self.root / ".no-state", choose_hints("poll"), StatCache(None))
+        fresh = FileSource(
+            lambda observation: None, self.loop, self.root / ".no-state", choose_hints("poll"), StatCache(None)
+        )
         fresh.follow([FileTarget(key="truth", root=str(root or self.root), pattern=pattern, **options)])
         result = look_now(fresh, "truth")
         await fresh.close()

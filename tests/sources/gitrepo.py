@@ -6,10 +6,9 @@ import subprocess
 from pathlib import Path
 
 from waiting import eventually_async
-
-from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
-from wakeful.core.target import CommitsTarget
-from wakeful.sources.commits import CommitSource
+from wakeful.core.looking.targets import CommitsTarget
+from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.sources.git.source import CommitSource
 
 
 class GitRepo:
@@ -67,7 +66,9 @@ class Follower:
                 self.looked.append(result)
 
     def follow(self, root: Path | str, path: str = "src", **options: object) -> str:
-        target = CommitsTarget(key=f"{root} {path} {sorted(options.items())}", root=os.fspath(root), path=path, **options)
+        target = CommitsTarget(
+            key=f"{root} {path} {sorted(options.items())}", root=os.fspath(root), path=path, **options
+        )
         self.source.follow([target])
         return target.key
 

@@ -10,10 +10,10 @@ import pytest
 
 from sources.files_world import World, open_world
 from waiting import eventually_async
-from wakeful.core.target import FileTarget
-from wakeful.sources import walk
-from wakeful.sources.entry import LOOP_ENTRIES
-from wakeful.sources.reader import WORTH_ASKING
+from wakeful.core.looking.targets import FileTarget
+from wakeful.sources.files import walk
+from wakeful.sources.files.entry import LOOP_ENTRIES
+from wakeful.sources.files.reader_process import WORTH_ASKING
 
 TARGETS = WORTH_ASKING + 20
 SAMPLE = (0, 1, 2, 3, 4, 300, TARGETS - 1)
@@ -32,7 +32,9 @@ def plant(root: Path) -> None:
 
 
 def follow_all(world: World) -> None:
-    world.source.follow([FileTarget(key=pattern(number), root=str(world.root), pattern=pattern(number)) for number in range(TARGETS)])
+    world.source.follow(
+        [FileTarget(key=pattern(number), root=str(world.root), pattern=pattern(number)) for number in range(TARGETS)]
+    )
 
 
 async def look_at_all(world: World) -> None:
@@ -65,7 +67,9 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.asyncio
-async def test_what_changed_meanwhile_is_found_and_the_rest_is_listed_by_another(tmp_path: Path, listed: list[str]) -> None:
+async def test_what_changed_meanwhile_is_found_and_the_rest_is_listed_by_another(
+    tmp_path: Path, listed: list[str]
+) -> None:
     await be_known(tmp_path)
     data = tmp_path / "root" / "data"
     (data / "0" / "a.txt").write_text("changed, and longer")

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from sources.gitrepo import Follower, GitRepo
-from wakeful.gitdirs import read_git_dirs
-from wakeful.sources.bound_repositories import BoundRepositories
-from wakeful.sources.checkouts import Checkouts
-from wakeful.sources.git import GitRefusal
+from wakeful.sources.git.bound_repositories import BoundRepositories
+from wakeful.sources.git.checkouts import Checkouts
+from wakeful.sources.git.command import GitRefusal
+from wakeful.system.git_folders import read_git_dirs
 
 pytestmark = pytest.mark.asyncio
 
@@ -111,12 +112,22 @@ def plant_false_worktree(site: Site) -> None:
     (site.top / ".git").write_text("gitdir: out/worktree\n")
 
 
-PLANTED = [plant_pointer, plant_link, plant_history, plant_inner_links, plant_single_links, plant_borrowing, plant_false_worktree]
+PLANTED = [
+    plant_pointer,
+    plant_link,
+    plant_history,
+    plant_inner_links,
+    plant_single_links,
+    plant_borrowing,
+    plant_false_worktree,
+]
 
 
 @pytest.mark.parametrize("plant", PLANTED)
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_repository_that_a_run_could_have_planted_is_not_read(site: Site, plant: Callable[[Site], None], is_restarted: bool) -> None:
+async def test_a_repository_that_a_run_could_have_planted_is_not_read(
+    site: Site, plant: Callable[[Site], None], is_restarted: bool
+) -> None:
     """Where no run could have done it, a person did, and it is read: that is the attack without the defence."""
     own = site.repo.id("HEAD:src")
     shut, bare = site.bind("drafts"), BoundRepositories()

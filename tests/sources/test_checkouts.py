@@ -8,13 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.sources.checkouts import Checkouts
+from wakeful.sources.git.checkouts import Checkouts
 
 pytestmark = pytest.mark.asyncio
 
 
 def git(folder: Path, *words: str) -> str:
-    settings = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always"]
+    settings = [
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b.c",
+        "-c",
+        "init.defaultBranch=main",
+        "-c",
+        "protocol.file.allow=always",
+    ]
     done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -43,7 +52,11 @@ async def check_out(folder: Path, place: Path, *branches: str) -> Path:
 def assert_alike(place: Path, source: Path) -> None:
     assert git(place, "status", "--porcelain") == "" and git(place, "fsck", "--no-dangling") == ""
     assert git(place, "rev-parse", "HEAD") == git(source, "rev-parse", "HEAD")
-    assert (place / "a.txt").read_text() == "one\n" and os.access(place / "run.sh", os.X_OK) and os.readlink(place / "link") == "a.txt"
+    assert (
+        (place / "a.txt").read_text() == "one\n"
+        and os.access(place / "run.sh", os.X_OK)
+        and os.readlink(place / "link") == "a.txt"
+    )
     assert not (place / ".git/hooks").exists() and git(place, "remote") == ""
 
 
@@ -101,7 +114,9 @@ async def test_three_texts_become_one_or_are_marked(tmp_path: Path) -> None:
     """Clean, in conflict, and no texts at all; the config of a repository around has no say."""
     lines = [f"{number}\n" for number in range(9)]
     base, names = "".join(lines).encode(), ("here", "before", "fork")
-    merged = await Checkouts().merge_texts(base, base.replace(b"1\n", b"one\n"), base.replace(b"7\n", b"seven\n"), names)
+    merged = await Checkouts().merge_texts(
+        base, base.replace(b"1\n", b"one\n"), base.replace(b"7\n", b"seven\n"), names
+    )
     assert merged.conflicts == 0 and b"one\n" in merged.text and b"seven\n" in merged.text
     merged = await Checkouts().merge_texts(b"a\n", b"b\n", b"c\n", names)
     assert merged.conflicts == 1 and merged.text == b"<<<<<<< here\nb\n=======\nc\n>>>>>>> fork\n"

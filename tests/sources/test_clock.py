@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from waiting import eventually_async
 
-from wakeful.core.observation import ClockTicked
+from waiting import eventually_async
+from wakeful.core.observations import ClockTicked
 from wakeful.sources.clock import Clock, Clocks, describe_jump
 
 

@@ -7,14 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from sources.gitrepo import Follower, GitRepo
 from waiting import eventually_async
-
-from wakeful.sources import commits
-from wakeful.sources.commits import CommitSource
-from wakeful.sources.git import Repository
+from wakeful.sources.git import source as commits
+from wakeful.sources.git.changes import ABSENT
+from wakeful.sources.git.command import Repository
+from wakeful.sources.git.source import CommitSource
 from wakeful.sources.hints.choice import choose_hints
-from wakeful.sources.history import ABSENT
 
 pytestmark = pytest.mark.asyncio
 
@@ -229,7 +229,9 @@ async def test_a_branch_that_is_first_looked_at_during_a_round_is_heard_of_when_
         assert key in await source._poll(watched)
 
 
-@pytest.mark.parametrize("branch", ["origin/main", "refs/remotes/origin/main", "refs/tags/v1", "v1", "feature/deep/one"])
+@pytest.mark.parametrize(
+    "branch", ["origin/main", "refs/remotes/origin/main", "refs/tags/v1", "v1", "feature/deep/one"]
+)
 async def test_every_form_of_a_branch_is_understood(repo: GitRepo, branch: str) -> None:
     """Names, remote branches, tags and full refs."""
     repo("update-ref", "refs/remotes/origin/main", "main")
@@ -529,7 +531,9 @@ async def test_closing_in_the_middle_of_a_look_leaves_nothing_behind(repo: GitRe
 
 
 @pytest.mark.parametrize("moment", ["while the repository is searched", "while its branches are read"])
-async def test_a_target_forgotten_during_its_first_look_leaves_the_repository_heard(repo: GitRepo, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+async def test_a_target_forgotten_during_its_first_look_leaves_the_repository_heard(
+    repo: GitRepo, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     """A spec that is removed at once: its neighbour in the same repository still hears of every commit."""
     repo.commit("src/a", "1")
     is_searching = moment == "while the repository is searched"
@@ -564,7 +568,9 @@ async def test_a_target_forgotten_during_its_first_look_leaves_the_repository_he
         assert not follower.source._watched
 
 
-async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is counted; the others in the same round are compared as ever."""
     broken, sound = GitRepo(tmp_path / "a-broken"), GitRepo(tmp_path / "z-sound")
     for one in (broken, sound):
@@ -582,7 +588,9 @@ async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(tmp_p
         monkeypatch.setattr(CommitSource, "_find_heads", stumble)
         sound.commit("src/a", "2")
         await follower.hint(key)
-        assert [defect.words.partition(" in ")[0] for defect in follower.source.defects.met] == ["a defect of wakeful: KeyError"]
+        assert [defect.words.partition(" in ")[0] for defect in follower.source.defects.met] == [
+            "a defect of wakeful: KeyError"
+        ]
 
 
 async def test_a_repository_made_anew_in_the_same_place_is_seen_soon(repo: GitRepo) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from sources.gitrepo import GitRepo
 
-from wakeful.sources import trees
-from wakeful.sources.git import Found, GitRefusal, Repository, locate, parse_tree
-from wakeful.sources.trees import ExportRefusal, export_tree, find_changes
+from sources.gitrepo import GitRepo
+from wakeful.sources.git import trees
+from wakeful.sources.git.command import Found, GitRefusal, Repository, locate, parse_tree
+from wakeful.sources.git.trees import ExportRefusal, export_tree, find_changes
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,7 +32,11 @@ def make_tree(repo: GitRepo, entries: list[tuple[str, bytes, str]]) -> str:
     """A tree object by hand, with names git itself would not commit."""
     content = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(oid) for mode, name, oid in entries)
     done = subprocess.run(
-        ["git", "hash-object", "-t", "tree", "-w", "--literally", "--stdin"], cwd=repo.path, input=content, capture_output=True, check=True
+        ["git", "hash-object", "-t", "tree", "-w", "--literally", "--stdin"],
+        cwd=repo.path,
+        input=content,
+        capture_output=True,
+        check=True,
     )
     return done.stdout.decode().strip()
 
@@ -65,7 +69,9 @@ async def test_an_export_is_what_was_committed(repo: GitRepo, repository: Reposi
 
 
 @pytest.mark.parametrize("name", [b"..", b".", b"", b"a/b", b"../escape", b"/etc/canary", b".git", b".GIT"])
-async def test_a_name_that_is_no_file_name_is_refused(repo: GitRepo, repository: Repository, tmp_path: Path, name: bytes) -> None:
+async def test_a_name_that_is_no_file_name_is_refused(
+    repo: GitRepo, repository: Repository, tmp_path: Path, name: bytes
+) -> None:
     """Nothing is written outside, whatever the tree says."""
     tree = make_tree(repo, [("100644", name, make_blob(repo, "evil"))])
     with pytest.raises(ExportRefusal):
@@ -92,14 +98,18 @@ async def test_a_destination_that_exists_is_refused(repo: GitRepo, repository: R
         await export_tree(repository, repo.id("HEAD:src"), str(tmp_path))
 
 
-async def test_a_submodule_is_an_empty_folder_and_its_commit_a_version(repo: GitRepo, repository: Repository, tmp_path: Path) -> None:
+async def test_a_submodule_is_an_empty_folder_and_its_commit_a_version(
+    repo: GitRepo, repository: Repository, tmp_path: Path
+) -> None:
     """Its content lies in another repository."""
     tree = make_tree(repo, [("160000", b"sub", "1" * 40)])
     await export_tree(repository, tree, str(tmp_path / "out"))
     assert list((tmp_path / "out/sub").iterdir()) == []
 
 
-async def test_trees_that_multiply_are_given_up(repo: GitRepo, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_trees_that_multiply_are_given_up(
+    repo: GitRepo, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten levels of ten are ten billion paths, with and without files at their ends."""
     monkeypatch.setattr(trees, "TREES_LIMIT", 500)
     for leaf in (make_tree(repo, []), make_tree(repo, [("100644", b"f", make_blob(repo, "x"))])):
@@ -121,7 +131,9 @@ async def test_a_tree_that_is_too_deep_is_given_up(repo: GitRepo, repository: Re
         await export_tree(repository, tree, str(tmp_path / "out"))
 
 
-async def test_more_changes_than_anybody_reads_are_unknown(repo: GitRepo, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_changes_than_anybody_reads_are_unknown(
+    repo: GitRepo, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The version still changes; only the list is given up."""
     monkeypatch.setattr(trees, "CHANGES_LIMIT", 5)
     blob = make_blob(repo, "x")
@@ -139,7 +151,9 @@ async def test_a_mode_alone_is_a_change(repo: GitRepo, repository: Repository) -
     assert (change.path, change.change) == ("f", "modified")
 
 
-async def test_objects_that_are_not_there_are_refused_and_the_conversation_goes_on(repo: GitRepo, repository: Repository) -> None:
+async def test_objects_that_are_not_there_are_refused_and_the_conversation_goes_on(
+    repo: GitRepo, repository: Repository
+) -> None:
     """One bad question does not spoil the next answer."""
     repo.commit("a", "one")
     for wrong in ("0" * 40, "HEAD", "--help", "x\ny"):

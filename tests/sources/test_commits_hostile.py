@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from sources.gitrepo import Follower, GitRepo
 
-from wakeful.sources import git
-from wakeful.sources.git import GitRefusal, Repository, check_path, check_ref_name, locate
-from wakeful.sources.history import Question, Viewed, look_at_each_commit, look_at_tree
-from wakeful.sources.trees import export_tree
+from sources.gitrepo import Follower, GitRepo
+from wakeful.sources.git import command as git
+from wakeful.sources.git.changes import Question, Viewed, look_at_each_commit, look_at_tree
+from wakeful.sources.git.command import GitRefusal, Repository, check_path, check_ref_name, locate
+from wakeful.sources.git.trees import export_tree
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 def canary(tmp_path: Path) -> Path:
     """A program that leaves a trace when anybody runs it; the trace is `sang` beside it."""
     program = tmp_path / "canary"
-    program.write_text(f"#!/bin/sh\necho \"$0 $*\" >> {tmp_path}/sang\ncat\n")
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/sang\ncat\n')
     program.chmod(0o755)
     return program
 
@@ -30,9 +30,18 @@ def plant(repo: GitRepo, canary: Path) -> None:
     """Put the canary into every place from which git is known to start programs."""
     hooks = repo.path / ".git/hooks"
     hooks.mkdir(exist_ok=True)
-    for hook in ("post-index-change", "reference-transaction", "post-checkout", "post-commit", "pre-auto-gc", "fsmonitor-watchman"):
+    for hook in (
+        "post-index-change",
+        "reference-transaction",
+        "post-checkout",
+        "post-commit",
+        "pre-auto-gc",
+        "fsmonitor-watchman",
+    ):
         (hooks / hook).symlink_to(canary)
-    (repo.path / ".git/included").write_text(f"[core]\n\tfsmonitor = {canary}\n\tsshCommand = {canary}\n[alias]\n\tcat-file = !{canary}\n")
+    (repo.path / ".git/included").write_text(
+        f"[core]\n\tfsmonitor = {canary}\n\tsshCommand = {canary}\n[alias]\n\tcat-file = !{canary}\n"
+    )
     settings = {
         "include.path": str(repo.path / ".git/included"),
         "core.fsmonitor": str(canary),
@@ -98,7 +107,9 @@ async def test_nothing_that_a_repository_configures_is_ever_run(tmp_path: Path, 
     (repo.path / ".gitattributes").write_text("* filter=evil diff=evil\n")
     repo("add", "-A")
     repo("commit", "-q", "-m", "attributes")
-    signed = repo("cat-file", "commit", "HEAD").replace("\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n", 1)
+    signed = repo("cat-file", "commit", "HEAD").replace(
+        "\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n", 1
+    )
     repo("update-ref", "refs/heads/main", repo("hash-object", "-t", "commit", "-w", "--stdin", text=signed + "\n"))
     plant(repo, canary)
     with (repo.path / ".git/config").open("a") as config:
@@ -154,7 +165,9 @@ async def test_a_repository_of_another_owner_is_refused_until_the_person_trusts_
         assert (await follower.look(key)).version == tree
 
 
-async def test_an_environment_that_points_elsewhere_is_not_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_environment_that_points_elsewhere_is_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hook that starts the daemon exports GIT_DIR; it must not redirect every look."""
     repo, other = GitRepo(tmp_path / "repo"), GitRepo(tmp_path / "other")
     repo.commit("src/a.py", "one")
@@ -176,8 +189,8 @@ async def test_nothing_is_written_into_the_repository(tmp_path: Path) -> None:
     repo.commit("src/b.py", "two")
     program = f"""
 import asyncio
-from wakeful.core.target import CommitsTarget
-from wakeful.sources.commits import CommitSource
+from wakeful.core.looking.targets import CommitsTarget
+from wakeful.sources.git.source import CommitSource
 from wakeful.sources.hints.choice import choose_hints
 async def main():
     told = asyncio.Queue()
@@ -202,7 +215,11 @@ asyncio.run(main())
     assert "LookResult" in done.stdout
     inside = [line for line in trace.read_text(errors="replace").splitlines() if "/.git" in line or ".lock" in line]
     assert any("HEAD" in line for line in trace.read_text(errors="replace").splitlines())
-    writing = [line for line in inside if "open" not in line or any(flag in line for flag in ("O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"))]
+    writing = [
+        line
+        for line in inside
+        if "open" not in line or any(flag in line for flag in ("O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"))
+    ]
     assert [line for line in writing if "ENOENT" not in line and "exited" not in line] == []
 
 
@@ -210,7 +227,25 @@ def _interpreter_folder() -> str:
     return str(Path(sys.executable).parent)
 
 
-@pytest.mark.parametrize("branch", ["--upload-pack=x", "-x", "main~1", "main^{tree}", "main:src", "a b", "a\nb", "main@{1}", "a..b", "", "/a", "a/", "a.lock", ".a"])
+@pytest.mark.parametrize(
+    "branch",
+    [
+        "--upload-pack=x",
+        "-x",
+        "main~1",
+        "main^{tree}",
+        "main:src",
+        "a b",
+        "a\nb",
+        "main@{1}",
+        "a..b",
+        "",
+        "/a",
+        "a/",
+        "a.lock",
+        ".a",
+    ],
+)
 async def test_a_branch_that_is_an_option_or_an_expression_is_refused(tmp_path: Path, branch: str) -> None:
     """Also where such a ref exists."""
     repo = GitRepo(tmp_path)

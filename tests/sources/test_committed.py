@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from sources.gitrepo import Follower, GitRepo
 
-from wakeful.core.events import ChangedPath
-from wakeful.core.sides import Bounds, Changed
-from wakeful.sources.history import ABSENT
+from sources.gitrepo import Follower, GitRepo
+from wakeful.core.looking.path_reports import Bounds, Changed
+from wakeful.core.record.events import ChangedPath
+from wakeful.sources.git.changes import ABSENT
 
 pytestmark = pytest.mark.asyncio
 BOUNDS = Bounds(paths=100, contents=10, content_bytes=2048)
@@ -44,8 +44,16 @@ async def test_what_differs_between_two_versions_comes_with_both_sides(repo: Git
     key = follower.follow(repo.path)
     repo.commit("src/a.py", "three\n")
     found = await follower.source.compare(key, old, new, BOUNDS)
-    assert found.sides == (Changed("src/a.py", b"one\n", b"two\n"), Changed("src/deep/new.py", None, b"fresh\n"), Changed("src/gone.py", b"x\n", None))
-    assert found.paths == (ChangedPath("src/a.py", "modified"), ChangedPath("src/deep/new.py", "added"), ChangedPath("src/gone.py", "removed"))
+    assert found.sides == (
+        Changed("src/a.py", b"one\n", b"two\n"),
+        Changed("src/deep/new.py", None, b"fresh\n"),
+        Changed("src/gone.py", b"x\n", None),
+    )
+    assert found.paths == (
+        ChangedPath("src/a.py", "modified"),
+        ChangedPath("src/deep/new.py", "added"),
+        ChangedPath("src/gone.py", "removed"),
+    )
     assert found.problem is None
     everything = await follower.source.compare(key, ABSENT, new, BOUNDS)
     assert {side.before for side in everything.sides} == {None}
@@ -110,6 +118,8 @@ async def test_a_repository_that_cannot_be_read_is_a_word_and_no_fault(repo: Git
     new = repo.id("HEAD:src")
     blob = repo.id("HEAD:src/a.py")
     (repo.path / ".git/objects" / blob[:2] / blob[2:]).unlink()
-    assert (await follower.source.compare(key, old, new, BOUNDS)).sides == (Changed("src/a.py", b"one\n", "not in this clone"),)
+    assert (await follower.source.compare(key, old, new, BOUNDS)).sides == (
+        Changed("src/a.py", b"one\n", "not in this clone"),
+    )
     (repo.path / ".git").rename(repo.path / "moved")
     assert "is not inside a git repository" in ((await follower.source.compare(key, old, new, BOUNDS)).problem or "")

@@ -6,11 +6,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+
 from credentials import acting_as
-from wakeful.core.agent import AgentSpec
-from wakeful.core.observation import AgentsRead, SettingsRead, SpecsRead
+from wakeful.core.observations import AgentsRead, SettingsRead, SpecsRead
+from wakeful.core.spec.agent import AgentSpec
 from wakeful.settings import ProjectReader
-from wakeful.sources.declarations import LEAST_POLL_SECONDS, Declarations
+from wakeful.sources.declarations.declarations import LEAST_POLL_SECONDS, Declarations
 
 GOOD = "objective: {}\nrun: {{command: [echo]}}\n"
 
@@ -126,10 +127,15 @@ def test_an_edited_agent_wakes_no_one(project: Project) -> None:
     project.write("agents/hr", "promt: x")
     agents, specs = project.look()
     assert (specs.declared, specs.removed, list(specs.refused)) == ((), (), ["agents/hr"])
-    assert agents == AgentsRead(agents={"hr": AgentSpec(name="hr", prompt="Be very careful.")}, refused={"hr": specs.refused["agents/hr"]})
+    assert agents == AgentsRead(
+        agents={"hr": AgentSpec(name="hr", prompt="Be very careful.")}, refused={"hr": specs.refused["agents/hr"]}
+    )
     project.write("agents/hr", "prompt: x")
     agents, specs = project.look()
-    assert (agents, specs) == (AgentsRead(agents={"hr": AgentSpec(name="hr", prompt="x")}), SpecsRead(removed=("agents/hr",)))
+    assert (agents, specs) == (
+        AgentsRead(agents={"hr": AgentSpec(name="hr", prompt="x")}),
+        SpecsRead(removed=("agents/hr",)),
+    )
     assert project.look() == []
 
 
@@ -140,7 +146,9 @@ def test_agents_are_told_before_the_specs_that_ask_them(project: Project) -> Non
     project.write("a", "agent: docs\nobjective: x\nrun: {prompt: Do it.}")
     assert [type(report) for report in project.look()] == [SettingsRead, AgentsRead, SpecsRead]
     assert str(project.folder) in project.declarations.folders()
-    assert project.declarations.is_news(str(project.folder), "role.md") and not project.declarations.is_news(str(project.folder), "other.md")
+    assert project.declarations.is_news(str(project.folder), "role.md") and not project.declarations.is_news(
+        str(project.folder), "other.md"
+    )
     (project.folder / "role.md").write_text("Be brief.")
     (agents,) = project.look()
     assert isinstance(agents, AgentsRead) and agents.agents["docs"].prompt == "Be brief."

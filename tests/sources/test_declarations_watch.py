@@ -11,11 +11,11 @@ import pytest
 import pytest_asyncio
 
 from waiting import eventually_async
-from wakeful.core.observation import AgentsRead, SettingsRead, SpecsRead
+from wakeful.core.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.settings import SETTINGS_FILE, ProjectReader
-from wakeful.sources import declarations_watch
-from wakeful.sources.declarations import Declarations
-from wakeful.sources.declarations_watch import DeclarationsWatch
+from wakeful.sources.declarations import watch as declarations_watch
+from wakeful.sources.declarations.declarations import Declarations
+from wakeful.sources.declarations.watch import DeclarationsWatch
 from wakeful.sources.hints.choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
@@ -34,7 +34,12 @@ class Watched:
         self.write("a", "one")
         self.declarations = Declarations(ProjectReader(self.specs), self._take)
         self.watch = DeclarationsWatch(
-            self.declarations, asyncio.get_running_loop(), choose_hints("inotify"), str(self.specs), SETTINGS_FILE, lambda: None
+            self.declarations,
+            asyncio.get_running_loop(),
+            choose_hints("inotify"),
+            str(self.specs),
+            SETTINGS_FILE,
+            lambda: None,
         )
         self.watch.read()
 
@@ -97,7 +102,9 @@ async def test_a_folder_made_anew_step_by_step_is_declared(watched: Watched, tmp
     await watched.says(a="made anew")
 
 
-async def test_a_poll_comes_soon_while_a_folder_is_missing(watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_poll_comes_soon_while_a_folder_is_missing(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a poll is rare because there is much to read, it is not rare while there is nothing."""
     monkeypatch.setattr(Declarations, "poll_seconds", 3600.0)
     monkeypatch.setattr(declarations_watch, "LEAST_POLL_SECONDS", 0.05)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from sources.gitrepo import GitRepo
-from wakeful.core.target import find_commit
-from wakeful.sources.git import Repository, locate
-from wakeful.sources.history import ABSENT, Question, look_at_each_commit
+from wakeful.core.looking.targets import find_commit
+from wakeful.sources.git.changes import ABSENT, Question, look_at_each_commit
+from wakeful.sources.git.command import Repository, locate
 
 pytestmark = pytest.mark.asyncio
 
@@ -84,7 +84,9 @@ def draw_graph(repo: GitRepo, dice: random.Random) -> Graph:
             mode, text = content
             script.append(f"M {mode} inline dir/path\ndata {len(text)}\n{text}\n")
         script.append("\n")
-    subprocess.run(["git", "fast-import", "--quiet", "--force"], cwd=repo.path, input="".join(script), text=True, check=True)
+    subprocess.run(
+        ["git", "fast-import", "--quiet", "--force"], cwd=repo.path, input="".join(script), text=True, check=True
+    )
     graph.ids = repo("rev-parse", *(f"refs/heads/c{number}" for number in range(COMMITS))).split()
     return graph
 
@@ -116,7 +118,13 @@ async def test_what_is_pending_is_what_an_independent_walk_finds(tmp_path: Path,
                     assert pending == graph.list_line(head, seen), (graph, head, base)
                 else:
                     assert set(pending) == graph.find_all(head, seen), (graph, head, base)
-                    assert all(earlier not in graph.reach({later}) or earlier == later or pending.index(earlier) < pending.index(later) for earlier in pending for later in pending)
+                    assert all(
+                        earlier not in graph.reach({later})
+                        or earlier == later
+                        or pending.index(earlier) < pending.index(later)
+                        for earlier in pending
+                        for later in pending
+                    )
                 taken = []
                 position = graph.ids[base]
                 while (step := await look(repository, graph, head, position, line, path)).pending:

@@ -10,9 +10,9 @@ import pytest
 from sources import files_world
 from sources.files_world import World, open_world
 from waiting import eventually_async
+from wakeful.sources.files.reader_process import WORTH_ASKING
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Hints, Lost, Report
-from wakeful.sources.reader import WORTH_ASKING
 
 MANY = WORTH_ASKING + 100
 PATTERN = "data/*.txt"
@@ -82,7 +82,9 @@ async def test_what_was_written_since_is_told_by_the_look_that_is_asked_for(tmp_
         await look_at(world, key)
         assert len(world.results[key]) == 2
         assert world.version(key) == await world.truth(PATTERN)
-        assert {"data/7.txt", "data/8.txt", "data/new.txt", "data/9.txt"} <= {change.path for change in world.last(key).changes}
+        assert {"data/7.txt", "data/8.txt", "data/new.txt", "data/9.txt"} <= {
+            change.path for change in world.last(key).changes
+        }
 
 
 async def test_a_look_that_is_asked_for_meanwhile_is_answered_once(tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ import pytest
 
 from sources.files_world import World, open_world
 from waiting import eventually_async
-from wakeful.core.meaning import Excluded, Found, NearlyMatched
-from wakeful.core.target import FileTarget
-from wakeful.sources import files, open_files
+from wakeful.core.looking.path_reports import Excluded, Found, NearlyMatched
+from wakeful.core.looking.targets import FileTarget
+from wakeful.sources.files import open_files
+from wakeful.sources.files import source as files
+from wakeful.sources.files.racy_paths import reread
+from wakeful.sources.files.sweep import Polls
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Lost
-from wakeful.sources.racy import reread
-from wakeful.sources.sweep import Polls
 
 pytestmark = pytest.mark.asyncio
 
@@ -188,7 +189,12 @@ async def test_a_change_of_attributes_alone_is_no_write(tmp_path: Path, change: 
         for _ in range(3):
             await world.hinted(lambda: change(path))
             last = world.last(key)
-            assert (last.version, last.stamp, last.doubt, last.changes) == (before.version, before.stamp, before.doubt, ())
+            assert (last.version, last.stamp, last.doubt, last.changes) == (
+                before.version,
+                before.stamp,
+                before.doubt,
+                (),
+            )
 
 
 def reread_now(world: World, path: Path) -> None:
@@ -259,7 +265,9 @@ async def test_after_lost_reports_nobody_knows_whether_a_file_was_written(tmp_pa
 
 
 @pytest.mark.parametrize("change", [write_the_same, replace_by_the_same, write_and_touch])
-async def test_a_write_of_the_same_content_moves_the_stamp_and_not_the_version(tmp_path: Path, change: Callable[[Path], None]) -> None:
+async def test_a_write_of_the_same_content_moves_the_stamp_and_not_the_version(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
     """Rule 17: what was between the two nobody knows."""
     async with open_world(tmp_path) as world:
         path = world.root / "file"
@@ -272,7 +280,9 @@ async def test_a_write_of_the_same_content_moves_the_stamp_and_not_the_version(t
 
 
 @pytest.mark.parametrize("change", [touch, write_the_same])
-async def test_where_stats_alone_are_known_an_equal_content_is_a_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]) -> None:
+async def test_where_stats_alone_are_known_an_equal_content_is_a_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
     """Rule 17: nobody reported what happened; the core decides what a doubt is worth."""
     monkeypatch.setattr(Polls, "SHORTEST_SECONDS", 0.05)
     monkeypatch.setattr(files, "_TICK_SECONDS", 0.05)
@@ -331,7 +341,9 @@ async def test_a_second_writer_keeps_a_file_open_although_the_first_has_closed_i
 
 
 @pytest.mark.parametrize("bound", ["QUIET_SECONDS", "MOST_SECONDS"])
-async def test_a_file_that_stays_open_is_waited_for_no_longer_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+async def test_a_file_that_stays_open_is_waited_for_no_longer_than_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
     """A log is held open for ever: its readers hear of what it holds all the same, and sooner the next time."""
     monkeypatch.setattr(open_files, bound, 0.0)
     async with open_world(tmp_path) as world:
@@ -623,7 +635,10 @@ async def test_comparing_by_stat_or_names_reads_no_content(tmp_path: Path) -> No
     async with open_world(tmp_path) as world:
         path = world.root / "huge"
         path.write_text("1")
-        by_stat, by_name = await world.follow("*", compare="stat"), await world.follow("*", compare="names", key="names")
+        by_stat, by_name = (
+            await world.follow("*", compare="stat"),
+            await world.follow("*", compare="names", key="names"),
+        )
         seen = world.source._cache.seen[str(path)]
         assert seen.digest == b""
         versions = world.version(by_stat), world.version(by_name)

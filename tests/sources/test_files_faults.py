@@ -18,16 +18,18 @@ import pytest
 
 from sources.files_world import World, look_now, open_world
 from waiting import eventually_async
-from wakeful.core.target import FileTarget
-from wakeful.sources import files, git_holds, sweep
-from wakeful.sources.entry import DIGEST_BYTES, RACY_NANOSECONDS, Seen, read_key
-from wakeful.sources.files import FileSource
+from wakeful.core.looking.targets import FileTarget
+from wakeful.sources.files import source as files
+from wakeful.sources.files import sweep
+from wakeful.sources.files.entry import DIGEST_BYTES, RACY_NANOSECONDS, Seen, read_key
+from wakeful.sources.files.mounts import Mounts
+from wakeful.sources.files.source import FileSource
+from wakeful.sources.files.stat_cache import StatCache
+from wakeful.sources.files.sweep import Polls
+from wakeful.sources.git import holds as git_holds
+from wakeful.sources.git.repository import busy_reason, find_git_dir
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Lost
-from wakeful.sources.mounts import Mounts
-from wakeful.sources.repository import busy_reason, find_git_dir
-from wakeful.sources.statcache import StatCache
-from wakeful.sources.sweep import Polls
 
 pytestmark = pytest.mark.asyncio
 
@@ -206,7 +208,9 @@ async def test_a_network_file_system_is_polled_and_not_watched(tmp_path: Path) -
     async with open_world(tmp_path, mounts=Mounts(str(table))) as world:
         for name in ("far/near", "with space", "local"):
             (world.root / name).mkdir(parents=True)
-        far, near, fuse, local = [await world.follow(f"{name}/*") for name in ("far", "far/near", "with space", "local")]
+        far, near, fuse, local = [
+            await world.follow(f"{name}/*") for name in ("far", "far/near", "with space", "local")
+        ]
         assert world.last(far).degraded == "polling: nfs4 file system"
         assert world.last(fuse).degraded == "polling: fuse.sshfs file system"
         assert world.last(local).degraded is None
@@ -221,7 +225,7 @@ from pathlib import Path
 from sources.files_world import open_world
 from waiting import eventually_async
 from wakeful.sources import files
-from wakeful.sources.sweep import Polls
+from wakeful.sources.files.sweep import Polls
 Polls.SHORTEST_SECONDS = files._TICK_SECONDS = 0.05
 async def main():
     # The namespace's own limit: fs.inotify.max_user_watches is the whole machine's, also from in here.
@@ -440,7 +444,9 @@ async def test_a_broken_cache_is_rebuilt_silently(tmp_path: Path, damage: bytes)
 async def test_a_state_folder_that_cannot_be_written_costs_only_the_cache(tmp_path: Path) -> None:
     """Looking works without any memory."""
     cache = StatCache(tmp_path / "missing/folder")
-    source = FileSource(lambda seen: None, asyncio.get_running_loop(), tmp_path / "missing", choose_hints("inotify"), cache)
+    source = FileSource(
+        lambda seen: None, asyncio.get_running_loop(), tmp_path / "missing", choose_hints("inotify"), cache
+    )
     (tmp_path / "file").write_text("1")
     source.follow([FileTarget(key="k", root=str(tmp_path), pattern="file")])
     assert look_now(source, "k").version is not None

@@ -11,9 +11,9 @@ import pytest
 
 from sources.files_world import World, open_world
 from waiting import eventually_async
-from wakeful.sources import files
+from wakeful.sources.files import source as files
+from wakeful.sources.files.sweep import Polls
 from wakeful.sources.hints.choice import choose_hints
-from wakeful.sources.sweep import Polls
 
 pytestmark = pytest.mark.asyncio
 
@@ -73,7 +73,9 @@ def is_unknown(world: World, key: str) -> bool:
 
 @pytest.mark.parametrize("hints", ["inotify", "poll"])
 @pytest.mark.parametrize("pattern", ["share/folder/data.csv", "share/**/*.csv", "**/*.csv", "share/*"])
-async def test_an_unmounted_share_is_unknown_and_not_deleted(tmp_path: Path, share: Share, pattern: str, hints: str) -> None:
+async def test_an_unmounted_share_is_unknown_and_not_deleted(
+    tmp_path: Path, share: Share, pattern: str, hints: str
+) -> None:
     """Also where nothing but the mount table tells; and when it is back it is what it was, or what became of it."""
     async with open_world(tmp_path, choose_hints(hints)) as world:
         key = await world.follow(pattern)

@@ -15,10 +15,10 @@ import pytest
 
 from sources.files_world import look_now, open_world
 from waiting import eventually_async
-from wakeful.core.target import FileTarget
-from wakeful.sources.entry import Demand, read_entry
-from wakeful.sources.files import FileSource
-from wakeful.sources.look import Finding, Followed, Looker
+from wakeful.core.looking.targets import FileTarget
+from wakeful.sources.files.entry import Demand, read_entry
+from wakeful.sources.files.look import Finding, Followed, Looker
+from wakeful.sources.files.source import FileSource
 
 pytestmark = pytest.mark.asyncio
 
@@ -102,7 +102,9 @@ async def test_a_link_to_itself_can_become_a_file(tmp_path: Path) -> None:
         assert world.source.defects.met == ()
 
 
-async def test_a_defect_in_one_path_costs_nothing_but_that_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_in_one_path_costs_nothing_but_that_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is told once, counted, and the rest of the batch is looked at."""
     async with open_world(tmp_path) as world:
         broken, sound = await world.follow("a-broken"), await world.follow("z-sound")
@@ -115,7 +117,9 @@ async def test_a_defect_in_one_path_costs_nothing_but_that_path(tmp_path: Path, 
 
         monkeypatch.setattr(FileSource, "_take_path", stumble)
         for text in ("one", "two"):
-            await world.hinted(lambda: ((world.root / "a-broken").write_text(text), (world.root / "z-sound").write_text(text)))
+            await world.hinted(
+                lambda: ((world.root / "a-broken").write_text(text), (world.root / "z-sound").write_text(text))
+            )
             await world.noticed(sound, "z-sound")
         (defect,) = world.source.defects.met
         assert defect.count >= 2
@@ -125,9 +129,11 @@ async def test_a_defect_in_one_path_costs_nothing_but_that_path(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("where", ["on the loop", "in a thread"])
-async def test_a_defect_in_a_look_makes_its_target_unknown_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+async def test_a_defect_in_a_look_makes_its_target_unknown_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     """Rule 5: what cannot be looked at is unknown, in words, and is tried again until it can be."""
-    monkeypatch.setattr("wakeful.sources.sweep.Polls.SHORTEST_SECONDS", 0.05)
+    monkeypatch.setattr("wakeful.sources.files.sweep.Polls.SHORTEST_SECONDS", 0.05)
     async with open_world(tmp_path) as world:
         count = 3 if where == "on the loop" else 100
         for number in range(count):
@@ -183,7 +189,9 @@ async def test_a_link_that_comes_later_completes_a_path(tmp_path: Path, pattern:
         await world.hinted(lambda: (world.root / "through").symlink_to("../elsewhere"))
         await world.noticed(key, pattern)
         assert world.source.describe(key).files >= 1
-        await world.hinted(lambda: (tmp_path / "elsewhere/deeper/file").write_text("2") + (tmp_path / "elsewhere/file").write_text("2"))
+        await world.hinted(
+            lambda: (tmp_path / "elsewhere/deeper/file").write_text("2") + (tmp_path / "elsewhere/file").write_text("2")
+        )
         await world.noticed(key, pattern)
         await world.hinted((world.root / "through").unlink)
         await eventually_async(lambda: world.version(key) == before)
@@ -331,10 +339,10 @@ async def test_a_file_that_changes_while_it_is_read_is_said_to_be_unstable(tmp_p
 
 UNREADABLE = """
 import asyncio, json, os, sys
-from wakeful.core.target import FileTarget
-from wakeful.sources.files import FileSource
+from wakeful.core.looking.targets import FileTarget
+from wakeful.sources.files.source import FileSource
 from wakeful.sources.hints.choice import choose_hints
-from wakeful.sources.statcache import StatCache
+from wakeful.sources.files.stat_cache import StatCache
 os.setgid(65534); os.setuid(65534)
 async def main():
     root = sys.argv[1]
@@ -365,11 +373,18 @@ async def test_what_may_not_be_read_is_unknown_and_not_deleted() -> None:
             (root / name).write_text("1")
         (root / "secret.txt").chmod(0)
         (root / "locked").chmod(0)
-        done = subprocess.run([sys.executable, "-c", UNREADABLE, temporary], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", UNREADABLE, temporary], capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["open.txt"][0] is not None
-    for pattern, named in (("secret.txt", "secret.txt"), ("*.txt", "secret.txt"), ("locked/*", "locked"), ("locked/file", "locked/file")):
+    for pattern, named in (
+        ("secret.txt", "secret.txt"),
+        ("*.txt", "secret.txt"),
+        ("locked/*", "locked"),
+        ("locked/file", "locked/file"),
+    ):
         version, problem, is_absent = found[pattern]
         assert (version, is_absent) == (None, False)
         assert named in problem and "Permission denied" in problem

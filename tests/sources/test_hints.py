@@ -42,7 +42,8 @@ class Heard:
     def is_dirty(self, path: Path) -> bool:
         folder, name = str(path.parent), path.name
         return any(
-            isinstance(dirt, Lost) or (isinstance(dirt, Dirty) and dirt.folder == folder and (dirt.names is None or name in dirt.names))
+            isinstance(dirt, Lost)
+            or (isinstance(dirt, Dirty) and dirt.folder == folder and (dirt.names is None or name in dirt.names))
             for dirt in self.dirt
         )
 
@@ -81,7 +82,9 @@ def turn_executable(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [write, replace, append, remove, turn_executable])
-async def test_every_way_to_change_a_file_is_reported(heard: Heard, tmp_path: Path, change: Callable[[Path], None]) -> None:
+async def test_every_way_to_change_a_file_is_reported(
+    heard: Heard, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
     """Written, replaced, appended to, removed or made executable: its name is reported under its folder."""
     path = tmp_path / "file"
     path.write_text("before")
@@ -256,7 +259,12 @@ async def test_inotify_says_that_its_queue_overflowed(tmp_path: Path) -> None:
     for number in range(queue // 2 + 100):
         os.close(os.open(tmp_path / f"{number:x}", os.O_CREAT | os.O_WRONLY))
     await eventually_async(lambda: any(isinstance(dirt, Lost) for dirt in heard.dirt))
-    assert not any(isinstance(dirt, Dirty) for batch in heard.batches if any(isinstance(one, Lost) for one in batch) for dirt in batch)
+    assert not any(
+        isinstance(dirt, Dirty)
+        for batch in heard.batches
+        if any(isinstance(one, Lost) for one in batch)
+        for dirt in batch
+    )
     heard.batches.clear()
     (tmp_path / "after").touch()
     await eventually_async(
@@ -346,7 +354,11 @@ async def test_another_watcher_takes_over_while_folders_are_armed(tmp_path: Path
         assert hints.arm([str(tmp_path)]) == {}
     told = len(batches)
     (tmp_path / "file").touch()
-    await eventually_async(lambda: any("file" in (dirt.names or ()) for batch in batches[told:] for dirt in batch if isinstance(dirt, Dirty)))
+    await eventually_async(
+        lambda: any(
+            "file" in (dirt.names or ()) for batch in batches[told:] for dirt in batch if isinstance(dirt, Dirty)
+        )
+    )
     hints.close()
 
 
@@ -364,7 +376,9 @@ async def test_what_the_new_watcher_cannot_watch_is_said_to_be_gone(tmp_path: Pa
     hints.close()
 
 
-async def test_a_setting_this_system_cannot_do_leaves_the_watcher_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_setting_this_system_cannot_do_leaves_the_watcher_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The words are for the operator; what was watched still is."""
     batches: list[tuple[Dirt, ...]] = []
     switch = HintsSwitch("watchfiles")
@@ -378,7 +392,9 @@ async def test_a_setting_this_system_cannot_do_leaves_the_watcher_as_it_is(tmp_p
     hints.close()
 
 
-async def test_whoever_asks_what_was_not_told_yet_is_told_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_asks_what_was_not_told_yet_is_told_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many reads that takes, up to a turn's share: three events a file, and some 17 of them to a read."""
     monkeypatch.setattr(inotify, "_READ_BYTES", inotify._LONGEST_EVENT_BYTES * 2)
     heard = Heard("inotify")
@@ -405,7 +421,10 @@ async def test_an_inotify_that_was_closed_under_it_is_begun_anew(tmp_path: Path)
     os.close(hints._instance.fd)
     gone.rmdir()
     heard.hints.hear()
-    assert heard.dirt == [Lost("inotify cannot be read (Bad file descriptor)")] and heard.hints.degraded == "polling: inotify cannot be read (Bad file descriptor)"
+    assert (
+        heard.dirt == [Lost("inotify cannot be read (Bad file descriptor)")]
+        and heard.hints.degraded == "polling: inotify cannot be read (Bad file descriptor)"
+    )
     await eventually_async(lambda: Gone(str(gone)) in heard.dirt)
     assert heard.hints.degraded is None
     heard.batches.clear()

@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+
 from processes import is_alive
 from waiting import eventually_async
-
-from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
-from wakeful.core.target import ProbeTarget
-from wakeful.sources import probes
-from wakeful.sources.probes import ProbeSource
+from wakeful.core.looking.targets import ProbeTarget
+from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.sources.checks import probes
+from wakeful.sources.checks.probes import ProbeSource
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,7 +25,9 @@ pytestmark = pytest.mark.asyncio
 async def launch(target: ProbeTarget) -> AsyncIterator[subprocess.Popen[bytes]]:
     """Stands for the runner, which would confine it (tests/runners/test_probing.py)."""
     pipe = subprocess.PIPE
-    yield subprocess.Popen(target.argv, cwd=target.root, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True)
+    yield subprocess.Popen(
+        target.argv, cwd=target.root, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    )
 
 
 class Prober:
@@ -49,7 +51,9 @@ class Prober:
         else:
             self.hinted += observation.targets
 
-    def follow(self, *argv: str, every: float = 300.0, timeout: float = 60.0, key: str | None = None, root: Path | None = None) -> str:
+    def follow(
+        self, *argv: str, every: float = 300.0, timeout: float = 60.0, key: str | None = None, root: Path | None = None
+    ) -> str:
         key = key or " ".join(argv)
         target = ProbeTarget(
             key=key, root=str(root or self.root), argv=argv, check_every_seconds=every, timeout_seconds=timeout
@@ -118,12 +122,16 @@ async def test_a_vanished_root_is_unknown(tmp_path: Path) -> None:
 async def test_long_complaints_are_kept_by_their_end(tmp_path: Path) -> None:
     """What matters stands last, and a flood is not kept."""
     async with Prober(tmp_path) as prober:
-        result = await prober.look(prober.follow("sh", "-c", "yes noise | head -c 3000000 >&2; echo the end >&2; exit 1"))
+        result = await prober.look(
+            prober.follow("sh", "-c", "yes noise | head -c 3000000 >&2; echo the end >&2; exit 1")
+        )
         assert result.problem.endswith("the end")
         assert len(result.problem) < 700
 
 
-async def test_a_probe_that_hangs_is_ended_with_everything_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_probe_that_hangs_is_ended_with_everything_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SIGTERM is ignored by all of them; the group is killed."""
     monkeypatch.setattr(probes, "GRACE_SECONDS", 0.1)
     script = "trap '' TERM; sleep 300 & echo $$ $! > pids; while :; do sleep 300; done"

@@ -13,9 +13,9 @@ import pytest
 
 from sources.files_world import World, open_world
 from waiting import eventually, eventually_async
-from wakeful.sources import reader as reading
-from wakeful.sources.entry import SMALL_BYTES
-from wakeful.sources.reader import WORTH_ASKING, Answers, Reader, ReaderGone
+from wakeful.sources.files import reader_process as reading
+from wakeful.sources.files.entry import SMALL_BYTES
+from wakeful.sources.files.reader_process import WORTH_ASKING, Answers, Reader, ReaderGone
 
 MANY = WORTH_ASKING + 100
 
@@ -31,7 +31,7 @@ def readers() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            if "wakeful.sources.reader" in one.cmdline():
+            if "wakeful.sources.files.reader_process" in one.cmdline():
                 found.append(one)
     return found
 
@@ -146,10 +146,14 @@ def test_questions_and_answers_of_any_length_pass_without_waiting_for_each_other
     reader = Reader()
     reader.start()
     found: list[Answers] = []
-    asking = threading.Thread(target=lambda: found.extend(reader.read(paths, [None] * 1000, wants_content=True)), daemon=True)
+    asking = threading.Thread(
+        target=lambda: found.extend(reader.read(paths, [None] * 1000, wants_content=True)), daemon=True
+    )
     asking.start()
     try:
-        assert eventually(lambda: sum(part.asked for part in found) == 1000, what="an answer for each path") is not False
+        assert (
+            eventually(lambda: sum(part.asked for part in found) == 1000, what="an answer for each path") is not False
+        )
         assert found[0].moved == [0]
         assert sum(len(part.left) for part in found) == 999
         assert reader.list([str(deep), str(deep / "none")])[1] is None

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from sources.files_world import open_world
 
 import wakeful
-from wakeful.sources.entry import Seen
-from wakeful.sources.manifest import Manifest, Naming
+from sources.files_world import open_world
+from wakeful.sources.files.entry import Seen
+from wakeful.sources.files.manifest import Manifest, Naming
 
 # Prints the version of data/** below a root, as a process with an environment of its own finds it.
 FIND_VERSION = """
@@ -47,7 +47,9 @@ def find_version(folder: Path, **environ: str) -> str:
     command = [sys.executable, "-c", FIND_VERSION, str(Path(__file__).parent.parent), str(folder)]
     # The package under test, which may not be the installed one.
     environ |= {"PYTHONPATH": str(Path(wakeful.__file__).parent.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, env=os.environ | environ, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, env=os.environ | environ, cwd=folder, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_rule_6_the_same_content_has_the_same_version_on_any_host_at_any_time(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+
 from ports import held_port
 from waiting import eventually_async
-
-from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
-from wakeful.core.agent import McpServer
-from wakeful.core.target import ServiceTarget
-from wakeful.sources.asking import ServiceDown
-from wakeful.sources.services import ServiceSource, check_bound_server, check_service
+from wakeful.core.looking.targets import ServiceTarget
+from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.spec.agent import McpServer
+from wakeful.sources.checks.http_request import ServiceDown
+from wakeful.sources.checks.services import ServiceSource, check_bound_server, check_service
 
 pytestmark = pytest.mark.asyncio
 
@@ -57,7 +57,9 @@ async def speak_something_else(reader: asyncio.StreamReader, writer: asyncio.Str
     writer.close()
 
 
-@pytest.mark.parametrize("status", ["200 OK", "204 No Content", "301 Moved", "401 Unauthorized", "404 Not Found", "405 Not Allowed"])
+@pytest.mark.parametrize(
+    "status", ["200 OK", "204 No Content", "301 Moved", "401 Unauthorized", "404 Not Found", "405 Not Allowed"]
+)
 async def test_any_answer_of_http_below_500_is_up(status: str) -> None:
     """A server that says no is a server that works."""
     async with serving(answering(status)) as port:
@@ -81,7 +83,9 @@ async def test_a_server_that_accepts_and_never_answers_is_down_for_http_and_up_f
         await check_service(f"tcp://127.0.0.1:{port}", 60.0)
 
 
-@pytest.mark.parametrize(("handle", "words"), [(hang_up, "without an answer"), (speak_something_else, "does not speak HTTP")])
+@pytest.mark.parametrize(
+    ("handle", "words"), [(hang_up, "without an answer"), (speak_something_else, "does not speak HTTP")]
+)
 async def test_what_does_not_speak_http_is_down(handle: Handler, words: str) -> None:
     """An open port is not a web server."""
     async with serving(handle) as port:
@@ -116,7 +120,19 @@ async def test_a_unix_socket_is_up_while_somebody_listens(tmp_path: Path) -> Non
         await check_service(f"unix:{path}", 60.0)
 
 
-@pytest.mark.parametrize("url", ["tcp://localhost", "ftp://localhost:21", "tcp://:80", "tcp://h:99999", "nonsense", "", "http://a..b:1/", "http://[::1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "tcp://localhost",
+        "ftp://localhost:21",
+        "tcp://:80",
+        "tcp://h:99999",
+        "nonsense",
+        "",
+        "http://a..b:1/",
+        "http://[::1",
+    ],
+)
 async def test_an_address_that_is_none_is_down_and_never_an_error(url: str) -> None:
     """Bad input gets words."""
     with pytest.raises(ServiceDown):
@@ -155,7 +171,11 @@ async def test_the_source_reports_up_and_down_and_hints_itself() -> None:
     assert len(looked) == 2
 
 
-def speaking_mcp(asked: list[bytes], answer: bytes = b'event: message\r\ndata: {"jsonrpc": "2.0", "id": 1, "result": {}}\r\n\r\n', status: str = "200 OK") -> Handler:
+def speaking_mcp(
+    asked: list[bytes],
+    answer: bytes = b'event: message\r\ndata: {"jsonrpc": "2.0", "id": 1, "result": {}}\r\n\r\n',
+    status: str = "200 OK",
+) -> Handler:
     """Answers the first request of the protocol, and notes what it is asked."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -171,7 +191,9 @@ async def test_an_mcp_server_at_an_address_is_up_when_it_answers_the_first_reque
     """Without a key; and the conversation that was begun for the check is ended again."""
     asked: list[bytes] = []
     async with serving(speaking_mcp(asked)) as port:
-        await check_bound_server("mcp:x", McpServer(name="x", url=f"http://127.0.0.1:{port}/mcp", key="token"), "/", 60.0)
+        await check_bound_server(
+            "mcp:x", McpServer(name="x", url=f"http://127.0.0.1:{port}/mcp", key="token"), "/", 60.0
+        )
     assert asked[0].startswith(b"POST /mcp ") and b"uthorization" not in asked[0]
     assert asked[1].startswith(b"DELETE /mcp ") and b"mcp-session-id: s1" in asked[1]
 
@@ -194,7 +216,11 @@ async def test_what_is_no_mcp_server_is_down(answer: bytes, status: str, words: 
 async def test_an_mcp_program_is_up_when_it_is_there_and_is_never_started(tmp_path: Path) -> None:
     """In PATH, or below root; a check has rights that no run has."""
     program = tmp_path / "serve"
-    for argv, words in ((("sh", "-c", "x"), None), (("no-such-program",), "not in PATH"), (("./serve",), "is not there")):
+    for argv, words in (
+        (("sh", "-c", "x"), None),
+        (("no-such-program",), "not in PATH"),
+        (("./serve",), "is not there"),
+    ):
         server = McpServer(name="x", argv=argv)
         if words is None:
             await check_bound_server("mcp:x", server, str(tmp_path), 60.0)

@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+
 from wakeful.settings import ProjectReading
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
-from wakeful.trust.reader import HouseReader
+from wakeful.trust.spec_reader import HouseReader
 
 ASKING = "objective: x\nagent: docs\nrun: {prompt: Do it.}\n"
 DOCS = "prompt: {file: role.md}\nmodel: openai:a\nmcp: {own: [python3, server.py]}\nskills: [skills]\n"
@@ -59,7 +60,11 @@ def test_an_attached_project_brings_its_agents_under_its_name(house: House) -> N
     reading = house.read()
     assert set(reading.agents) == {"docs", "shop/docs", "shop/spare"} and not reading.agent_doubts
     assert reading.declared["shop/ask"].spec.agent == "shop/docs" and reading.declared["shop/ask"].needs_trust is None
-    assert (reading.agents["docs"].prompt, reading.agents["shop/docs"].prompt, reading.agents["shop/docs"].name) == ("Mine.", "Be exact.", "shop/docs")
+    assert (reading.agents["docs"].prompt, reading.agents["shop/docs"].prompt, reading.agents["shop/docs"].name) == (
+        "Mine.",
+        "Be exact.",
+        "shop/docs",
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +102,9 @@ def test_an_agent_that_no_session_names_is_trusted_by_its_own_name(house: House)
     """It could be asked in any session all the same."""
     house.put("sessions.d/agents/spare.yaml", "model: openai-compatible:b\nbase_url: https://evil.example\n")
     reading = house.read()
-    assert "shop/spare" not in reading.agents and "wakeful trust shop/agents/spare" in reading.agent_doubts["shop/spare"]
+    assert (
+        "shop/spare" not in reading.agents and "wakeful trust shop/agents/spare" in reading.agent_doubts["shop/spare"]
+    )
     assert house.desk.show("shop/agents/spare")["agent"]["models"] == ["openai-compatible:b at https://evil.example"]
     house.trust("shop/agents/spare")
     assert "shop/spare" in house.read().agents
@@ -110,7 +117,15 @@ def test_a_project_shows_whom_its_agents_would_ask_before_it_is_attached(house: 
     shown = house.desk.preview(str(house.shop), None)
     [session] = shown["sessions"]
     assert session["runs"] == ["agent", "shop/docs", "Do it."]
-    assert session["agent"] == {"models": ["openai:a"], "acp": [], "servers": {"own": ["python3", "server.py"]}, "tools": {}, "subagents": [], "keys": ["OPENAI_API_KEY"], "skills": ["style"]}
+    assert session["agent"] == {
+        "models": ["openai:a"],
+        "acp": [],
+        "servers": {"own": ["python3", "server.py"]},
+        "tools": {},
+        "subagents": [],
+        "keys": ["OPENAI_API_KEY"],
+        "skills": ["style"],
+    }
     assert [one["name"] for one in shown["agents"]] == ["shop/agents/spare"]
 
 
@@ -144,7 +159,10 @@ def test_an_agent_that_a_run_could_have_changed_is_not_followed_any_further(tmp_
     (tmp_path / "skills" / "style" / "SKILL.md").write_text(SKILL)
     reader = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"))
     assert set(reader.read().agents) == {"docs"}
-    reader.ask_about_runs(lambda changed, changed_at, is_guarded: "run 3 of ask" if changed == str(tmp_path / path) else None, lambda changed_at: None)
+    reader.ask_about_runs(
+        lambda changed, changed_at, is_guarded: "run 3 of ask" if changed == str(tmp_path / path) else None,
+        lambda changed_at: None,
+    )
     (tmp_path / path).write_text((tmp_path / path).read_text() + "\n# and obey\n")
     reading = reader.read()
     assert "it changed during run 3 of ask" in (reading.declared["ask"].needs_trust or "")

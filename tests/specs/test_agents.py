@@ -5,8 +5,19 @@ import re
 from pathlib import Path
 
 import pytest
-from wakeful.core.agent import AgentLimits, AgentSpec, McpServer, ModelSettings, ModelSpec, Outside, TokenWindow, prefer_model, split_model
-from wakeful.core.budget import Amounts, Budget
+
+from wakeful.core.spec.agent import (
+    AgentLimits,
+    AgentSpec,
+    McpServer,
+    ModelSettings,
+    ModelSpec,
+    Outside,
+    TokenWindow,
+    prefer_model,
+    split_model,
+)
+from wakeful.core.spec.budget import Amounts, Budget
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import FileReading, FolderReading, read_folder
 
@@ -61,9 +72,16 @@ def test_a_whole_agent_is_read_as_it_stands(tmp_path: Path) -> None:
         subagents=("reviewer", "auditor"),
         settings=ModelSettings(temperature=0.2, effort="high", max_output_tokens=4000),
         tools={"read": "allow", "shell": "ask", "mcp:gh": "allow", "mcp:gh/delete_repo": "deny"},
-        mcp=(McpServer(name="gh", argv=("gh-mcp", "--stdio")), McpServer(name="web", url="https://mcp.example/v1", key="web-token")),
+        mcp=(
+            McpServer(name="gh", argv=("gh-mcp", "--stdio")),
+            McpServer(name="web", url="https://mcp.example/v1", key="web-token"),
+        ),
         budget=Budget(run=Amounts(usd=0.5), day=Amounts(tokens=1_000_000), timezone="UTC"),
-        window=TokenWindow(tokens=100_000, compress_at=60_000, compress_by=ModelSpec(provider="anthropic", model="claude-haiku-4-5", key="ANTHROPIC_API_KEY")),
+        window=TokenWindow(
+            tokens=100_000,
+            compress_at=60_000,
+            compress_by=ModelSpec(provider="anthropic", model="claude-haiku-4-5", key="ANTHROPIC_API_KEY"),
+        ),
         limits=AgentLimits(turns=20, repeats=2, silence_seconds=600.0),
     )
 
@@ -79,9 +97,18 @@ def test_a_small_agent_has_its_defaults(tmp_path: Path) -> None:
 
 def test_an_external_agent_is_words_or_told_in_full(tmp_path: Path) -> None:
     """Its key is one of the secrets of whoever it works for, and a session that was given to a model of ours needs none of it."""
-    found = agent(tmp_path, "acp: {command: [node, x/.bin/gemini, --acp], key: GEMINI_API_KEY, env: {A: b}, login: gemini-api-key, mode: plan, files: own}")
-    assert found.outside == Outside(env={"A": "b"}, key="GEMINI_API_KEY", login="gemini-api-key", mode="plan", files="own")
-    assert (found.acp, found.model_name, found.secrets) == (("node", "x/.bin/gemini", "--acp"), "acp:gemini", ("GEMINI_API_KEY",))
+    found = agent(
+        tmp_path,
+        "acp: {command: [node, x/.bin/gemini, --acp], key: GEMINI_API_KEY, env: {A: b}, login: gemini-api-key, mode: plan, files: own}",
+    )
+    assert found.outside == Outside(
+        env={"A": "b"}, key="GEMINI_API_KEY", login="gemini-api-key", mode="plan", files="own"
+    )
+    assert (found.acp, found.model_name, found.secrets) == (
+        ("node", "x/.bin/gemini", "--acp"),
+        "acp:gemini",
+        ("GEMINI_API_KEY",),
+    )
     moved = prefer_model(found, "google:gemini-2.5-pro")
     assert moved is not None and (moved.outside, moved.secrets) == (Outside(), ("GOOGLE_API_KEY",))
     assert agent(tmp_path, "acp: [some-agent]").outside == Outside()
@@ -94,7 +121,9 @@ def test_an_external_agent_is_words_or_told_in_full(tmp_path: Path) -> None:
         ("[npx, -y, '@a/codex-acp']", "codex-acp"), ("[env, A=b/c, python3.12, -m, agent]", "agent"), ("[node]", "node"),
     ],
 )  # fmt: skip
-def test_an_external_agent_is_called_by_its_program_and_not_by_what_starts_it(tmp_path: Path, words: str, name: str) -> None:
+def test_an_external_agent_is_called_by_its_program_and_not_by_what_starts_it(
+    tmp_path: Path, words: str, name: str
+) -> None:
     assert agent(tmp_path, f"acp: {words}").model_name == f"acp:{name}"
 
 
@@ -129,9 +158,15 @@ WRONG = [
     ("promt: x", "1:1: unknown key 'promt' in this agent; did you mean 'prompt'?"),
     ("prompt: {fil: a}", "1:10: unknown key 'fil' in prompt; did you mean 'file'?"),
     ("prompt: {text: a, file: b}", "1:9: a prompt is text or {file: PATH}; write one of the two"),
-    ("model: claude", f"1:8: model: 'claude' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {PROVIDERS}"),
+    (
+        "model: claude",
+        f"1:8: model: 'claude' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {PROVIDERS}",
+    ),
     ("model: antropic:claude", "1:8: model: there is no provider 'antropic'; did you mean 'anthropic:claude'?"),
-    ("model: openai-compatible:x", "1:8: openai-compatible:x needs base_url, the address where it is served, such as http://localhost:11434/v1"),
+    (
+        "model: openai-compatible:x",
+        "1:8: openai-compatible:x needs base_url, the address where it is served, such as http://localhost:11434/v1",
+    ),
     (
         "model: openai:a\nfallback: [openai:b, openai-compatible:c]",
         "2:22: openai-compatible:c needs base_url, the address where it is served, such as http://localhost:11434/v1",
@@ -141,33 +176,72 @@ WRONG = [
         "2:11: openai-compatible:c needs base_url, the address where it is served, such as http://localhost:11434/v1",
     ),
     ("model: openai:a\nfallback: {modle: openai:b}", "2:12: unknown key 'modle' in fallback; did you mean 'model'?"),
-    ("model: openai:a\nfallback: [openai:b, {model: c}]", f"2:30: model: 'c' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {PROVIDERS}"),
+    (
+        "model: openai:a\nfallback: [openai:b, {model: c}]",
+        f"2:30: model: 'c' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {PROVIDERS}",
+    ),
     ("model: openai:a\nacp: [b]", "2:1: acp brings a model of its own; keep either model or acp"),
     ("key: k", "1:1: key is about a model, and this agent has none; add model: PROVIDER:NAME"),
     ("acp: [a]\nsettings: {effort: low}", "2:1: settings is about a model, and acp brings its own; remove it"),
     ("acp: claude code", "1:6: acp: a command is a list of words, never a shell string; write [claude, code]"),
-    ("acp: {command: [a], key: sk-proj-12345678}", "1:26: this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here"),
+    (
+        "acp: {command: [a], key: sk-proj-12345678}",
+        "1:26: this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here",
+    ),
     ("acp: {command: [a], mod: x}", "1:21: unknown key 'mod' in acp; did you mean 'mode'?"),
     ("acp: {mode: x}", "1:6: key 'command' is missing; add it"),
     ("acp: {command: [a], files: hers}", "1:28: files is 'hers'; expected ours or own"),
-    ("model: openai:a\nkey: sk-proj-12345678", "2:6: this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here"),
-    ("model: openai:a\nbase_url: https://me:word@h/", "2:11: base_url: an address holds no password; name the secret under key"),
-    ("model: openai:a\nbase_url: h/v1", "2:11: base_url: 'h/v1' is not an address; write http://HOST:PORT/PATH or https://…, with nothing behind ? or #"),
+    (
+        "model: openai:a\nkey: sk-proj-12345678",
+        "2:6: this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here",
+    ),
+    (
+        "model: openai:a\nbase_url: https://me:word@h/",
+        "2:11: base_url: an address holds no password; name the secret under key",
+    ),
+    (
+        "model: openai:a\nbase_url: h/v1",
+        "2:11: base_url: 'h/v1' is not an address; write http://HOST:PORT/PATH or https://…, with nothing behind ? or #",
+    ),
     ("model: openai:a\nsettings: {efort: low}", "2:12: unknown key 'efort' in settings; did you mean 'effort'?"),
     ("model: openai:a\nsettings: {effort: max}", "2:20: effort is 'max'; expected low, medium or high"),
-    ("model: openai:a\nsettings: {temperature: hot}", "2:25: temperature: 'hot' is no temperature; write a number from 0 to 2"),
+    (
+        "model: openai:a\nsettings: {temperature: hot}",
+        "2:25: temperature: 'hot' is no temperature; write a number from 0 to 2",
+    ),
     ("model: openai:a\nsettings: {max_output: 0}", "2:24: max_output is 0; expected at least 1"),
     ("tools: {bash: maybe}", "1:15: bash is 'maybe'; expected allow, ask or deny"),
     ("tools: {serch: allow}", "1:9: there is no tool 'serch'; did you mean 'search'?"),
     ("mcp: {git: [x]}\ntools: {mcp:gitt: allow}", "2:9: there is no server 'gitt'; did you mean 'mcp:git'?"),
     ("tools: {mcp:web/get: allow}", "1:9: there is no server 'web'; declare it under mcp: {web: […]}"),
-    ("mcp: {gh: gh mcp}", "1:11: gh: 'gh mcp' is no address; write https://…, or the program as a list of words: [gh, mcp]"),
-    ("mcp: {gh: {cmd: [x]}}", "1:12: unknown key 'cmd' in gh; expected one of command, url, key, env, secrets, start_timeout"),
-    ("mcp: {gh: {url: 'https://a', env: {A: b}}}", "1:30: env are for a program, and this server is an address; remove them, or name a secret under key"),
-    ("mcp: {gh: {command: [x], env: {TOKEN: sk-abc123}}}", "1:39: this looks like a secret itself; keep it with `wakeful secret set TOKEN`, change it where it was made, and write secrets: [TOKEN]"),
-    ("mcp: {gh: {command: [x], env: {A: b}, secrets: [A]}}", "1:32: A is a variable and a secret at once; keep one of the two"),
-    ("mcp: {gh: {command: [x], secrets: [gh-token]}}", "1:36: 'gh-token' becomes a variable of the program, and cannot be one; use letters, digits and _, no digit first"),
-    ("mcp: {gh: {command: [x], start_timeout: soon}}", "1:41: start_timeout: 'soon' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
+    (
+        "mcp: {gh: gh mcp}",
+        "1:11: gh: 'gh mcp' is no address; write https://…, or the program as a list of words: [gh, mcp]",
+    ),
+    (
+        "mcp: {gh: {cmd: [x]}}",
+        "1:12: unknown key 'cmd' in gh; expected one of command, url, key, env, secrets, start_timeout",
+    ),
+    (
+        "mcp: {gh: {url: 'https://a', env: {A: b}}}",
+        "1:30: env are for a program, and this server is an address; remove them, or name a secret under key",
+    ),
+    (
+        "mcp: {gh: {command: [x], env: {TOKEN: sk-abc123}}}",
+        "1:39: this looks like a secret itself; keep it with `wakeful secret set TOKEN`, change it where it was made, and write secrets: [TOKEN]",
+    ),
+    (
+        "mcp: {gh: {command: [x], env: {A: b}, secrets: [A]}}",
+        "1:32: A is a variable and a secret at once; keep one of the two",
+    ),
+    (
+        "mcp: {gh: {command: [x], secrets: [gh-token]}}",
+        "1:36: 'gh-token' becomes a variable of the program, and cannot be one; use letters, digits and _, no digit first",
+    ),
+    (
+        "mcp: {gh: {command: [x], start_timeout: soon}}",
+        "1:41: start_timeout: 'soon' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d",
+    ),
     ("mcp: {g h: [x]}", "1:7: 'g h' cannot name a server; use letters, digits, - and _, a letter first"),
     ("mcp: {gh: {command: [x], key: k}}", "1:26: a key is sent to an address, and this server is a program; remove it"),
     ("budget: {week: {usd: 1}}", "1:10: unknown key 'week' in budget; expected one of run, hour, day, month"),
@@ -193,7 +267,9 @@ def test_a_key_that_others_would_overhear_is_warned_about(tmp_path: Path) -> Non
     assert not judge(tmp_path, text.format("box.lan:8000")).warnings
     assert not judge(tmp_path, text.format("127.0.0.1:8000") + "key: house").warnings
     [warning] = judge(tmp_path, text.format("box.lan:8000") + "key: house").warnings
-    assert str(warning).startswith("sessions.d/agents/a.yaml:2:11: house would be sent to http://box.lan:8000/v1 unencrypted")
+    assert str(warning).startswith(
+        "sessions.d/agents/a.yaml:2:11: house would be sent to http://box.lan:8000/v1 unencrypted"
+    )
 
 
 # -- the prompt in a file of its own --------------------------------------------------------------
@@ -249,7 +325,9 @@ def test_a_session_can_prefer_another_model(tmp_path: Path) -> None:
     assert prefer_model(found, "gpt") is None
 
 
-@pytest.mark.parametrize("text", ["", "openai", "openai:", "openai: x", "Openai:x", "openai:-x", "x:y", "openai:a b", "openai:" + "x" * 300])
+@pytest.mark.parametrize(
+    "text", ["", "openai", "openai:", "openai: x", "Openai:x", "openai:-x", "x:y", "openai:a b", "openai:" + "x" * 300]
+)
 def test_what_is_no_model_is_told_so(text: str) -> None:
     """A provider and a name, and nothing else."""
     assert split_model(text) is None

@@ -122,6 +122,8 @@ def test_a_name_that_is_data_is_left_alone(line: str) -> None:
     assert judge(line) == []
 
 
-@pytest.mark.parametrize("name", ["BASH_ENV", "LD_PRELOAD", "PATH", "PYTHONSTARTUP", "GIT_SSH_COMMAND", "NODE_OPTIONS", "PERL5OPT", "ENV"])
+@pytest.mark.parametrize(
+    "name", ["BASH_ENV", "LD_PRELOAD", "PATH", "PYTHONSTARTUP", "GIT_SSH_COMMAND", "NODE_OPTIONS", "PERL5OPT", "ENV"]
+)
 def test_a_variable_that_is_code_is_known(name: str) -> None:
     assert takes_code(name) and not takes_code(f"MY_{name}") and not takes_code("FILE")

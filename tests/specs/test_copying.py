@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.core.spec import FileBinding
+from wakeful.core.spec.session import FileBinding
 from wakeful.errors import CallerError, SpecError
 from wakeful.specs.build import Surroundings
-from wakeful.specs.copying import copy_spec
+from wakeful.specs.copy import copy_spec
 from wakeful.specs.load import read_text
 
 PAYROLL = """\

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import eventually
 
+from waiting import eventually
 from wakeful.settings import ProjectReader, ProjectReading
 
 SPEC = "objective: Keep.\nbindings: {input: {file: data.csv}}\nrun: {command: [tool/run, data.csv]}\n"

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
-from wakeful.core.spec import (
+
+from wakeful.core.spec.session import (
     CommandRun,
     CommitsBinding,
     CronBinding,
@@ -133,13 +134,17 @@ def test_every_key_reaches_the_core_typed_and_resolved() -> None:
 def test_a_small_spec_has_its_defaults() -> None:
     """A command alone gives the documented defaults, an implied mailbox and nothing else."""
     spec = parse("run: {command: [true]}")
-    assert spec == SessionSpec(name="n", root="/project", bindings=(MessageBinding(name="message"),), run=CommandRun(argv=("true",)))
+    assert spec == SessionSpec(
+        name="n", root="/project", bindings=(MessageBinding(name="message"),), run=CommandRun(argv=("true",))
+    )
     assert (spec.run.timeout_seconds, spec.run.grace_seconds, spec.run.retries, spec.priority) == (3600.0, 10.0, 2, 50)
 
 
 def test_a_prompt_is_put_to_the_agent_and_not_tried_again_unless_told() -> None:
     """Each try costs; everything else of a run is as for commands."""
-    spec = parse("agent: docs\nrun: {prompt: Do it., timeout: 5m, check: [make, test]}\ntools: {shell: deny, mcp:git/log: ask}")
+    spec = parse(
+        "agent: docs\nrun: {prompt: Do it., timeout: 5m, check: [make, test]}\ntools: {shell: deny, mcp:git/log: ask}"
+    )
     assert spec.run == PromptRun(prompt="Do it.", timeout_seconds=300.0, check=("make", "test"))
     assert (spec.run.retries, spec.tools, spec.program) == (0, {"shell": "deny", "mcp:git/log": "ask"}, None)
     assert parse("agent: docs\nrun: {prompt: Do it., retries: 3}").run.retries == 3
@@ -169,7 +174,9 @@ def test_home_is_found_and_the_zone_of_the_machine_is_the_default(private_enviro
         ({}, None, "UTC"),
     ],
 )
-def test_the_machine_s_zone_is_named(environ: dict[str, str], target: str | None, zone: str | None, tmp_path: Path) -> None:
+def test_the_machine_s_zone_is_named(
+    environ: dict[str, str], target: str | None, zone: str | None, tmp_path: Path
+) -> None:
     """TZ goes before /etc/localtime, and a zone without a name is not guessed."""
     localtime = tmp_path / "localtime"
     if target:
@@ -198,7 +205,9 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize(("argv", "cwd", "program"), PROGRAMS)
-def test_the_script_a_command_names_is_bound(argv: tuple[str, ...], cwd: str | None, program: str | None, tmp_path: Path) -> None:
+def test_the_script_a_command_names_is_bound(
+    argv: tuple[str, ...], cwd: str | None, program: str | None, tmp_path: Path
+) -> None:
     """Only a script inside root is the session's program, however the command reaches it."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "plain").touch()
@@ -217,7 +226,15 @@ def test_folders_become_part_of_the_name_and_agents_are_no_sessions(tmp_path: Pa
     write(tmp_path, "v1.2@x.yaml", PLAIN)
     write(tmp_path, "工资.yaml", PLAIN)
     write(tmp_path, "agents/hr.yaml", "prompt: Be careful.")
-    for dropping in (".nightly.yaml.swp", ".#nightly.yaml", "nightly.yaml~", "#nightly.yaml#", "README.md", ".hidden/x.yaml", "4913"):
+    for dropping in (
+        ".nightly.yaml.swp",
+        ".#nightly.yaml",
+        "nightly.yaml~",
+        "#nightly.yaml#",
+        "README.md",
+        ".hidden/x.yaml",
+        "4913",
+    ):
         write(tmp_path, dropping, "{broken")
     reading = read(tmp_path)
     assert (reading.problems, reading.warnings) == ({}, [])

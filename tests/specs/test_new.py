@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wakeful.core.spec import CommandRun, CronBinding, FileBinding, PromptRun, ScriptRun
+
+from wakeful.core.spec.session import CommandRun, CronBinding, FileBinding, PromptRun, ScriptRun
 from wakeful.errors import CallerError, SpecError
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_folder, read_text
@@ -62,18 +63,24 @@ def test_any_answer_comes_back_as_it_was_given(words: list[str], files: list[str
     assert spec.objective == objective.strip()
     found = [binding.pattern for binding in spec.bindings if isinstance(binding, FileBinding)]
     # Only `~` itself and what lies below it is a home folder: `~0` is a name.
-    assert [pattern for pattern in found if not pattern.startswith("/")] == [file for file in files if not f"{file}/".startswith(("/", "~/"))]
+    assert [pattern for pattern in found if not pattern.startswith("/")] == [
+        file for file in files if not f"{file}/".startswith(("/", "~/"))
+    ]
 
 
 def test_a_script_keeps_its_lines() -> None:
     """Several lines become a block, freed of the indentation they were pasted with."""
-    text = render_spec("x", Answers(script="\n    set -x\n    for i in 1 2; do\n      echo $i: x\n    done\n", every="5m"))
+    text = render_spec(
+        "x", Answers(script="\n    set -x\n    for i in 1 2; do\n      echo $i: x\n    done\n", every="5m")
+    )
     spec, _ = read_text(text.encode(), "x", "x.yaml", PROJECT)
     assert isinstance(spec.run, ScriptRun)
     assert spec.run.text == "set -x\nfor i in 1 2; do\n  echo $i: x\ndone\n"
 
 
-@pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "a//b", "../x", "/x", "agents/x", "x@", "a/-b", "x" * 201, "a\nb", "a\x00"])
+@pytest.mark.parametrize(
+    "name", ["", "-x", ".x", "a b", "a//b", "../x", "/x", "agents/x", "x@", "a/-b", "x" * 201, "a\nb", "a\x00"]
+)
 def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
     """A bad name is told before anything is written."""
     with pytest.raises(CallerError):
@@ -113,7 +120,9 @@ def test_a_prompt_is_put_to_an_agent(tmp_path: Path) -> None:
     """The text stands as it was given, whatever signs it holds; without an agent there is nobody to ask."""
     text = render_spec("page", Answers(prompt='Say "what": {changed}\nand why.', agent="docs"))
     spec, _ = read_text(text.encode(), "page", "page.yaml", Surroundings("/"))
-    assert spec.run == PromptRun(prompt='Say "what": {changed}\nand why.', timeout_seconds=600.0) and spec.agent == "docs"
+    assert (
+        spec.run == PromptRun(prompt='Say "what": {changed}\nand why.', timeout_seconds=600.0) and spec.agent == "docs"
+    )
     with pytest.raises(CallerError, match="nobody to answer it"):
         render_spec("page", Answers(prompt="x"))
     with pytest.raises(CallerError, match="a command and a prompt"):

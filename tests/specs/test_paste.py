@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.core.observation import Denied
-from wakeful.core.spec import SessionSpec
+from wakeful.core.observations import Denied
+from wakeful.core.spec.session import SessionSpec
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_text
-from wakeful.specs.paste import spell, suggest
+from wakeful.specs.spec_lines import spell, suggest
 
 SPEC = """
 bindings:
@@ -35,7 +35,10 @@ def paste(denied: list[Denied], text: str = "run: {command: [x]}\n") -> tuple[li
 
 def test_what_lies_in_root_is_bound_and_what_lies_elsewhere_allowed() -> None:
     """A change of the project's own files should wake; that of others' need not."""
-    lines, spec = paste(deny("/project/lib/figures.py", "/opt/model.bin") + deny("/project/out/log.txt", "/var/lib/tool/state", access="write"))
+    lines, spec = paste(
+        deny("/project/lib/figures.py", "/opt/model.bin")
+        + deny("/project/out/log.txt", "/var/lib/tool/state", access="write")
+    )
     assert lines == [
         "bindings:",
         "  figures: {file: lib/figures.py}",
@@ -49,7 +52,10 @@ def test_what_lies_in_root_is_bound_and_what_lies_elsewhere_allowed() -> None:
 
 def test_what_the_spec_says_already_stays() -> None:
     """`allow` and `network` are told whole, and names of bindings are not given twice."""
-    denied = [*deny("/home/me/notes", "/project/other/rates.txt"), Denied(access="connect", what="x", place="[::1]:8080")]
+    denied = [
+        *deny("/home/me/notes", "/project/other/rates.txt"),
+        Denied(access="connect", what="x", place="[::1]:8080"),
+    ]
     lines, spec = paste(denied, SPEC)
     assert lines[1] == "  rates-2: {file: other/rates.txt}"
     assert lines[-1] == 'network: ["api.example.com:443", "[::1]:8080"]'
@@ -65,14 +71,24 @@ def test_an_address_is_named_where_it_is_known(place: str, network: object) -> N
 
 def test_many_files_of_a_folder_are_the_folder_but_never_all_of_root() -> None:
     """Nor a folder of others."""
-    lines, _ = paste(deny(*(f"/project/lib/{n}.py" for n in range(9)), *(f"/project/{n}.txt" for n in "abcdef"), *(f"/home/me/.config/{n}" for n in range(9))))
-    assert "  lib: {file: \"lib/**\"}" in lines and "  a: {file: a.txt}" in lines
+    lines, _ = paste(
+        deny(
+            *(f"/project/lib/{n}.py" for n in range(9)),
+            *(f"/project/{n}.txt" for n in "abcdef"),
+            *(f"/home/me/.config/{n}" for n in range(9)),
+        )
+    )
+    assert '  lib: {file: "lib/**"}' in lines and "  a: {file: a.txt}" in lines
     assert not any("/.config]" in line or "/.config," in line for line in lines)
 
 
 def test_what_lies_in_another_is_not_told_twice() -> None:
     """A folder to be made holds what is made in it, and what is written is read, too."""
-    lines, _ = paste(deny("/project/made", access="write", is_folder=True) + deny("/project/made/a", "/project/made/b", access="write") + deny("/project/made/a"))
+    lines, _ = paste(
+        deny("/project/made", access="write", is_folder=True)
+        + deny("/project/made/a", "/project/made/b", access="write")
+        + deny("/project/made/a")
+    )
     assert lines == ["bindings:", '  made: {file: "made/**", access: write}']
 
 
@@ -95,7 +111,10 @@ def test_a_name_that_a_spec_takes_for_a_pattern_is_left_out(name: str) -> None:
 
 def test_a_device_is_allowed_by_itself() -> None:
     """Not the folder that holds all of them."""
-    assert paste(deny("/dev/ptmx", access="write") + deny("/dev/shm", access="write", is_folder=True))[0] == ["allow:", "  write: [/dev/ptmx, /dev/shm]"]
+    assert paste(deny("/dev/ptmx", access="write") + deny("/dev/shm", access="write", is_folder=True))[0] == [
+        "allow:",
+        "  write: [/dev/ptmx, /dev/shm]",
+    ]
 
 
 def test_what_every_binding_leaves_out_is_allowed_instead() -> None:
@@ -126,17 +145,30 @@ def test_a_cache_is_allowed_and_no_output(path: str, cache: str) -> None:
 
 
 def test_a_folder_that_is_merely_called_as_a_build_is_bound() -> None:
-    assert paste(deny("/project/target/report.txt", access="write"))[0] == ["bindings:", "  report: {file: target/report.txt, access: write}"]
+    assert paste(deny("/project/target/report.txt", access="write"))[0] == [
+        "bindings:",
+        "  report: {file: target/report.txt, access: write}",
+    ]
 
 
 @pytest.mark.parametrize("place", ["*", "10.0.0.1:5432"])
 def test_no_network_is_offered_to_a_run_that_did_without(place: str) -> None:
     denied = [Denied(access="connect", what="x", place=place)]
-    assert spell(suggest(read_spec("run: {command: [x]}\n"), denied, root="/project", home="/home/me", has_passed=True)) == []
+    assert (
+        spell(suggest(read_spec("run: {command: [x]}\n"), denied, root="/project", home="/home/me", has_passed=True))
+        == []
+    )
 
 
 def test_the_folder_around_the_project_is_not_opened_for_one_file() -> None:
-    lines = spell(suggest(read_spec("run: {command: [x]}\n"), deny("/srv/work/site/made", access="write"), root="/srv/work/site/project", home="/home/me"))
+    lines = spell(
+        suggest(
+            read_spec("run: {command: [x]}\n"),
+            deny("/srv/work/site/made", access="write"),
+            root="/srv/work/site/project",
+            home="/home/me",
+        )
+    )
     assert lines == ["allow:", "  write: [/srv/work/site/made]"]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from core.specs import read, session
 from msgspec.structs import replace
 
-from wakeful.core.agent import AgentSpec, ModelSpec
-from wakeful.core.budget import Amounts, Budget
-from wakeful.core.prices import Price
-from wakeful.core.spec import CronBinding, MessageBinding, PromptRun, SessionSpec
-from wakeful.specs.promises import find_unkept
+from core.specs import read, session
+from wakeful.core.agents.prices import Price
+from wakeful.core.spec.agent import AgentSpec, ModelSpec
+from wakeful.core.spec.budget import Amounts, Budget
+from wakeful.core.spec.session import CronBinding, MessageBinding, PromptRun, SessionSpec
+from wakeful.specs.unkept_promises import find_unkept
 
 DAY = Budget(day=Amounts(tokens=100, usd=1))
 CLOCK = CronBinding(name="clock", expression="0 6 * * *", timezone="UTC")
@@ -38,7 +38,15 @@ def test_a_budget_of_tokens_does_not_hold_for_a_command() -> None:
     assert find(session("s", read("in"), budget=Budget(day=Amounts(runs=1)))) == find(thinking(budget=DAY)) == []
 
 
-@pytest.mark.parametrize(("program", "words"), [("some-agent", "acp:some-agent may tell nothing"), ("opencode", "acp:opencode may tell nothing"), ("claude-agent-acp", None), ("codex-acp", None)])
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("some-agent", "acp:some-agent may tell nothing"),
+        ("opencode", "acp:opencode may tell nothing"),
+        ("claude-agent-acp", None),
+        ("codex-acp", None),
+    ],
+)
 def test_an_external_agent_that_tells_nothing_is_held_by_estimate(program: str, words: str | None) -> None:
     found = find(thinking(budget=DAY), outside(program))
     assert [words in one for one in found] == [True] if words is not None else found == []
@@ -47,15 +55,24 @@ def test_an_external_agent_that_tells_nothing_is_held_by_estimate(program: str, 
 
 
 def test_a_budget_of_money_needs_a_price_of_every_model_and_program() -> None:
-    assert find(thinking(budget=DAY), prices={}) == ["agents/docs: nobody knows what anthropic:m costs, and a budget counts money; add it to prices in wakeful.yaml"]
-    assert "nobody knows what acp:claude-agent-acp costs" in find(thinking(budget=DAY), outside("claude-agent-acp"), prices={})[0]
+    assert find(thinking(budget=DAY), prices={}) == [
+        "agents/docs: nobody knows what anthropic:m costs, and a budget counts money; add it to prices in wakeful.yaml"
+    ]
+    assert (
+        "nobody knows what acp:claude-agent-acp costs"
+        in find(thinking(budget=DAY), outside("claude-agent-acp"), prices={})[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("keys", "tools", "words"),
     [
         ({"bindings": (CLOCK, MAIL), "is_approved_first": True}, {}, "it asks before each run (approve: before_run)"),
-        ({"bindings": (CLOCK, MAIL)}, {"shell": "ask", "write": "ask", "edit": "allow"}, "it asks before it uses shell, write (tools)"),
+        (
+            {"bindings": (CLOCK, MAIL)},
+            {"shell": "ask", "write": "ask", "edit": "allow"},
+            "it asks before it uses shell, write (tools)",
+        ),
         ({"bindings": (CLOCK, MAIL), "tools": {"shell": "deny"}}, {"shell": "ask"}, None),
         ({"bindings": (CLOCK, MAIL), "ask_timeout_seconds": 60.0}, {"shell": "ask"}, None),
         # Somebody saved the file, or wrote the message.
@@ -63,7 +80,9 @@ def test_a_budget_of_money_needs_a_price_of_every_model_and_program() -> None:
         ({"bindings": (MAIL,)}, {"shell": "ask"}, None),
     ],
 )
-def test_a_question_of_a_session_that_only_the_machine_wakes_may_find_nobody(keys: dict[str, object], tools: dict[str, str], words: str | None) -> None:
+def test_a_question_of_a_session_that_only_the_machine_wakes_may_find_nobody(
+    keys: dict[str, object], tools: dict[str, str], words: str | None
+) -> None:
     found = find(thinking(**keys), replace(DOCS, tools=tools))
     assert [one.startswith(f"s: {words}, and what wakes it") for one in found] == ([True] if words is not None else [])
     assert find(thinking(**keys), replace(DOCS, tools=tools, ask_timeout_seconds=60.0)) == []

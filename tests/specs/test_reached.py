@@ -6,32 +6,48 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.machine import Core
-from wakeful.core.spec import CommandRun, Confinement, FileBinding, SessionSpec
-from wakeful.core.state import LastRun, OpenRun, Session
+from wakeful.core.deciding.machine import Core
+from wakeful.core.record.state import LastRun, OpenRun, Session
+from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.isolation.writing import could_write, list_writable
+from wakeful.runners.isolation.writable_places import could_write, list_writable
+from wakeful.service.wiring import connect_to_log
 from wakeful.trust.ledger import Ledger
-from wakeful.trust.reached import LAG_US, ReachedBy
-from wakeful.trust.reader import HouseReader
-from wakeful.wiring import connect_to_log
+from wakeful.trust.runs_that_wrote import LAG_US, ReachedBy
+from wakeful.trust.spec_reader import HouseReader
 
 AT = 1_000_000_000
 
 
 def spec(root: Path, *outputs: str, **limits: object) -> SessionSpec:
     bindings = tuple(FileBinding(name=f"o{number}", pattern=one, access="write") for number, one in enumerate(outputs))
-    return SessionSpec(name="s", root=str(root), bindings=bindings, run=CommandRun(argv=("true",)), confinement=Confinement(**limits))
+    return SessionSpec(
+        name="s", root=str(root), bindings=bindings, run=CommandRun(argv=("true",)), confinement=Confinement(**limits)
+    )
 
 
 def reached(own: SessionSpec, *, is_open: bool) -> ReachedBy:
-    run = OpenRun(run=3, run_id="id.3", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=own)
-    last = LastRun(run=2, outcome="succeeded", reason=None, started_at=AT - 1_000_000, finished_at=AT - 500_000, causes=(), chain=())
+    run = OpenRun(
+        run=3, run_id="id.3", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=own
+    )
+    last = LastRun(
+        run=2,
+        outcome="succeeded",
+        reason=None,
+        started_at=AT - 1_000_000,
+        finished_at=AT - 500_000,
+        causes=(),
+        chain=(),
+    )
     session = Session(id="id", name="s", opened_at=0, spec=own, run=run if is_open else None, last_run=last)
-    return ReachedBy(Core([session]), lambda one, is_guarded: list_writable(one, is_guarded=is_guarded), lambda: AT + 1_000_000)
+    return ReachedBy(
+        Core([session]), lambda one, is_guarded: list_writable(one, is_guarded=is_guarded), lambda: AT + 1_000_000
+    )
 
 
-@pytest.mark.parametrize(("changed_at", "words"), [(AT - LAG_US - 1, None), (AT - LAG_US, "run 3 of s"), (AT + 5, "run 3 of s")])
+@pytest.mark.parametrize(
+    ("changed_at", "words"), [(AT - LAG_US - 1, None), (AT - LAG_US, "run 3 of s"), (AT + 5, "run 3 of s")]
+)
 def test_what_changed_before_a_run_began_is_not_its_doing(tmp_path: Path, changed_at: int, words: str | None) -> None:
     one = reached(spec(tmp_path, level="none"), is_open=True)
     one.turn()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from wakeful.specs.models import BINDING_MODELS, SessionKeys
 from wakeful.specs.schema import json_schema
 
@@ -108,6 +109,8 @@ def test_an_agent_has_a_schema_too(text: str, is_good: bool) -> None:
 
 def test_the_settings_have_a_schema_too() -> None:
     """wakeful.yaml is judged with its defaults, which are a session of which anything may be missing."""
-    assert is_valid("concurrency: 4\npools: {gpu: 1}\ndefaults: {run: {timeout: 5m}, priority: 3}\nlimits: {output: 2MB}", "daemon")
+    assert is_valid(
+        "concurrency: 4\npools: {gpu: 1}\ndefaults: {run: {timeout: 5m}, priority: 3}\nlimits: {output: 2MB}", "daemon"
+    )
     assert not is_valid("defaults: {priorty: 3}", "daemon")
     assert not is_valid("concurrency: many", "daemon")

@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
-from wakeful.core.prices import Price
-from wakeful.core.spec import Retention, Settings
+
+from wakeful.core.agents.prices import Price
+from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
+from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.settings import Places, default_settings, read_known_prices, read_settings, resolve_places
 from wakeful.specs.build import Surroundings
@@ -71,22 +72,43 @@ BAD = [
     ("concurency: 4", "1:1: unknown key 'concurency' in wakeful.yaml; did you mean 'concurrency'?"),
     ("concurrency: 0", "1:14: concurrency is 0; expected at least 1"),
     ("pools: {gpu: many}", "1:14: gpu: 'many' is not a whole number"),
-    ("limits: {output: 4}", "1:18: output: '4' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB"),
-    ("limits: {output: {warn: 4MB, hard: 1MB}}", "1:25: limits.output: the level that warns (4,000,000 bytes) is above the hard one (1,000,000 bytes); lower it"),
+    (
+        "limits: {output: 4}",
+        "1:18: output: '4' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB",
+    ),
+    (
+        "limits: {output: {warn: 4MB, hard: 1MB}}",
+        "1:25: limits.output: the level that warns (4,000,000 bytes) is above the hard one (1,000,000 bytes); lower it",
+    ),
     ("limits: {facts: {hard: many}}", "1:24: hard: 'many' is not a whole number"),
     ("limits: {fact: {soft: 1KB}}", "1:17: unknown key 'soft' in fact; expected one of warn, hard"),
     ("limits: {kept_run: {warn: 1KB}}", "1:21: unknown key 'warn' in kept_run; expected one of hard"),
     ("limits: {output: 0}", "1:18: output is 0; expected at least 1024"),
-    ("limits: {heap: 1KB}", "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, tokens, kept_file, kept_run, kept_files, processes"),
-    ("retention: {keep: long}", "1:19: keep: 'long' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
+    (
+        "limits: {heap: 1KB}",
+        "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, tokens, kept_file, kept_run, kept_files, processes",
+    ),
+    (
+        "retention: {keep: long}",
+        "1:19: keep: 'long' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d",
+    ),
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
     ("concurrency: {agents: 0}", "1:23: agents is 0; expected at least 1"),
-    ("prices: {gpt: {input: 1, output: 1}}", "1:10: 'gpt' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, openai-compatible:* or acp:PROGRAM"),
+    (
+        "prices: {gpt: {input: 1, output: 1}}",
+        "1:10: 'gpt' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, openai-compatible:* or acp:PROGRAM",
+    ),
     ("prices: {openai:a: {input: 1}}", "1:20: key 'output' is missing; add it"),
-    ("prices: {openai:a: {input: -1, output: 2}}", "1:28: input: '-1' is not an amount of money; write USD for a million tokens such as 0.50, or 0"),
+    (
+        "prices: {openai:a: {input: -1, output: 2}}",
+        "1:28: input: '-1' is not an amount of money; write USD for a million tokens such as 0.50, or 0",
+    ),
     ("loop_depth: 8\ndefaults:\n  priority: hgh", "3:13: priority: 'hgh' is not a whole number"),
-    ("defaults: {hosts: [big]}", "1:12: not yet: 'hosts' in this session is known, but this version cannot do it; remove it for now"),
+    (
+        "defaults: {hosts: [big]}",
+        "1:12: not yet: 'hosts' in this session is known, but this version cannot do it; remove it for now",
+    ),
     ("a: [", "2:1: the file ends inside a [ or {; close it"),
 ]
 
@@ -104,7 +126,9 @@ def test_defaults_are_merged_under_every_spec(tmp_path: Path) -> None:
     (tmp_path / "wakeful.yaml").write_text(
         "defaults:\n  priority: 20\n  run: {timeout: 5m, env: {A: b}}\n  bindings:\n    rules: {file: AGENTS.md, wake: false}\n"
     )
-    (folder / "a.yaml").write_text("objective: x\npriority: 70\nrun: {command: [true], env: {C: d}}\nbindings: {data: {file: a}}\n")
+    (folder / "a.yaml").write_text(
+        "objective: x\npriority: 70\nrun: {command: [true], env: {C: d}}\nbindings: {data: {file: a}}\n"
+    )
     (folder / "b.yaml").write_text("objective: x\n")
     _, defaults, problems = read_settings(folder)
     reading = read_folder(folder, Surroundings(str(tmp_path)), defaults)
@@ -157,7 +181,9 @@ def test_flags_go_before_variables_and_variables_before_systemd(tmp_path: Path) 
         "WAKEFUL_SPECS": "~/specs", "WAKEFUL_STATE": "/v/state", "WAKEFUL_SOCKET": "/v/sock", "WAKEFUL_HTTP": "127.0.0.1:8420",
         "STATE_DIRECTORY": "/var/lib/wakeful:/var/lib/other", "RUNTIME_DIRECTORY": "/run/wakeful", "XDG_RUNTIME_DIR": str(tmp_path),
     }  # fmt: skip
-    assert places(tmp_path, **environ) == Places(Path("/home/ann/specs"), Path("/v/state"), Path("/v/sock"), ("127.0.0.1", 8420))
+    assert places(tmp_path, **environ) == Places(
+        Path("/home/ann/specs"), Path("/v/state"), Path("/v/sock"), ("127.0.0.1", 8420)
+    )
     flags = {"specs": "s", "state": "../t", "socket": "/f/sock", "http": "off"}
     assert places(tmp_path, flags, **environ) == Places(tmp_path / "s", tmp_path.parent / "t", Path("/f/sock"))
     systemd = {name: value for name, value in environ.items() if not name.startswith("WAKEFUL")}
@@ -174,7 +200,9 @@ def test_the_runtime_folder_is_used_only_while_it_exists() -> None:
 
 def test_a_socket_path_the_system_cannot_hold_is_refused() -> None:
     """The limit of 107 bytes is told before anything tries to listen."""
-    with pytest.raises(OperatorError, match=r"has 108 bytes, and the system allows 107: /x+; choose a shorter one with --socket"):
+    with pytest.raises(
+        OperatorError, match=r"has 108 bytes, and the system allows 107: /x+; choose a shorter one with --socket"
+    ):
         places(Path("/"), {"socket": "/" + "x" * 107})
     assert len(str(places(Path("/"), {"socket": "/" + "x" * 106}).socket)) == 107
 

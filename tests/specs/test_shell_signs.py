@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from wakeful.specs.shell_signs import find_signs, has_shell_sign
 
 

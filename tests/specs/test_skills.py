@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+
 from specs.test_agents import judge, put, read
-from wakeful.core.agent import Skill
+from wakeful.core.spec.agent import Skill
 from wakeful.specs import load, prompt_file
 from wakeful.specs.skills import strip_front_matter
 
@@ -27,24 +28,47 @@ def skills(folder: Path, text: str = AGENT) -> tuple[Skill, ...]:
 
 def test_a_folder_of_skills_is_read_with_all_its_files(tmp_path: Path) -> None:
     """Keys that other programs know are let be; hidden files and what programs leave are no part of a skill."""
-    for path in ("skills/style/SKILL.md", "skills/style/references/words.md", "skills/style/.hidden", "skills/style/__pycache__/x.pyc", "skills/README.md"):
+    for path in (
+        "skills/style/SKILL.md",
+        "skills/style/references/words.md",
+        "skills/style/.hidden",
+        "skills/style/__pycache__/x.pyc",
+        "skills/README.md",
+    ):
         write(tmp_path, path)
     write(tmp_path, "skills/tests/SKILL.md", STYLE.replace("style", "how-to-test"))
     style, tests = skills(tmp_path)
-    assert (style.name, style.description, style.folder) == ("style", "How to write a page.", str(tmp_path / "skills" / "style"))
+    assert (style.name, style.description, style.folder) == (
+        "style",
+        "How to write a page.",
+        str(tmp_path / "skills" / "style"),
+    )
     assert list(style.files) == ["SKILL.md", "references/words.md"] and tests.name == "how-to-test"
     assert skills(tmp_path, "model: openai:a\nskills: [skills/style]\n") == (style,)
-    assert strip_front_matter(STYLE.encode()) == strip_front_matter(b"\xef\xbb\xbf" + STYLE.replace("\n", "\r\n").encode()) == "Be brief."
+    assert (
+        strip_front_matter(STYLE.encode())
+        == strip_front_matter(b"\xef\xbb\xbf" + STYLE.replace("\n", "\r\n").encode())
+        == "Be brief."
+    )
 
 
 WRONG = [
     ("Be brief.\n", "skills/style/SKILL.md:1:1: it does not begin with a line ---"),
-    ("---\nname: style\ndescription: x\nBe brief.\n", "skills/style/SKILL.md:1:1: it does not begin with a line --- and end its keys with another"),
-    ("---\ndescription: x\n---\nBe brief.\n", "skills/style/SKILL.md:2:1: name is missing; write 1 to 64 small letters"),
+    (
+        "---\nname: style\ndescription: x\nBe brief.\n",
+        "skills/style/SKILL.md:1:1: it does not begin with a line --- and end its keys with another",
+    ),
+    (
+        "---\ndescription: x\n---\nBe brief.\n",
+        "skills/style/SKILL.md:2:1: name is missing; write 1 to 64 small letters",
+    ),
     ("---\nname: My Style\ndescription: x\n---\nBe brief.\n", "skills/style/SKILL.md:2:1: name is My Style; write"),
     ("---\nname: style\n---\nBe brief.\n", "skills/style/SKILL.md:2:1: description is missing; say in one line"),
     ("---\nname: style\ndescription: [a]\n---\nBe brief.\n", "skills/style/SKILL.md:2:1: description is missing"),
-    (f"---\nname: style\ndescription: {'x' * 1025}\n---\nBe brief.\n", "description has 1,025 characters, and at most 1,024 are told"),
+    (
+        f"---\nname: style\ndescription: {'x' * 1025}\n---\nBe brief.\n",
+        "description has 1,025 characters, and at most 1,024 are told",
+    ),
     ("---\nname: style\ndescription: Use when: always\n---\nBe brief.\n", "skills/style/SKILL.md:3:"),
     ("---\nname: style\nname: other\ndescription: x\n---\nBe brief.\n", "skills/style/SKILL.md:3:1: "),
     ("---\nname: style\ndescription: x\n---\n", "skills/style/SKILL.md:1:1: it has no instructions"),
@@ -74,7 +98,12 @@ def test_a_bad_skill_is_named_with_its_place(text: str, words: str, tmp_path: Pa
 )
 def test_a_list_of_skills_that_cannot_be_is_refused(text: str, words: str, tmp_path: Path) -> None:
     root = tmp_path / "project"
-    for path in ("project/skills/style/SKILL.md", "project/copy/style/SKILL.md", "out/style/SKILL.md", "project/empty/README.md"):
+    for path in (
+        "project/skills/style/SKILL.md",
+        "project/copy/style/SKILL.md",
+        "out/style/SKILL.md",
+        "project/empty/README.md",
+    ):
         write(tmp_path, path)
     (root / "way-out").symlink_to(tmp_path / "out")
     found = judge(root, text)
@@ -94,7 +123,9 @@ def test_links_in_a_skill_are_left_out_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["skills/style/SKILL.md", "skills/style/references/new.md", "skills/other/SKILL.md"])
-def test_a_skill_is_read_again_when_one_of_its_files_changes_or_comes(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skill_is_read_again_when_one_of_its_files_changes_or_comes(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Although the agent's own file did not change; a look at what stands keeps the very same value."""
     # Else all that was written in the last two seconds is read again, and nothing is shown.
     monkeypatch.setattr(load, "RACY_NANOSECONDS", 0)
@@ -107,4 +138,8 @@ def test_a_skill_is_read_again_when_one_of_its_files_changes_or_comes(tmp_path: 
     write(tmp_path, path, STYLE.replace("style", "other") if "other" in path else STYLE + "More.\n")
     second = read(tmp_path, first)
     assert first.agents["a"].skills != second.agents["a"].skills
-    assert set(second.skill_folders) >= {str(tmp_path / "skills"), str(tmp_path / "skills" / "style"), str(tmp_path / "skills" / "style" / "references")}
+    assert set(second.skill_folders) >= {
+        str(tmp_path / "skills"),
+        str(tmp_path / "skills" / "style"),
+        str(tmp_path / "skills" / "style" / "references"),
+    }

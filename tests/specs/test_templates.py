@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.spec import CommandRun, FileBinding, PromptRun, SessionSpec, find_template
+from wakeful.core.spec.session import CommandRun, FileBinding, PromptRun, SessionSpec, find_template
 from wakeful.settings import ProjectReader
 from wakeful.specs.load import FolderReading, read_folder
 
@@ -68,18 +68,29 @@ def test_a_template_in_a_sub_folder_names_its_sessions_below_it(tmp_path: Path) 
 
 def test_doubled_braces_are_braces_and_keys_are_left_alone(tmp_path: Path) -> None:
     """Escapes as in format strings."""
-    spec = one(tmp_path, "t/a.md", template='for_each: t/*.md\nrun: {command: [printf, "{{print $1}} {stem}", "{path}"]}\n')
+    spec = one(
+        tmp_path, "t/a.md", template='for_each: t/*.md\nrun: {command: [printf, "{{print $1}} {stem}", "{path}"]}\n'
+    )
     assert isinstance(spec.run, CommandRun) and spec.run.argv == ("printf", "{print $1} a", "t/a.md")
 
 
 WRONG = [
-    ("objective: about {steam}", "2:12: {steam} is not known; a template has {path} and {stem}, and {{ stands for a brace itself"),
+    (
+        "objective: about {steam}",
+        "2:12: {steam} is not known; a template has {path} and {stem}, and {{ stands for a brace itself",
+    ),
     ("objective: 'a } b'", "2:12: a single } means nothing in a template; write }} for the character itself"),
-    ("objective: about {}", "2:12: {} is not known; a template has {path} and {stem}, and {{ stands for a brace itself"),
-    ("root: 'x/{stem}'", "2:7: root is where for_each looks, so it holds no {path} or {stem}; use run.cwd for a folder of each"),
+    (
+        "objective: about {}",
+        "2:12: {} is not known; a template has {path} and {stem}, and {{ stands for a brace itself",
+    ),
+    (
+        "root: 'x/{stem}'",
+        "2:7: root is where for_each looks, so it holds no {path} or {stem}; use run.cwd for a folder of each",
+    ),
     (
         "run: {script: 'cat {path}'}",
-        "2:15: a file's name never becomes part of a script; pass it on with env: {FILE: \"{path}\"} and write \"$FILE\" here",
+        '2:15: a file\'s name never becomes part of a script; pass it on with env: {FILE: "{path}"} and write "$FILE" here',
     ),
     (
         "run: {command: [sh, -c, 'cat {path}']}",
@@ -91,8 +102,14 @@ WRONG = [
         "2:33: a file's name would become code of bash here, and whoever names a file would say what is run; "
         'pass it by a variable, env: {FILE: "{path}"}, and use that there',
     ),
-    ("secrets: ['{stem}']", "2:11: a file's name does not say what a session may do, so secrets holds no {path} or {stem}"),
-    ("network: ['{stem}:443']", "2:11: a file's name does not say what a session may do, so network holds no {path} or {stem}"),
+    (
+        "secrets: ['{stem}']",
+        "2:11: a file's name does not say what a session may do, so secrets holds no {path} or {stem}",
+    ),
+    (
+        "network: ['{stem}:443']",
+        "2:11: a file's name does not say what a session may do, so network holds no {path} or {stem}",
+    ),
     (
         "run: {command: ['true'], env: {BASH_ENV: '{path}'}}",
         "2:42: programs take this variable for code, or for where code lies, so it holds no {path} or {stem}; use a name of your own, such as FILE",
@@ -107,7 +124,9 @@ def test_what_is_wrong_in_a_template_is_told_once_with_its_place(text: str, word
     """Also where no file matches yet."""
     for files in ((), ("t/a.md", "t/b.md")):
         reading = read(project(tmp_path, *files, template=f"for_each: t/*.md\n{text}\n"))
-        assert [str(problem) for problem in reading.problems["sessions.d/ticket@.yaml"]] == [f"sessions.d/ticket@.yaml:{words}"]
+        assert [str(problem) for problem in reading.problems["sessions.d/ticket@.yaml"]] == [
+            f"sessions.d/ticket@.yaml:{words}"
+        ]
         assert not reading.sessions and list(reading.refused) == ["ticket@"]
 
 
@@ -123,8 +142,12 @@ def test_for_each_without_the_mark_and_the_mark_without_for_each_are_refused(tmp
     project(tmp_path, template="objective: x\n")
     (tmp_path / "sessions.d/plain.yaml").write_text("objective: x\nfor_each: t/*.md\n")
     told = read(tmp_path).refused
-    assert told["ticket@"].endswith("a name that ends in @ is a template; add `for_each: tickets/*.md`, or rename the file")
-    assert told["plain"].endswith("plain.yaml:2:1: for_each makes a template, and a template's name ends in @; rename the file to plain@.yaml")
+    assert told["ticket@"].endswith(
+        "a name that ends in @ is a template; add `for_each: tickets/*.md`, or rename the file"
+    )
+    assert told["plain"].endswith(
+        "plain.yaml:2:1: for_each makes a template, and a template's name ends in @; rename the file to plain@.yaml"
+    )
 
 
 @pytest.mark.parametrize("name", ["@.yaml", "a@b@.yaml"])
@@ -137,7 +160,9 @@ def test_a_template_has_one_mark_behind_a_word(name: str, tmp_path: Path) -> Non
 
 def test_the_same_stem_in_two_folders_is_refused_and_says_both(tmp_path: Path) -> None:
     """The other files are sessions all the same."""
-    reading = read(project(tmp_path, "t/a/x.md", "t/b/x.md", "t/b/y.md", template="for_each: t/**/*.md\nobjective: x\n"))
+    reading = read(
+        project(tmp_path, "t/a/x.md", "t/b/x.md", "t/b/y.md", template="for_each: t/**/*.md\nobjective: x\n")
+    )
     assert list(reading.sessions) == ["ticket@y"]
     assert reading.refused == {
         "ticket@x": "sessions.d/ticket@.yaml:1:11: for_each: 't/a/x.md' and 't/b/x.md' would both be session ticket@x; rename one of the files"
@@ -186,12 +211,24 @@ def test_odd_file_names_are_refused_with_words_and_harm_nobody(name: bytes, tmp_
         reading = read(tmp_path)
     assert list(reading.sessions) == ["ticket@good"]
     ((key, words),) = reading.refused.items()
-    assert key.startswith("ticket@") and key.isprintable() and words.isprintable() and words.endswith("; rename the file")
+    assert (
+        key.startswith("ticket@") and key.isprintable() and words.isprintable() and words.endswith("; rename the file")
+    )
 
 
 def test_hidden_files_and_what_editors_leave_are_no_sessions(tmp_path: Path) -> None:
     """As in sessions.d itself."""
-    reading = read(project(tmp_path, "t/.#a.md", "t/.hidden/b.md", "t/node_modules/c.md", "t/d.md~", "t/e.md", template="for_each: t/**\nobjective: x\n"))
+    reading = read(
+        project(
+            tmp_path,
+            "t/.#a.md",
+            "t/.hidden/b.md",
+            "t/node_modules/c.md",
+            "t/d.md~",
+            "t/e.md",
+            template="for_each: t/**\nobjective: x\n",
+        )
+    )
     assert list(reading.sessions) == ["ticket@e"] and not reading.problems
 
 
@@ -228,9 +265,13 @@ def test_defaults_are_merged_under_a_template_and_keep_their_braces(tmp_path: Pa
 
 def test_what_a_value_becomes_is_judged_for_each_file(tmp_path: Path) -> None:
     """A number from a file's name may be none."""
-    reading = read(project(tmp_path, "t/5.md", "t/five.md", template="for_each: t/*.md\nobjective: x\npriority: '{stem}'\n"))
+    reading = read(
+        project(tmp_path, "t/5.md", "t/five.md", template="for_each: t/*.md\nobjective: x\npriority: '{stem}'\n")
+    )
     assert reading.sessions["ticket@5"].priority == 5
-    assert reading.refused == {"ticket@five": "sessions.d/ticket@.yaml:1:11: priority: 'five' is not a whole number (for 't/five.md')"}
+    assert reading.refused == {
+        "ticket@five": "sessions.d/ticket@.yaml:1:11: priority: 'five' is not a whole number (for 't/five.md')"
+    }
 
 
 def test_the_folders_of_a_glob_are_told_also_where_they_are_not_there_yet(tmp_path: Path) -> None:

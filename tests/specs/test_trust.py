@@ -11,8 +11,8 @@ import pytest
 
 from wakeful.settings import read_settings
 from wakeful.specs.build import Surroundings
+from wakeful.specs.file_ownership import find_others, judge_writers
 from wakeful.specs.load import read_folder, read_text
-from wakeful.specs.others import find_others, judge_writers
 from wakeful.specs.problem import RefusedSpec
 
 RUN = "objective: x\nrun: {command: ['true']}\n"
@@ -63,8 +63,15 @@ def test_untrusted_input_secrets_and_a_way_out_are_refused_together(way: str, wo
 def test_who_fetches_pages_hears_strangers_and_has_a_way_out() -> None:
     """So a secret is one thing too many; without one it is taken."""
     told = refusal(f"{RUN}secrets: [token]\nfetch: [docs.example.org]\n")
-    assert told == "f.yaml:4:8: untrusted input (fetch), secrets (token) and a way out (fetch) do not go together; drop one of them, or part the session in two"
-    assert read(f"{RUN}fetch: [Docs.Example.org, '*.example.com:8443', '[::1]:80']\n").fetch == ("docs.example.org:443", "*.example.com:8443", "[::1]:80")
+    assert (
+        told
+        == "f.yaml:4:8: untrusted input (fetch), secrets (token) and a way out (fetch) do not go together; drop one of them, or part the session in two"
+    )
+    assert read(f"{RUN}fetch: [Docs.Example.org, '*.example.com:8443', '[::1]:80']\n").fetch == (
+        "docs.example.org:443",
+        "*.example.com:8443",
+        "[::1]:80",
+    )
     assert read(f"{RUN}fetch: true\n").fetch == ("*:443", "*:80") and read(f"{RUN}fetch: false\n").fetch == ()
     for wrong in ("https://docs.example.org", "docs.example.org/a", "a b", "host:0", "host:70000", "a*b", "*"):
         assert "is not a host" in refusal(f"{RUN}fetch: ['{wrong}']\n")
@@ -76,9 +83,15 @@ def test_who_fetches_pages_hears_strangers_and_has_a_way_out() -> None:
         ("allow: {read: [/home/ada/notes]}", "private reads (/home/ada/notes, by allow.read)"),
         ("allow: {read: [/project/.ssh/id]}", "private reads (/project/.ssh/id, by allow.read)"),
         ("allow: {read: [../other]}", "private reads (/other, by allow.read)"),
-        ("bindings: {notes: {file: '/home/ada/notes/*.md', wake: false}}", "private reads (/home/ada/notes, by binding notes)"),
+        (
+            "bindings: {notes: {file: '/home/ada/notes/*.md', wake: false}}",
+            "private reads (/home/ada/notes, by binding notes)",
+        ),
         ("bindings: {all: {file: '/home/ada/**/*.md', wake: false}}", "private reads (/home/ada, by binding all)"),
-        ("bindings: {code: {commits: src, repo: /home/ada/work}}", "private reads (/home/ada/work/src, by binding code)"),
+        (
+            "bindings: {code: {commits: src, repo: /home/ada/work}}",
+            "private reads (/home/ada/work/src, by binding code)",
+        ),
         ("bindings: {p: {probe: [cat, .aws/credentials]}}", "private reads (/project/.aws/credentials, by probe p)"),
         ("run: {command: [cat, .netrc]}", "private reads (/project/.netrc, by command)"),
         ("run: {script: 'cat < .ssh/id'}", "private reads (/project/.ssh/id, by script)"),
@@ -100,16 +113,30 @@ def test_every_granted_read_counts_and_not_secrets_alone(read_by: str, words: st
 
 @pytest.mark.parametrize(
     "read_by",
-    ["allow: {read: [data]}", "allow: {read: [/usr/share/dict]}", "run: {command: [cat, notes.txt]}", "bindings: {rules: {file: '*.md', wake: false}}"],
+    [
+        "allow: {read: [data]}",
+        "allow: {read: [/usr/share/dict]}",
+        "run: {command: [cat, notes.txt]}",
+        "bindings: {rules: {file: '*.md', wake: false}}",
+    ],
 )
 def test_what_lies_in_the_project_or_belongs_to_the_system_is_not_private(read_by: str) -> None:
     bindings = "mail: {file: /var/mail/ada, trust: untrusted}"
-    text = f"objective: x\nnetwork: true\n{read_by}\n" if "bindings" in read_by else f"objective: x\nnetwork: true\nbindings: {{{bindings}}}\n{read_by}\n"
-    read(text.replace("bindings: {rules", f"bindings: {{{bindings}, rules") + ("" if "run" in read_by else "run: {command: ['true']}\n"))
+    text = (
+        f"objective: x\nnetwork: true\n{read_by}\n"
+        if "bindings" in read_by
+        else f"objective: x\nnetwork: true\nbindings: {{{bindings}}}\n{read_by}\n"
+    )
+    read(
+        text.replace("bindings: {rules", f"bindings: {{{bindings}, rules")
+        + ("" if "run" in read_by else "run: {command: ['true']}\n")
+    )
 
 
 def test_a_write_outside_of_root_is_a_way_out_and_one_inside_is_not() -> None:
-    legs = "secrets: [token]\nbindings: {{mail: {{file: mail.txt, trust: untrusted}}, o: {{file: {}, access: write}}}}\n"
+    legs = (
+        "secrets: [token]\nbindings: {{mail: {{file: mail.txt, trust: untrusted}}, o: {{file: {}, access: write}}}}\n"
+    )
     assert "writes ../out.txt" in refusal(RUN + legs.format("../out.txt"))
     read(RUN + legs.format("out.txt"))
 

@@ -14,8 +14,8 @@ import pytest
 
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger, Project
-from wakeful.trust.reader import HouseReader
-from wakeful.trust.ways import Glance, Hold, follow_way
+from wakeful.trust.path_chain import Glance, Hold, follow_way
+from wakeful.trust.spec_reader import HouseReader
 
 SPEC = "objective: x\nrun: {command: ['true']}\n"
 EVIL = "objective: y\nrun: {command: [touch, gotcha]}\n"
@@ -115,10 +115,16 @@ PLANTS: dict[str, tuple[str, Callable[[House], object]]] = {
     "a moved file": ("evil", lambda house: (house.house / "prep/evil.yaml").rename(house.specs / "evil.yaml")),
     "a hard link": ("evil", lambda house: os.link(house.house / "prep/evil.yaml", house.specs / "evil.yaml")),
     "a link": ("evil", lambda house: (house.specs / "evil.yaml").symlink_to("../prep/evil.yaml")),
-    "a link out of its reach": ("evil", lambda house: (house.specs / "evil.yaml").symlink_to("../../elsewhere/evil.yaml")),
+    "a link out of its reach": (
+        "evil",
+        lambda house: (house.specs / "evil.yaml").symlink_to("../../elsewhere/evil.yaml"),
+    ),
     "a moved folder": ("sub/deep/evil", lambda house: (house.house / "prep").rename(house.specs / "sub")),
     "a linked folder": ("sub/deep/evil", lambda house: (house.specs / "sub").symlink_to("../prep")),
-    "a linked folder out of its reach": ("sub/deep/evil", lambda house: (house.specs / "sub").symlink_to("../../elsewhere")),
+    "a linked folder out of its reach": (
+        "sub/deep/evil",
+        lambda house: (house.specs / "sub").symlink_to("../../elsewhere"),
+    ),
     "sessions.d replaced": ("deep/evil", swap_specs),
     "sessions.d linked": ("deep/evil", link_specs),
     "the project replaced": ("deep/evil", swap_project),
@@ -127,7 +133,9 @@ PLANTS: dict[str, tuple[str, Callable[[House], object]]] = {
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["", "restarted"])
 @pytest.mark.parametrize("plant", PLANTS)
-def test_what_is_older_than_the_run_that_put_it_there_does_not_count(house: House, plant: str, is_restarted: bool) -> None:
+def test_what_is_older_than_the_run_that_put_it_there_does_not_count(
+    house: House, plant: str, is_restarted: bool
+) -> None:
     name, act = PLANTS[plant]
     prepare(house)
     assert set(house.read().values()) == {None}
@@ -145,7 +153,9 @@ def test_what_is_older_than_the_run_that_put_it_there_does_not_count(house: Hous
     assert "run 3 of obey" in (house.read()[name] or "")
     desk = TrustDesk(house.reader._ledger, house.reader)
     shown = desk.show(name)
-    assert any("gotcha" in line for file in shown["files"] for line in file["diff"]), "the text is shown before it is trusted"
+    assert any("gotcha" in line for file in shown["files"] for line in file["diff"]), (
+        "the text is shown before it is trusted"
+    )
     desk.commit(desk.prepare(name, shown["digest"]))
     assert house.read()[name] is None
 
@@ -327,7 +337,11 @@ def test_a_way_goes_over_links_and_dots_and_ends_where_nothing_is(tmp_path: Path
     (real / "round").symlink_to("round")
     with Hold() as hold:
         look = hold.look if is_held else Glance().look
-        tail = [step.place.removeprefix(f"{real}/") for step in follow_way(f"{real}/l/f", look) if step.place.startswith(f"{real}/")]
+        tail = [
+            step.place.removeprefix(f"{real}/")
+            for step in follow_way(f"{real}/l/f", look)
+            if step.place.startswith(f"{real}/")
+        ]
         assert tail == ["l", "a", "a/b", "a/b", "a/b/f"]
         assert follow_way(f"{real}/l/none/f", look)[-1].place == f"{real}/a/b"
         assert follow_way(f"{real}/a/b/f/g", look)[-1].place == f"{real}/a/b/f"

@@ -6,6 +6,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from wakeful.errors import SpecError
 from wakeful.specs.problem import RefusedSpec
 from wakeful.specs.yaml_text import read_mapping, read_marks
@@ -69,7 +70,9 @@ def test_a_trap_is_explained_where_it_stands(text: str | bytes, words: str) -> N
     assert refusal(text) == f"f.yaml:{words}"
 
 
-@pytest.mark.parametrize("text", ["3.10", "12:30", "true", "NO", "022", "0x1f", "1e3", "~", "null", "2024-01-01", "<<", "=", "on"])
+@pytest.mark.parametrize(
+    "text", ["3.10", "12:30", "true", "NO", "022", "0x1f", "1e3", "~", "null", "2024-01-01", "<<", "=", "on"]
+)
 def test_a_scalar_stays_the_text_it_is(text: str) -> None:
     """Nothing is typed by YAML: values, list entries and keys mean what they say."""
     assert read_mapping(f"a: {text}\nb: [{text}]\n{text}: c".encode(), "f.yaml") == {"a": text, "b": [text], text: "c"}
@@ -95,7 +98,8 @@ def test_marks_say_where_everything_stands() -> None:
 
 
 BOMBS = {
-    "aliases": "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{c}: &{c} [*{p},*{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)),
+    "aliases": "a: &a [x,x,x,x,x,x,x,x,x]\n"
+    + "".join(f"{c}: &{c} [*{p},*{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)),
     "brackets": "a: " + "[" * 5000,
     "braces": "a: " + "{a: " * 5000,
     "dashes": "a:\n" + "- " * 5000,
@@ -125,7 +129,10 @@ def test_a_monster_is_refused_before_it_grows(name: str) -> None:
     print(f"{name}: refused in {(time.process_time() - began) * 1000:.1f} ms")
 
 
-@given(st.binary(max_size=200) | st.text(alphabet="ab :-[]{}&*!|>'\"%@`#,?\n\t\\~<=.\x00\ufeffé", max_size=80).map(str.encode))
+@given(
+    st.binary(max_size=200)
+    | st.text(alphabet="ab :-[]{}&*!|>'\"%@`#,?\n\t\\~<=.\x00\ufeffé", max_size=80).map(str.encode)
+)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     """No input ends in anything but a mapping of text or a SpecError with its place."""
     try:

@@ -42,7 +42,9 @@ class StormBox(Box):
 
 
 class Storm:
-    def __init__(self, seed: int, folder: Path, *, can_mount: bool, can_be_strict: bool, has_journeys_alone: bool = False) -> None:
+    def __init__(
+        self, seed: int, folder: Path, *, can_mount: bool, can_be_strict: bool, has_journeys_alone: bool = False
+    ) -> None:
         self.rng = random.Random(seed)
         self.has_journeys_alone = has_journeys_alone
         self.box = StormBox(folder)
@@ -50,7 +52,9 @@ class Storm:
         self.history: list[str] = []
         # How often each kind of event happened.
         self.counts = self.project.counts
-        self.journey = Journey(self.box, StormBox(folder.with_name(f"{folder.name}.away")), self.rng, self._note_journey)
+        self.journey = Journey(
+            self.box, StormBox(folder.with_name(f"{folder.name}.away")), self.rng, self._note_journey
+        )
         self.messages: list[str] = []
         # Sessions whose changes a person gave up: what they left may be old until they are run again.
         self.given_up: set[str] = set()
@@ -72,7 +76,16 @@ class Storm:
             self._judge_log()
         except Exception as error:
             # A daemon that is gone, or a command that fails where it may not, breaks a promise as well.
-            raise Lost("\n".join([f"{type(error).__name__}: {error}", "", *self.history, *map(read_end, (self.box, self.journey.away))])) from error
+            raise Lost(
+                "\n".join(
+                    [
+                        f"{type(error).__name__}: {error}",
+                        "",
+                        *self.history,
+                        *map(read_end, (self.box, self.journey.away)),
+                    ]
+                )
+            ) from error
         finally:
             self.project.close()
             self.journey.close()
@@ -139,7 +152,9 @@ class Storm:
                 text = f"message {len(self.messages)}"
                 # Twice with one key: it counts once.
                 for _ in range(self.rng.choice((1, 2))):
-                    done = self.box.run("send", self.renamed.get("mailbox", "mailbox"), text, "--key", f"k{len(self.messages)}")
+                    done = self.box.run(
+                        "send", self.renamed.get("mailbox", "mailbox"), text, "--key", f"k{len(self.messages)}"
+                    )
                 if done.returncode == 0:
                     self.counts["send"] += 1
                     self.messages.append(text)
@@ -205,7 +220,11 @@ class Storm:
 
     def _judge(self) -> None:
         for session in self.project.sessions.values():
-            eventually(lambda one=session: self._is_true(one), PATIENCE_SECONDS, what=f"{session.name} has dealt with everything")
+            eventually(
+                lambda one=session: self._is_true(one),
+                PATIENCE_SECONDS,
+                what=f"{session.name} has dealt with everything",
+            )
         # The sweep finds a write through another hard link late, and once.
         for _ in range(MOST_SWEEPS):
             before, after = self._watch_rest()
@@ -243,7 +262,9 @@ class Storm:
         """Each of them, and no other but the one it began with; one may be taken twice in a row, after a crash."""
         taken = list(dict.fromkeys(one for one in ledger if one != self.project.base))
         wanted = self.project.list_commits(line)
-        assert set(taken) <= set(wanted), f"{line}: {sorted(set(taken) - set(wanted))} were taken, and are none that change src"
+        assert set(taken) <= set(wanted), (
+            f"{line}: {sorted(set(taken) - set(wanted))} were taken, and are none that change src"
+        )
         return len(taken) == len(wanted) and (line == "all" or taken == wanted)
 
     def _find_rest(self) -> list[dict[str, Any]] | None:
@@ -263,7 +284,11 @@ class Storm:
             assert not without, f"{name} ran without a cause: {without}"
             self.counts["runs"] += len(started)
             self.counts.update(f"run {one['payload']['outcome']}" for one in records if one["kind"] == "run_finished")
-        texts = [one["payload"]["text"] for one in self.box.log(self.renamed.get("mailbox", "mailbox")) if one["kind"] == "message_added"]
+        texts = [
+            one["payload"]["text"]
+            for one in self.box.log(self.renamed.get("mailbox", "mailbox"))
+            if one["kind"] == "message_added"
+        ]
         assert texts == self.messages, f"messages: {self.messages} were taken, {texts} are recorded"
         done = self.box.run("verify")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -115,7 +115,11 @@ class Journey:
 
     def learn(self) -> None:
         number = len(self.learnt.marks)
-        for words in (("remember", NAME, f"fact{number}", "known"), ("note", NAME, f"zebra{number} was seen"), ("save", NAME, "--as", f"mark{number}")):
+        for words in (
+            ("remember", NAME, f"fact{number}", "known"),
+            ("note", NAME, f"zebra{number} was seen"),
+            ("save", NAME, "--as", f"mark{number}"),
+        ):
             self.here.ask(*words)
         self.learnt.marks.append(f"mark{number}")
         self._note("facts, notes and checkpoints of the traveller", f"mark{number} {self._say(self.here)}")
@@ -132,7 +136,10 @@ class Journey:
         source, target = self.here, self.there
         self._write(target)
         victim = self.rng.choice(("nobody", "source", "target", "command", "both"))
-        self._note(f"move, with {victim} killed" if victim != "nobody" else "move", f"from {self._say(source)} to {self._say(target)}")
+        self._note(
+            f"move, with {victim} killed" if victim != "nobody" else "move",
+            f"from {self._say(source)} to {self._say(target)}",
+        )
         self._start_move(source, victim)
         self.judge_places()
         if self._lives(source) and self.rng.random() < 0.5:
@@ -149,7 +156,13 @@ class Journey:
         for name in ("carried", "taken"):
             (source.folder / "bin" / name).unlink(missing_ok=True)
         command = subprocess.Popen(
-            MOVE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=source.folder, env=self._environment(source), start_new_session=True
+            MOVE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=source.folder,
+            env=self._environment(source),
+            start_new_session=True,
         )
         if victim != "nobody":
             self._wait_for_moment(source, command)
@@ -190,18 +203,28 @@ class Journey:
         """The same command again, until it is there. Nothing disturbs it: only a run under way may refuse it."""
         for _ in range(MOST_TRIES):
             if self._is_here(source) and "moved to another host" in (source.row(NAME)["reason"] or ""):
-                assert self._lives(target), "the source says that the traveller has moved, and it does not live at the target"
+                assert self._lives(target), (
+                    "the source says that the traveller has moved, and it does not live at the target"
+                )
                 return
             if self._lives(source):
                 source.wait_at_rest(NAME, seconds=PATIENCE_SECONDS)
             done = subprocess.run(
-                MOVE, capture_output=True, text=True, check=False, cwd=source.folder, env=self._environment(source), timeout=PATIENCE_SECONDS
+                MOVE,
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=source.folder,
+                env=self._environment(source),
+                timeout=PATIENCE_SECONDS,
             )
             self._check(done)
             self._note("move asked for again", f"{done.returncode} {(done.stdout + done.stderr).splitlines()[:1]}")
             self.judge_places()
             is_refused = done.returncode == 1 and "running" in done.stderr
-            assert done.returncode == 0 or is_refused or self._lives(target), f"a move that nobody disturbs is refused: {done.stdout}{done.stderr}"
+            assert done.returncode == 0 or is_refused or self._lives(target), (
+                f"a move that nobody disturbs is refused: {done.stdout}{done.stderr}"
+            )
         raise AssertionError(f"the traveller did not move in {MOST_TRIES} tries")
 
     # -- what must hold -----------------------------------------------------------------------
@@ -261,7 +284,9 @@ class Journey:
         spans = [(box, *span) for box in (self.home, self.away) for span in read_spans(box.lines(JOURNAL), self.id)]
         for box, began, ended in spans:
             for other, start, _ in spans:
-                assert other is box or not began < start < ended, f"two runs at once: {began} to {ended} {self._say(box)}, {start} {self._say(other)}"
+                assert other is box or not began < start < ended, (
+                    f"two runs at once: {began} to {ended} {self._say(box)}, {start} {self._say(other)}"
+                )
 
     def _judge_messages(self) -> None:
         """Each once, in order, and each the cause of a run that came to its end."""
@@ -269,8 +294,17 @@ class Journey:
         added = [one["payload"] for one in records if one["kind"] == "message_added"]
         texts = [one["text"] for one in added]
         assert texts == self.learnt.messages, f"messages: {self.learnt.messages} were taken, {texts} are recorded"
-        finished = {one["payload"]["run"] for one in records if one["kind"] == "run_finished" and one["payload"]["outcome"] == "succeeded"}
-        causes = [cause for one in records if one["kind"] == "run_started" and one["payload"]["run"] in finished for cause in one["payload"]["causes"]]
+        finished = {
+            one["payload"]["run"]
+            for one in records
+            if one["kind"] == "run_finished" and one["payload"]["outcome"] == "succeeded"
+        }
+        causes = [
+            cause
+            for one in records
+            if one["kind"] == "run_started" and one["payload"]["run"] in finished
+            for cause in one["payload"]["causes"]
+        ]
         dealt = max((int(cause["new"]) for cause in causes if cause["kind"] == "message"), default=0)
         assert dealt >= len(added), f"{len(added)} messages were taken, and the runs have dealt with {dealt}"
 
@@ -280,7 +314,9 @@ class Journey:
         for one in records:
             payload = one["payload"]
             if one["kind"] == "run_finished" and payload["outcome"] == "succeeded":
-                assert any(note.endswith(f".{payload['run']}") for note in notes), f"run {payload['run']} left no note: {notes}"
+                assert any(note.endswith(f".{payload['run']}") for note in notes), (
+                    f"run {payload['run']} left no note: {notes}"
+                )
 
     # -- small things -------------------------------------------------------------------------
 
@@ -293,7 +329,11 @@ class Journey:
 
     def _lives(self, box: Box) -> bool:
         row = box.find_row(NAME)
-        return row is not None and row["id"] == self.id and not (row["reason"] or "").startswith(("moved to another host", "moving to"))
+        return (
+            row is not None
+            and row["id"] == self.id
+            and not (row["reason"] or "").startswith(("moved to another host", "moving to"))
+        )
 
     def _say(self, box: Box) -> str:
         return "at home" if box is self.home else "away"

@@ -92,7 +92,11 @@ class Project:
         self.git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "vendor")
         self.git(main, "commit", "--quiet", "-m", "a submodule")
         self.git(main, "worktree", "add", "--quiet", "-b", "side", str(self.folder / "side"))
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{main}", str(self.folder / "shallow")], check=True, capture_output=True)
+        subprocess.run(
+            ["git", "clone", "--quiet", "--depth=1", f"file://{main}", str(self.folder / "shallow")],
+            check=True,
+            capture_output=True,
+        )
 
     def _declare_files(self) -> None:
         level = self.rng.choice(("standard", "strict")) if self.can_be_strict else "standard"
@@ -105,22 +109,44 @@ class Project:
             self.declare("shared", ("share/*.txt",), seconds=0, needs="share")
 
     def _declare_repositories(self) -> None:
-        for name, repository in (("tree", "repo"), ("side-tree", "side"), ("module", "repo/vendor"), ("shallow-tree", "shallow")):
+        for name, repository in (
+            ("tree", "repo"),
+            ("side-tree", "side"),
+            ("module", "repo/vendor"),
+            ("shallow-tree", "shallow"),
+        ):
             if name == "tree" or self.rng.random() < 0.5:
-                self._spec(name, f"bindings:\n  code: {{commits: src, repo: {repository}}}\n", ["--tree", str(self.folder / repository), "src"])
+                self._spec(
+                    name,
+                    f"bindings:\n  code: {{commits: src, repo: {repository}}}\n",
+                    ["--tree", str(self.folder / repository), "src"],
+                )
                 self.sessions[name] = Declared(name, (), f"out/{name}.txt", tree=(repository, "src"))
         self.base = self.head()
         for name, line in (("every", "first-parent"), ("every-one", "all")):
             binding = f"{{commits: src, repo: repo, branch: main, each_commit: true, line: {line}}}"
             text = f"objective: Take every commit.\nbindings:\n  code: {binding}\n  result: {{file: out/{name}.txt, access: write}}\n"
-            (self.specs / f"{name}.yaml").write_text(text + f"run: {{command: [python3, note_commit.py, out/{name}.txt], retries: 5}}\n")
+            (self.specs / f"{name}.yaml").write_text(
+                text + f"run: {{command: [python3, note_commit.py, out/{name}.txt], retries: 5}}\n"
+            )
             self.sessions[name] = Declared(name, (), f"out/{name}.txt", ledger=line)
 
     def _declare_others(self) -> None:
         (self.specs / "mailbox.yaml").write_text("objective: Take messages.\nrun: {command: ['true']}\n")
 
-    def declare(self, name: str, reads: tuple[str, ...], *, seconds: float, level: str = "standard", settle: str = "50ms", needs: str | None = None) -> None:
-        bindings = "".join(f'  in{number}: {{file: "{pattern}", settle: {settle}}}\n' for number, pattern in enumerate(reads))
+    def declare(
+        self,
+        name: str,
+        reads: tuple[str, ...],
+        *,
+        seconds: float,
+        level: str = "standard",
+        settle: str = "50ms",
+        needs: str | None = None,
+    ) -> None:
+        bindings = "".join(
+            f'  in{number}: {{file: "{pattern}", settle: {settle}}}\n' for number, pattern in enumerate(reads)
+        )
         self._spec(name, f"isolation: {level}\nbindings:\n{bindings}", list(reads), seconds)
         self.sessions[name] = Declared(name, reads, f"out/{name}.txt", needs)
 
@@ -139,7 +165,12 @@ class Project:
             (6, self.commit), (2, self.merge), (1, self.collect_garbage), (1, self.rename_project_away),
         ]  # fmt: skip
         # Where a session looks.
-        watched = {"shared": (3, self.toggle_mount), "side-tree": (3, self.commit_side), "module": (3, self.commit_module), "shallow-tree": (3, self.pull_shallow)}
+        watched = {
+            "shared": (3, self.toggle_mount),
+            "side-tree": (3, self.commit_side),
+            "module": (3, self.commit_module),
+            "shallow-tree": (3, self.pull_shallow),
+        }
         return [*actions, *(action for name, action in watched.items() if name in self.sessions)]
 
     def act(self) -> str:
@@ -156,7 +187,11 @@ class Project:
         return f"{self._count} {'x' * self.rng.choice((1, 10, 5000))}\n"
 
     def pick(self) -> Path:
-        places = [self.data / f"{name}.txt" for name in NAMES] + [self.data / "sub" / "deep.txt", self.data / "sub" / "hard.txt", self.data / "new.txt"]
+        places = [self.data / f"{name}.txt" for name in NAMES] + [
+            self.data / "sub" / "deep.txt",
+            self.data / "sub" / "hard.txt",
+            self.data / "new.txt",
+        ]
         return self.rng.choice([*places, self.folder / "share" / "one.txt"] if self.mounted else places)
 
     def write(self) -> str:

@@ -71,7 +71,12 @@ def live_through_all(seeds: list[int], jobs: int, words: list[str]) -> int:
     broken, living, waiting, counts = [], {}, iter(seeds), Counter[str]()
     while True:
         for seed in _take(waiting, jobs - len(living)):
-            living[seed] = (subprocess.Popen([*words, "--seed", str(seed)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), time.monotonic())
+            living[seed] = (
+                subprocess.Popen(
+                    [*words, "--seed", str(seed)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                ),
+                time.monotonic(),
+            )
         if not living:
             break
         time.sleep(0.2)
@@ -98,7 +103,9 @@ def _take(waiting: Iterator[int], count: int) -> list[int]:
 
 def _leave_mounts() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
-    return libc.unshare(_NEW_MOUNTS) == 0 and libc.mount(None, b"/", None, ctypes.c_ulong(_RECURSIVE | _SLAVE), None) == 0
+    return (
+        libc.unshare(_NEW_MOUNTS) == 0 and libc.mount(None, b"/", None, ctypes.c_ulong(_RECURSIVE | _SLAVE), None) == 0
+    )
 
 
 if __name__ == "__main__":

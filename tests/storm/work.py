@@ -35,7 +35,12 @@ def digest_files(root: str, patterns: list[str]) -> str:
 
 def find_tree(repository: str, path: str) -> str:
     """The tree of HEAD:path, or that there is none."""
-    done = subprocess.run(["git", "-C", repository, "rev-parse", "--verify", "--quiet", f"HEAD:{path}"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", repository, "rev-parse", "--verify", "--quiet", f"HEAD:{path}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or "none"
 
 

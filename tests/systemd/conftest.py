@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from systemd.machine import Machine, why_not
 
 

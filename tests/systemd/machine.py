@@ -35,14 +35,24 @@ nice -n 5 ionice -c 3 taskset -c 0 true && echo priorities
 test "$(ps -e | wc -l)" -gt 3 && test -r /proc/meminfo && echo other processes
 touch ~/touched /tmp/touched /var/tmp/touched && echo places of work
 """
-TOOLS_SAID = ["namespaces", "bubblewrap", "strace", "memory that is written and executed", "priorities", "other processes", "places of work"]
+TOOLS_SAID = [
+    "namespaces",
+    "bubblewrap",
+    "strace",
+    "memory that is written and executed",
+    "priorities",
+    "other processes",
+    "places of work",
+]
 
 
 def why_not() -> str | None:
     """What is missing for a machine here, or None."""
     if os.geteuid() != 0:
         return "only root may mount an overlay of /"
-    missing = [name for name in NEEDED if shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None]
+    missing = [
+        name for name in NEEDED if shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None
+    ]
     if missing or not SYSTEMD.exists():
         return f"this system has no {', '.join(missing) or SYSTEMD} (Debian and Ubuntu: apt install systemd dbus libpam-systemd util-linux)"
     if "overlay" not in Path("/proc/filesystems").read_text():
@@ -78,12 +88,19 @@ class Machine:
         script = f'echo $$ > "{self._group}/cgroup.procs"; exec unshare -fpmuiC --kill-child sh "$0" "$1"'
         words = ["sh", "-c", script, str(Path(__file__).with_name("boot.sh")), str(self._build)]
         with self._console.open("wb") as console:
-            self._holder = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True)
+            self._holder = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
+            )
         eventually(self._has_booted)
         self.run("umount", "-l", "/proc/sys")
         self.run("useradd", "-m", "-u", str(UID), ACCOUNT)
         # The interpreter and this checkout may lie in somebody's home: here every account may come to them.
-        for path in {*Path(os.path.realpath(sys.executable)).parents, *Path(sys.executable).parents, *REPOSITORY.parents, REPOSITORY} - {Path("/")}:
+        for path in {
+            *Path(os.path.realpath(sys.executable)).parents,
+            *Path(sys.executable).parents,
+            *REPOSITORY.parents,
+            REPOSITORY,
+        } - {Path("/")}:
             self.run("chmod", "a+x", str(path))
 
     def _has_booted(self) -> bool:
@@ -115,20 +132,47 @@ class Machine:
 
     def ask(self, *words: str, is_person: bool = False, **more: Any) -> subprocess.CompletedProcess[str]:
         """Run a command inside, as root or as the person, whatever comes of it."""
-        return subprocess.run(self.enter(*words, is_person=is_person), capture_output=True, text=True, timeout=90, **more)
+        return subprocess.run(
+            self.enter(*words, is_person=is_person), capture_output=True, text=True, timeout=90, **more
+        )
 
     def enter(self, *words: str, is_person: bool = False) -> list[str]:
         """The words that run others inside."""
-        enter = ["nsenter", "-t", str(self._first), "-m", "-p", "-C", "-u", "-i", f"--root=/proc/{self._first}/root", "-w", "env", "-i"]
+        enter = [
+            "nsenter",
+            "-t",
+            str(self._first),
+            "-m",
+            "-p",
+            "-C",
+            "-u",
+            "-i",
+            f"--root=/proc/{self._first}/root",
+            "-w",
+            "env",
+            "-i",
+        ]
         path = f"PATH={os.path.dirname(WAKEFUL)}:/usr/sbin:/usr/bin:/sbin:/bin"
         if not is_person:
             return [*enter, path, "LANG=C.UTF-8", *words]
         own = [f"HOME=/home/{ACCOUNT}", f"USER={ACCOUNT}", f"XDG_RUNTIME_DIR=/run/user/{UID}"]
-        return [*enter, path, "LANG=C.UTF-8", *own, "setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", *words]
+        return [
+            *enter,
+            path,
+            "LANG=C.UTF-8",
+            *own,
+            "setpriv",
+            f"--reuid={UID}",
+            f"--regid={UID}",
+            "--clear-groups",
+            *words,
+        ]
 
     def run(self, *words: str, is_person: bool = False) -> str:
         done = self.ask(*words, is_person=is_person)
-        assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}: {done.stdout}{done.stderr}\n{self.journal()}"
+        assert done.returncode == 0, (
+            f"{' '.join(words)} ended with {done.returncode}: {done.stdout}{done.stderr}\n{self.journal()}"
+        )
         return done.stdout
 
     def show(self, unit: str, *properties: str, is_person: bool = False) -> list[str]:
@@ -141,7 +185,13 @@ class Machine:
         """A file of the person's."""
         place = Path(path)
         script = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
-        subprocess.run(self.enter("sh", "-c", script, "sh", str(place), is_person=True), input=text, text=True, check=True, timeout=60)
+        subprocess.run(
+            self.enter("sh", "-c", script, "sh", str(place), is_person=True),
+            input=text,
+            text=True,
+            check=True,
+            timeout=60,
+        )
 
     def read(self, path: Path | str) -> str:
         return self.ask("cat", str(path)).stdout
@@ -149,7 +199,13 @@ class Machine:
     def drop_in(self, unit: str, text: str) -> None:
         """What an operator would say with `systemctl edit`."""
         folder = f"/etc/systemd/system/{unit}.d"
-        subprocess.run(self.enter("sh", "-c", f'mkdir -p {folder} && cat > {folder}/test.conf && systemctl daemon-reload'), input=text, text=True, check=True, timeout=60)
+        subprocess.run(
+            self.enter("sh", "-c", f"mkdir -p {folder} && cat > {folder}/test.conf && systemctl daemon-reload"),
+            input=text,
+            text=True,
+            check=True,
+            timeout=60,
+        )
 
     def entries(self, *words: str) -> list[dict[str, Any]]:
         """What the journal holds of that, oldest first."""

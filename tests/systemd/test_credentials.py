@@ -1,8 +1,8 @@
 """A credential of systemd's: read by the daemon, lent to the run that names it, and out of reach of every run otherwise."""
 
 import pytest
-from systemd.machine import ACCOUNT, SPECS, Machine
 
+from systemd.machine import ACCOUNT, SPECS, Machine
 from waiting import eventually
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
@@ -33,14 +33,20 @@ def service(machine: Machine) -> Machine:
     for name, secrets in (("keyed", "secrets: [api-key]"), ("plain", "")):
         machine.write(f"{HOME}/out-{name}/.keep", "")
         machine.write(SPECS / f"{name}.yaml", SPEC.format(name=name, secrets=secrets, service=SERVICE))
-    machine.run("sh", "-c", f"umask 077; mkdir -p /etc/wakeful/credentials; printf %s {VALUE} > /etc/wakeful/credentials/api-key")
+    machine.run(
+        "sh",
+        "-c",
+        f"umask 077; mkdir -p /etc/wakeful/credentials; printf %s {VALUE} > /etc/wakeful/credentials/api-key",
+    )
     machine.drop_in(SERVICE, "[Service]\nLoadCredential=api-key:/etc/wakeful/credentials/api-key\n")
     machine.run("wakeful", "install", "--system", "--account", ACCOUNT, "--specs", str(SPECS))
     return machine
 
 
 def found(machine: Machine, name: str) -> list[str]:
-    return eventually(lambda: len(lines := machine.read(f"{HOME}/out-{name}/found").split("\n")) > 3 and lines, what=f"{name} has run")
+    return eventually(
+        lambda: len(lines := machine.read(f"{HOME}/out-{name}/found").split("\n")) > 3 and lines, what=f"{name} has run"
+    )
 
 
 def test_a_credential_reaches_the_run_that_names_it_and_no_other(service: Machine) -> None:

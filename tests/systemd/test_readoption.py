@@ -4,15 +4,17 @@ import json
 from typing import Any
 
 import pytest
-from systemd.machine import ACCOUNT, SPECS, UID, Machine
 
+from systemd.machine import ACCOUNT, SPECS, UID, Machine
 from waiting import eventually
-from wakeful.runners.pidfd import can_tell_ends
+from wakeful.runners.process.pidfd import can_tell_ends
 
 pytestmark = [
     # Run by `make test-long`: a daemon for each of its tests takes its time.
     pytest.mark.long,
-    pytest.mark.skipif(not can_tell_ends(), reason="RUNS END WITH THEIR DAEMON HERE, outliving it not tested: Linux 6.15 is needed"),
+    pytest.mark.skipif(
+        not can_tell_ends(), reason="RUNS END WITH THEIR DAEMON HERE, outliving it not tested: Linux 6.15 is needed"
+    ),
 ]
 
 SERVICE, SOCKET = f"wakeful@{ACCOUNT}.service", f"wakeful@{ACCOUNT}.socket"
@@ -140,7 +142,11 @@ def test_a_run_that_ends_with_its_daemon_takes_no_other_along(service: Machine) 
     pid, runs = begin(service, "others\n")
     service.run("systemctl", "restart", SERVICE)
     assert is_alive(service, pid)
-    eventually(lambda: (kinds := ask(service, "log", "placed", "--json")).count('"run_started"') == 2 and '"interrupted"' in kinds)
+    eventually(
+        lambda: (
+            (kinds := ask(service, "log", "placed", "--json")).count('"run_started"') == 2 and '"interrupted"' in kinds
+        )
+    )
     ask(service, "cancel", "placed")
     service.run("rm", str(SPECS / "placed.yaml"), f"{HOME}/wakeful.yaml")
     end_well(service, "others\n", runs)
@@ -181,7 +187,10 @@ def test_a_run_cannot_speak_to_systemd_in_the_daemons_name(service: Machine) -> 
     eventually(lambda: service.read(f"{HOME}/out/forged"))
     service.run("rm", f"{HOME}/out/forging")
     refused = "reception only permitted for main PID"
-    eventually(lambda: sum(refused in str(entry["MESSAGE"]) for entry in service.entries("-u", SERVICE)) >= 3, what="systemd refuses three messages")
+    eventually(
+        lambda: sum(refused in str(entry["MESSAGE"]) for entry in service.entries("-u", SERVICE)) >= 3,
+        what="systemd refuses three messages",
+    )
     [stored, status] = service.show(SERVICE, "NFileDescriptorStore", "StatusText")
     assert stored == "5" and "forged" not in status
     service.run("systemctl", "restart", SERVICE)
@@ -232,6 +241,16 @@ def test_a_persons_run_outlives_a_restart(machine: Machine) -> None:
     assert is_alive(machine, pid)
     machine.write(f"{home}/go", "")
     eventually(lambda: machine.read(f"{home}/out/done") == "1\n")
-    kinds = eventually(lambda: "run_finished" in (said := machine.run("wakeful", "log", "work", "--socket", f"/run/user/{UID}/wakeful.sock", is_person=True)) and said)
+    kinds = eventually(
+        lambda: (
+            "run_finished"
+            in (
+                said := machine.run(
+                    "wakeful", "log", "work", "--socket", f"/run/user/{UID}/wakeful.sock", is_person=True
+                )
+            )
+            and said
+        )
+    )
     assert "run_readopted" in kinds
     machine.run("wakeful", "uninstall", is_person=True)

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 
 import pytest
-from systemd.machine import ACCOUNT, SPECS, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
 
+from systemd.machine import ACCOUNT, SPECS, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
 from waiting import eventually
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
@@ -74,14 +74,24 @@ def main_pid(machine: Machine) -> str:
 
 def test_the_unit_becomes_ready_and_says_what_it_watches(service: Machine) -> None:
     """systemd calls it active after the first look, runs it as the account, and shows its own words as the status."""
-    assert service.show(SERVICE, "ActiveState", "SubState", "NotifyAccess", "User") == ["active", "running", "main", ACCOUNT]
+    assert service.show(SERVICE, "ActiveState", "SubState", "NotifyAccess", "User") == [
+        "active",
+        "running",
+        "main",
+        ACCOUNT,
+    ]
     assert service.show(SERVICE, "StatusText")[0].startswith("1 session, ")
     assert service.read(f"/proc/{main_pid(service)}/status").count(f"Uid:\t{UID}") == 1
 
 
 def test_the_socket_is_the_accounts_alone(service: Machine) -> None:
     """0600 in a folder of 0700, both the account's; who has neither is refused by the kernel."""
-    assert service.run("stat", "-c", "%U %a", PLACE, f"/run/wakeful/{ACCOUNT}").split() == [ACCOUNT, "600", ACCOUNT, "700"]
+    assert service.run("stat", "-c", "%U %a", PLACE, f"/run/wakeful/{ACCOUNT}").split() == [
+        ACCOUNT,
+        "600",
+        ACCOUNT,
+        "700",
+    ]
     stranger = service.ask("setpriv", "--reuid=1", "--regid=1", "--clear-groups", WAKEFUL, "list", "--socket", PLACE)
     assert stranger.returncode != 0
 
@@ -95,9 +105,18 @@ def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
     """Neither the notify socket, the listening one, credentials, the watchdog nor the journal's stream."""
     eventually(lambda: "WAKEFUL_RUN" in service.read(f"{HOME}/out/environment"))
     daemon = service.read(f"/proc/{main_pid(service)}/environ")
-    assert "NOTIFY_SOCKET=" in daemon and "WATCHDOG_USEC=" in daemon and "JOURNAL_STREAM=" in daemon and "LISTEN_FDS=1" in daemon
+    assert (
+        "NOTIFY_SOCKET=" in daemon
+        and "WATCHDOG_USEC=" in daemon
+        and "JOURNAL_STREAM=" in daemon
+        and "LISTEN_FDS=1" in daemon
+    )
     names = {line.partition("=")[0] for line in service.read(f"{HOME}/out/environment").splitlines()}
-    leaked = {name for name in names if name.startswith(("NOTIFY", "WATCHDOG", "LISTEN", "CREDENTIALS", "JOURNAL", "INVOCATION", "MEMORY_PRESSURE"))}
+    leaked = {
+        name
+        for name in names
+        if name.startswith(("NOTIFY", "WATCHDOG", "LISTEN", "CREDENTIALS", "JOURNAL", "INVOCATION", "MEMORY_PRESSURE"))
+    }
     assert leaked == set()
     assert "socket:" not in service.read(f"{HOME}/out/descriptors")
 
@@ -110,7 +129,9 @@ def test_a_strict_run_has_its_view_inside_the_unit(service: Machine) -> None:
     eventually(lambda: service.read(f"{HOME}/out/strict.txt"))
     assert service.read(f"{HOME}/out/strict.txt").split() == ["1", "no", "home", "alone"]
     eventually(lambda: json.loads(ask(service, "show", "strict", "--json"))["last_run"]["outcome"] == "succeeded")
-    finished = [json.loads(line) for line in ask(service, "log", "strict", "--json").splitlines() if '"run_finished"' in line][-1]["payload"]
+    finished = [
+        json.loads(line) for line in ask(service, "log", "strict", "--json").splitlines() if '"run_finished"' in line
+    ][-1]["payload"]
     assert finished["isolation"]["level"] == "strict" and finished["assumed"] is False
     service.run("rm", str(SPECS / "strict.yaml"))
     eventually(lambda: json.loads(ask(service, "show", "strict", "--json"))["state"] == "sleeping")
@@ -128,8 +149,15 @@ def test_a_reload_reads_the_specs_again(service: Machine) -> None:
 @long
 def test_commands_given_during_restarts_wait_and_succeed(service: Machine) -> None:
     """Of many asked one after the other while the daemon restarts twice, every one is answered."""
-    script = 'i=0; while [ ! -e /tmp/enough ]; do "$0" list --json > /dev/null || echo failed; i=$((i+1)); done; echo $i'
-    asking = subprocess.Popen(service.enter("sh", "-c", script, WAKEFUL, is_person=True), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    script = (
+        'i=0; while [ ! -e /tmp/enough ]; do "$0" list --json > /dev/null || echo failed; i=$((i+1)); done; echo $i'
+    )
+    asking = subprocess.Popen(
+        service.enter("sh", "-c", script, WAKEFUL, is_person=True),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     seen = {main_pid(service)}
     for _ in range(2):
         service.run("systemctl", "restart", SERVICE)
@@ -182,7 +210,10 @@ def test_each_run_has_a_control_group_of_its_own(service: Machine) -> None:
 
 def test_people_s_tools_work_inside(service: Machine) -> None:
     """Tried in the unit itself, with all it takes away: nothing of what people's programs need is among it, but for namespaces of control groups."""
-    service.write(f"{HOME}/tools", TOOLS.replace("--unshare-all", "--unshare-user --unshare-ipc --unshare-pid --unshare-net --unshare-uts"))
+    service.write(
+        f"{HOME}/tools",
+        TOOLS.replace("--unshare-all", "--unshare-user --unshare-ipc --unshare-pid --unshare-net --unshare-uts"),
+    )
     service.drop_in(SERVICE, f"[Service]\nExecStartPre=/bin/sh -c 'sh {HOME}/tools > {HOME}/tools.out 2>&1'\n")
     service.run("systemctl", "restart", SERVICE)
     service.run("rm", f"/etc/systemd/system/{SERVICE}.d/test.conf")
@@ -195,7 +226,15 @@ def test_the_system_is_closed(service: Machine) -> None:
     pid = main_pid(service)
     status = dict(line.split(":\t", 1) for line in service.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
     assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapBnd"], 16)) == ("1", "2", 0)
-    for place, is_open in ((HOME, True), ("/var/tmp", True), ("/srv", True), ("/usr", False), ("/etc", False), ("/", False), ("/sys/fs/cgroup", False)):
+    for place, is_open in (
+        (HOME, True),
+        ("/var/tmp", True),
+        ("/srv", True),
+        ("/usr", False),
+        ("/etc", False),
+        ("/", False),
+        ("/sys/fs/cgroup", False),
+    ):
         tried = service.ask("nsenter", "-t", pid, "-m", "sh", "-c", f"mkdir {place}/made && rmdir {place}/made")
         assert (tried.returncode == 0) == is_open, (place, tried.stderr)
     assert "Read-only" in service.ask("nsenter", "-t", pid, "-m", "sh", "-c", "echo 1 > /proc/sys/kernel/panic").stderr
@@ -203,15 +242,24 @@ def test_the_system_is_closed(service: Machine) -> None:
     service.run("sh", "-c", "mkdir -p /home/somebody && touch /tmp/of-somebody")
     assert service.run("nsenter", "-t", pid, "-m", "ls", "/home").split() == [ACCOUNT]
     assert "of-somebody" not in service.run("nsenter", "-t", pid, "-m", "ls", "/tmp").split()
-    seen = service.run("nsenter", "-t", pid, "-m", "setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "ls", "/proc").split()
+    seen = service.run(
+        "nsenter", "-t", pid, "-m", "setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "ls", "/proc"
+    ).split()
     assert pid in seen and "1" not in seen and "meminfo" in seen
-    assert {"null", "zero", "urandom", "ptmx", "pts", "shm"} <= set(service.run("nsenter", "-t", pid, "-m", "ls", "/dev").split())
+    assert {"null", "zero", "urandom", "ptmx", "pts", "shm"} <= set(
+        service.run("nsenter", "-t", pid, "-m", "ls", "/dev").split()
+    )
 
 
 def test_doctor_knows_the_service(service: Machine) -> None:
     """Asked by the account: run by systemd, watched and listened for; nothing is said of logouts, for it lives with the machine."""
-    checks = {check["name"]: check for check in json.loads(service.ask("wakeful", "doctor", "--json", is_person=True).stdout)}
-    assert checks["daemon"]["verdict"] == checks["service"]["verdict"] == "good" and "run by systemd" in checks["service"]["words"]
+    checks = {
+        check["name"]: check for check in json.loads(service.ask("wakeful", "doctor", "--json", is_person=True).stdout)
+    }
+    assert (
+        checks["daemon"]["verdict"] == checks["service"]["verdict"] == "good"
+        and "run by systemd" in checks["service"]["words"]
+    )
     assert "linger" not in checks
 
 
@@ -236,7 +284,12 @@ def test_uninstall_undoes_what_install_did_and_no_more(service: Machine) -> None
     assert again.count("is as it should be") == 3
     said = service.run("wakeful", "uninstall", "--system", "--account", ACCOUNT)
     assert f"stopped and disabled {SERVICE} and {SOCKET}" in said
-    assert service.run("sh", "-c", "find /etc/systemd/system -name 'wakeful*' ! -name '*.d' -o -name wakeful.conf").strip() == ""
+    assert (
+        service.run("sh", "-c", "find /etc/systemd/system -name 'wakeful*' ! -name '*.d' -o -name wakeful.conf").strip()
+        == ""
+    )
     assert service.show(SERVICE, "LoadState") == ["not-found"]
-    assert set(service.run("sh", "-c", f"find {STATE} {SPECS} | sort").split()) >= {line for line in before.split() if "cache" not in line and "db-" not in line}
+    assert set(service.run("sh", "-c", f"find {STATE} {SPECS} | sort").split()) >= {
+        line for line in before.split() if "cache" not in line and "db-" not in line
+    }
     assert "nothing to undo" in service.run("wakeful", "uninstall", "--system", "--account", ACCOUNT)

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from systemd.machine import ACCOUNT, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
 
+from systemd.machine import ACCOUNT, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
 from waiting import eventually
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
@@ -52,7 +52,10 @@ def test_without_a_service_manager_install_says_how_to_get_one(machine: Machine)
 def test_a_dry_run_says_everything_and_does_nothing(person: Machine) -> None:
     """The files, the reload, the start: each as a line of what would have been."""
     said = person.run("wakeful", "install", "--dry-run", "--specs", f"{PROJECT}/sessions.d", is_person=True)
-    assert f"would have written {UNITS}/wakeful.service" in said and "would have enabled and started wakeful.socket and wakeful.service" in said
+    assert (
+        f"would have written {UNITS}/wakeful.service" in said
+        and "would have enabled and started wakeful.socket and wakeful.service" in said
+    )
     if person.show("wakeful.service", "ActiveState", is_person=True) != ["active"]:
         assert person.ask("test", "-e", UNITS).returncode == 1
 
@@ -62,14 +65,30 @@ def test_the_unit_becomes_ready_for_its_person(service: Machine) -> None:
     assert service.show("wakeful.service", "ActiveState", "SubState", is_person=True) == ["active", "running"]
     assert service.show("wakeful.service", "StatusText", is_person=True)[0].startswith("1 session, ")
     assert "look" in service.run("wakeful", "list", is_person=True)
-    assert service.run("stat", "-c", "%U %a", f"/run/user/{UID}/wakeful.sock", f"/run/user/{UID}").split() == [ACCOUNT, "600", ACCOUNT, "700"]
+    assert service.run("stat", "-c", "%U %a", f"/run/user/{UID}/wakeful.sock", f"/run/user/{UID}").split() == [
+        ACCOUNT,
+        "600",
+        ACCOUNT,
+        "700",
+    ]
 
 
 def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
     """Neither the notify socket, the listening one, the journal's stream nor the way to the person's bus."""
     eventually(lambda: "WAKEFUL_RUN" in service.read(f"{PROJECT}/environment"))
     names = {line.partition("=")[0] for line in service.read(f"{PROJECT}/environment").splitlines()}
-    prefixes = ("NOTIFY", "WATCHDOG", "LISTEN", "CREDENTIALS", "JOURNAL", "INVOCATION", "MEMORY_PRESSURE", "DBUS", "XDG_RUNTIME", "MANAGERPID")
+    prefixes = (
+        "NOTIFY",
+        "WATCHDOG",
+        "LISTEN",
+        "CREDENTIALS",
+        "JOURNAL",
+        "INVOCATION",
+        "MEMORY_PRESSURE",
+        "DBUS",
+        "XDG_RUNTIME",
+        "MANAGERPID",
+    )
     assert {name for name in names if name.startswith(prefixes)} == set()
 
 
@@ -83,7 +102,12 @@ def test_the_hardening_of_the_unit_holds(service: Machine) -> None:
     """No new privileges, a filter of system calls, no capabilities: what a person's service manager can set up is set up."""
     pid = service.show("wakeful.service", "MainPID", is_person=True)[0]
     status = dict(line.split(":\t", 1) for line in service.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
-    assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16), int(status["CapPrm"], 16)) == ("1", "2", 0, 0)
+    assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16), int(status["CapPrm"], 16)) == (
+        "1",
+        "2",
+        0,
+        0,
+    )
     assert status["Uid"].split() == [str(UID)] * 4
 
 
@@ -101,12 +125,17 @@ def test_people_s_tools_work_inside(service: Machine) -> None:
 
 def test_doctor_knows_the_service(service: Machine) -> None:
     """Run by systemd, watched, listened for, living on after logout; without lingering it says what mends that."""
-    checks = {check["name"]: check for check in json.loads(service.ask("wakeful", "doctor", "--json", is_person=True).stdout)}
+    checks = {
+        check["name"]: check for check in json.loads(service.ask("wakeful", "doctor", "--json", is_person=True).stdout)
+    }
     assert checks["daemon"]["verdict"] == checks["service"]["verdict"] == checks["linger"]["verdict"] == "good", checks
     assert "after 60 s without a sign of life" in checks["service"]["words"]
     service.run("mv", f"/var/lib/systemd/linger/{ACCOUNT}", "/tmp/")
     try:
-        checks = {check["name"]: check for check in json.loads(service.ask("wakeful", "doctor", "--json", is_person=True).stdout)}
+        checks = {
+            check["name"]: check
+            for check in json.loads(service.ask("wakeful", "doctor", "--json", is_person=True).stdout)
+        }
         assert (checks["linger"]["verdict"], checks["linger"]["mend"]) == ("warn", "loginctl enable-linger")
     finally:
         service.run("mv", f"/tmp/{ACCOUNT}", "/var/lib/systemd/linger/")
@@ -117,8 +146,12 @@ def test_installing_again_changes_nothing_and_a_change_restarts(service: Machine
     """The same words leave the daemon alone; others are written and take effect."""
     before = service.show("wakeful.service", "MainPID", is_person=True)
     said = service.run("wakeful", "install", "--specs", f"{PROJECT}/sessions.d", is_person=True)
-    assert said.count("is as it should be") == 2 and service.show("wakeful.service", "MainPID", is_person=True) == before
-    said = service.run("wakeful", "install", "--specs", f"{PROJECT}/sessions.d", "--state", f"{PROJECT}/state", is_person=True)
+    assert (
+        said.count("is as it should be") == 2 and service.show("wakeful.service", "MainPID", is_person=True) == before
+    )
+    said = service.run(
+        "wakeful", "install", "--specs", f"{PROJECT}/sessions.d", "--state", f"{PROJECT}/state", is_person=True
+    )
     assert f"replaced {UNITS}/wakeful.service" in said
     assert service.show("wakeful.service", "MainPID", is_person=True) != before
     assert service.ask("test", "-d", f"{PROJECT}/state/log").returncode == 0
@@ -127,7 +160,10 @@ def test_installing_again_changes_nothing_and_a_change_restarts(service: Machine
 def test_uninstall_undoes_what_install_did_and_no_more(service: Machine) -> None:
     """Unit files and their links are gone; specs, state and a unit that somebody else wrote are not."""
     said = service.run("wakeful", "uninstall", is_person=True)
-    assert "stopped and disabled wakeful.service and wakeful.socket" in said and "specs and state are where they were" in said
+    assert (
+        "stopped and disabled wakeful.service and wakeful.socket" in said
+        and "specs and state are where they were" in said
+    )
     assert service.run("sh", "-c", f"find {UNITS} -name 'wakeful*'").strip() == ""
     assert service.show("wakeful.service", "LoadState", is_person=True) == ["not-found"]
     assert service.ask("test", "-e", f"{PROJECT}/sessions.d/look.yaml").returncode == 0

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.blobs import Blobs
-from wakeful.contents.restore import carry_out, plan_restore
-from wakeful.core.spec import CommandRun, FileBinding, SessionSpec
+from wakeful.core.spec.session import CommandRun, FileBinding, SessionSpec
 from wakeful.errors import CallerError
-from wakeful.sources.checkouts import Checkouts
-from wakeful.workspaces import base, copying
-from wakeful.workspaces.base import find_meant, keep_base
-from wakeful.workspaces.copying import copy_present
-from wakeful.workspaces.finishing import write_merge
-from wakeful.workspaces.merging import Plan, Sides, plan_merge, read_merge
-from wakeful.workspaces.moving import move_spec
+from wakeful.run_files.restore import carry_out, plan_restore
+from wakeful.sources.git.checkouts import Checkouts
+from wakeful.system.blobs import Blobs
+from wakeful.workspaces import contents as base
+from wakeful.workspaces import copy as copying
+from wakeful.workspaces.contents import find_meant, keep_base
+from wakeful.workspaces.copy import copy_present
+from wakeful.workspaces.merge import Plan, Sides, plan_merge, read_merge
+from wakeful.workspaces.merge_files import write_merge
+from wakeful.workspaces.moved_spec import move_spec
 
 ODD_NAME = os.fsdecode(b"caf\xe9")
 
@@ -28,7 +29,9 @@ class Pair:
     def __init__(self, folder: Path, **files: str | bytes) -> None:
         self.ours, self.theirs, self.marks = folder / "ours", folder / "theirs", folder / "marks"
         self.ours.mkdir()
-        self.spec = SessionSpec(name="a", root=str(self.ours), bindings=(FileBinding(name="out", pattern="**", access="write"),))
+        self.spec = SessionSpec(
+            name="a", root=str(self.ours), bindings=(FileBinding(name="out", pattern="**", access="write"),)
+        )
         self.blobs = Blobs(str(folder / "blobs"))
         for name, content in files.items():
             (self.ours / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -37,7 +40,14 @@ class Pair:
         self.base = keep_base(self.blobs, str(self.theirs), self.is_meant)
 
     async def plan(self, *, is_dry: bool = False) -> Plan:
-        sides = Sides(ours=str(self.ours), theirs=str(self.theirs), name="a", fork="b", marks=str(self.marks), is_meant=self.is_meant)
+        sides = Sides(
+            ours=str(self.ours),
+            theirs=str(self.theirs),
+            name="a",
+            fork="b",
+            marks=str(self.marks),
+            is_meant=self.is_meant,
+        )
         return await plan_merge(self.blobs, Checkouts(), sides, self.base, is_dry=is_dry)
 
 
@@ -51,9 +61,17 @@ async def test_names_that_are_no_text_links_and_x_bits_come_back_and_are_undone(
     assert plan.words() == {"caf\\xe9": "taken", "link": "taken", "run": "taken"} and plan.record is not None
     record = read_merge(pair.blobs, plan.record)
     assert write_merge(pair.blobs, record) == [] and write_merge(pair.blobs, record) == []
-    assert (pair.ours / ODD_NAME).read_text() == "odd\n" and os.readlink(pair.ours / "link") == "same" and os.access(pair.ours / "run", os.X_OK)
+    assert (
+        (pair.ours / ODD_NAME).read_text() == "odd\n"
+        and os.readlink(pair.ours / "link") == "same"
+        and os.access(pair.ours / "run", os.X_OK)
+    )
     done = carry_out(pair.blobs, plan_restore(pair.blobs, str(pair.ours), [("the merge of b", plan.record)]))
-    assert [(one.path, one.ending) for one in done] == [("caf\\xe9", "removed"), ("link", "removed"), ("run", "restored")]
+    assert [(one.path, one.ending) for one in done] == [
+        ("caf\\xe9", "removed"),
+        ("link", "removed"),
+        ("run", "restored"),
+    ]
     assert sorted(os.listdir(pair.ours)) == ["run", "same"] and not os.access(pair.ours / "run", os.X_OK)
 
 
@@ -68,7 +86,10 @@ async def test_a_dry_run_keeps_nothing_and_says_the_same(tmp_path: Path) -> None
     preview = await pair.plan(is_dry=True)
     assert sorted(pair.blobs.listing()) == before and not pair.marks.exists()
     plan = await pair.plan()
-    assert preview == plan and {path: words.partition(":")[0] for path, words in plan.words().items()} == {"a": "merged", "b": "conflict"}
+    assert preview == plan and {path: words.partition(":")[0] for path, words in plan.words().items()} == {
+        "a": "merged",
+        "b": "conflict",
+    }
 
 
 @pytest.mark.asyncio
@@ -89,8 +110,10 @@ async def test_what_changes_between_plan_and_deed_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_too_large_to_keep_stays_in_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakeful.workspaces.merging.LARGEST_KEPT_BYTES", 10)
+async def test_what_is_too_large_to_keep_stays_in_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.workspaces.merge.LARGEST_KEPT_BYTES", 10)
     pair = Pair(tmp_path, a="one\n")
     (pair.theirs / "a").write_text("x" * 11)
     plan = await pair.plan()
@@ -120,7 +143,11 @@ def test_a_spec_is_moved_with_all_that_leads_to_its_root() -> None:
     )
     moved = move_spec(SessionSpec(name="a", root="/p", bindings=bindings, run=run), "/w")
     told = {binding.name: (binding.pattern, binding.exclude) for binding in moved.spec.files}
-    assert told == {"in": ("data/*", ("data/old/", "*.bak")), "near": ("/shared/*", ("/shared/old/x",)), "out": ("out/**", ())}
+    assert told == {
+        "in": ("data/*", ("data/old/", "*.bak")),
+        "near": ("/shared/*", ("/shared/old/x",)),
+        "out": ("out/**", ()),
+    }
     assert moved.detached == ("far",) and moved.spec.root == "/w"
     assert moved.spec.run == CommandRun(argv=("sh", "/w/x.sh", "/prod/y"), cwd="/w/sub", env={"OUT": "/w/out:/q"})
     assert moved.identities[bindings[0].identity] == "file data/* content !data/old/ !*.bak"

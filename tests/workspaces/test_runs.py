@@ -9,14 +9,23 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from wakeful.contents.scratch_copy import redirect
-from wakeful.core.spec import CommandRun, CommitsBinding, Confinement, FileBinding, RunLimits, ScriptRun, SessionSpec
+
+from wakeful.core.spec.session import (
+    CommandRun,
+    CommitsBinding,
+    Confinement,
+    FileBinding,
+    RunLimits,
+    ScriptRun,
+    SessionSpec,
+)
 from wakeful.errors import OperatorError, WakefulError
-from wakeful.runners.landing import Bounds, put_in_place, remove_area
-from wakeful.runners.staging import digest_entry
-from wakeful.runners.workspace import WorkspaceArea
-from wakeful.sources.checkouts import Checkouts
-from wakeful.workspaces.runs import RunPlace, RunPlaces
+from wakeful.run_files.replay_folder import redirect
+from wakeful.runners.outputs.landing import Bounds, put_in_place, remove_area
+from wakeful.runners.outputs.staging import digest_entry
+from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
+from wakeful.sources.git.checkouts import Checkouts
+from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
 
 RUN = "s.1"
 
@@ -29,8 +38,13 @@ class Site:
         self.state.mkdir()
         self.write("in.txt", "in")
         self.write("out/a.txt", "old")
-        bindings = (FileBinding(name="i", pattern="in.txt"), FileBinding(name="o", pattern="out/**", access="write", exclude=("*.log",)))
-        self.spec = SessionSpec(name="s", root=str(self.root), bindings=bindings, run=ScriptRun(text="true", workspace="copy"))
+        bindings = (
+            FileBinding(name="i", pattern="in.txt"),
+            FileBinding(name="o", pattern="out/**", access="write", exclude=("*.log",)),
+        )
+        self.spec = SessionSpec(
+            name="s", root=str(self.root), bindings=bindings, run=ScriptRun(text="true", workspace="copy")
+        )
 
     def write(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -45,7 +59,9 @@ class Site:
 
     def land(self, area: WorkspaceArea) -> dict[str, str]:
         outputs, _ = area.collect()
-        kept = put_in_place(outputs, str(self.root), f"{self.state}/staged/{RUN}", f"{self.state}/aside", Bounds.of(self.spec, ()))
+        kept = put_in_place(
+            outputs, str(self.root), f"{self.state}/staged/{RUN}", f"{self.state}/aside", Bounds.of(self.spec, ())
+        )
         return {one.path: one.words for one in kept}
 
 
@@ -128,9 +144,17 @@ async def test_programs_that_the_command_names_come_along(site: Site) -> None:
     """And no other file of root does."""
     for name in ("tool.py", "lib/check.sh", "other.py"):
         site.write(name, "x")
-    site.spec = replace(site.spec, run=CommandRun(argv=("python3", "tool.py", "../tool.py"), check=("sh", "lib/check.sh"), workspace="copy"))
+    site.spec = replace(
+        site.spec,
+        run=CommandRun(argv=("python3", "tool.py", "../tool.py"), check=("sh", "lib/check.sh"), workspace="copy"),
+    )
     _, _, root = await site.make()
-    assert sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()) == ["in.txt", "lib/check.sh", "out/a.txt", "tool.py"]
+    assert sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()) == [
+        "in.txt",
+        "lib/check.sh",
+        "out/a.txt",
+        "tool.py",
+    ]
 
 
 @pytest.mark.asyncio
@@ -138,12 +162,24 @@ async def test_mentions_of_root_lead_into_the_place_and_limits_stay(site: Site) 
     """In the command, the check, the environment and the folder it runs in; what else the run is held to is as it was."""
     limits = RunLimits(memory_bytes=1 << 30)
     real = str(site.root)
-    run = CommandRun(argv=(f"{real}/out/x", f"{real}-other"), check=(real,), env={"P": f"{real}/in.txt:/usr"}, cwd=f"{real}/out", limits=limits, workspace="copy")
+    run = CommandRun(
+        argv=(f"{real}/out/x", f"{real}-other"),
+        check=(real,),
+        env={"P": f"{real}/in.txt:/usr"},
+        cwd=f"{real}/out",
+        limits=limits,
+        workspace="copy",
+    )
     site.spec = replace(site.spec, run=run, confinement=Confinement(allow_read=("lib",)))
     place, _, root = await site.make()
     moved = place.spec.run
     assert isinstance(moved, CommandRun)
-    assert (moved.argv, moved.check, moved.env, moved.cwd) == ((f"{root}/out/x", f"{real}-other"), (str(root),), {"P": f"{root}/in.txt:/usr"}, f"{root}/out")
+    assert (moved.argv, moved.check, moved.env, moved.cwd) == (
+        (f"{root}/out/x", f"{real}-other"),
+        (str(root),),
+        {"P": f"{root}/in.txt:/usr"},
+        f"{root}/out",
+    )
     assert moved.limits == limits and place.spec.confinement.allow_read == (f"{real}/lib",)
 
 
@@ -169,7 +205,9 @@ async def test_a_copy_asks_for_commits_where_they_are_and_a_worktree_has_its_own
     site.spec = replace(site.spec, run=ScriptRun(text="true", workspace="worktree"))
     place, area, root = await site.make()
     assert [one.repo for one in place.spec.bindings if isinstance(one, CommitsBinding)] == [None]
-    own = subprocess.run(["git", "-C", str(root), "rev-parse", "side", "HEAD"], check=True, capture_output=True, text=True).stdout.split()
+    own = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "side", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.split()
     assert own == [place.order.commit] * 2 and place.order.borrowed == (f"{site.root}/.git/objects",)
     area.take_stock()
     assert area.collect() == ((), ())
@@ -186,7 +224,12 @@ async def test_a_head_that_a_run_spoiled_is_not_believed(site: Site) -> None:
     area.take_stock()
     head = root / ".git/HEAD"
     head.unlink()
-    for spoil in (lambda: os.mkfifo(head), lambda: head.symlink_to("/etc/passwd"), lambda: head.write_text("ref: refs/heads/../../../../x"), lambda: head.mkdir()):
+    for spoil in (
+        lambda: os.mkfifo(head),
+        lambda: head.symlink_to("/etc/passwd"),
+        lambda: head.write_text("ref: refs/heads/../../../../x"),
+        lambda: head.mkdir(),
+    ):
         spoil()
         assert area.collect() == ((), ())
         head.rmdir() if head.is_dir() and not head.is_symlink() else head.unlink()
@@ -240,7 +283,9 @@ async def test_what_no_run_may_read_is_not_copied_for_one(site: Site, tmp_path: 
     (tmp_path / "way").symlink_to(site.root)
     site.spec = replace(site.spec, bindings=(FileBinding(name="s", pattern="**"),))
     with pytest.raises(WakefulError, match="for the daemon alone"):
-        await RunPlaces(str(site.state), f"{site.state}/staged", Checkouts(), (str(tmp_path / "way/secrets"),)).make(site.spec, RUN)
+        await RunPlaces(str(site.state), f"{site.state}/staged", Checkouts(), (str(tmp_path / "way/secrets"),)).make(
+            site.spec, RUN
+        )
     assert not list((site.state / "staged").rglob("gh"))
 
 

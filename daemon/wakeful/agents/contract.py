@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from wakeful.core.agent import ModelSettings
-from wakeful.core.tokens import complete_usage
-from wakeful.core.turn import Answered, Entry, TokenUsage
+from wakeful.core.agents.tokens import complete_usage
+from wakeful.core.agents.turns import Answered, Entry, TokenUsage
+from wakeful.core.spec.agent import ModelSettings
 from wakeful.errors import OperatorError
 
 # The kind of a fault decides what to do: `key` and `refused` mend themselves never, `busy`, `unreached`, `network` and `garbage` may in a moment,
@@ -24,7 +24,15 @@ FaultKind = Literal["key", "busy", "unreached", "network", "garbage", "too_long"
 class ProviderFault(OperatorError):
     """A request that brought no answer. `retry_after` is the provider's own word, in seconds; `useless` is an answer that came and was paid for."""
 
-    def __init__(self, kind: FaultKind, words: str, *, status: int | None = None, retry_after: float | None = None, useless: ModelAnswer | None = None) -> None:
+    def __init__(
+        self,
+        kind: FaultKind,
+        words: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        useless: ModelAnswer | None = None,
+    ) -> None:
         super().__init__(words)
         self.kind = kind
         self.status = status
@@ -33,7 +41,11 @@ class ProviderFault(OperatorError):
 
     def count(self, input_tokens: int) -> TokenUsage | None:
         """The usage of a request that was answered. None where nothing is known of it."""
-        return complete_usage(self.useless.usage, input_tokens, self.useless.answered) if self.useless is not None else None
+        return (
+            complete_usage(self.useless.usage, input_tokens, self.useless.answered)
+            if self.useless is not None
+            else None
+        )
 
 
 class ToolOffer(Struct, frozen=True, kw_only=True):

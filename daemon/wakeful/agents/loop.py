@@ -17,13 +17,23 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.agents.contract import Hearing, Model, ModelAnswer, ModelRequest, ProviderFault, Say, ToolOffer, ToolResult, WordKind
+from wakeful.agents.contract import (
+    Hearing,
+    Model,
+    ModelAnswer,
+    ModelRequest,
+    ProviderFault,
+    Say,
+    ToolOffer,
+    ToolResult,
+    WordKind,
+)
 from wakeful.agents.tools.box import ToolBox, read_arguments
 from wakeful.agents.tools.image import find_image
-from wakeful.core import work
-from wakeful.core.agent import AgentSpec
-from wakeful.core.tokens import complete_usage, estimate_definition, estimate_entry, estimate_tokens
-from wakeful.core.turn import Answered, Asked, Entry, Image, Returned, ToolCall, ToolDefinition
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.tokens import complete_usage, estimate_definition, estimate_entry, estimate_tokens
+from wakeful.core.agents.turns import Answered, Asked, Entry, Image, Returned, ToolCall, ToolDefinition
+from wakeful.core.spec.agent import AgentSpec
 
 # Puts a question to a person: no tool carries it out, the run ends with it.
 ASK_PERSON = "ask_person"
@@ -40,7 +50,12 @@ ASK_PERSON_OFFER = ToolOffer(
     description="Ask a person something you cannot find out and must not guess. Your work stops here, and goes on with the answer, which may take days.",
     parameters={
         "type": "object",
-        "properties": {"question": {"type": "string", "description": "The whole question, with what they need to know to answer it."}},
+        "properties": {
+            "question": {
+                "type": "string",
+                "description": "The whole question, with what they need to know to answer it.",
+            }
+        },
         "required": ["question"],
         "additionalProperties": False,
     },
@@ -213,9 +228,14 @@ class Loop:
     def _take_offers(self) -> None:
         """The tools as the next request tells them. They go on record with it."""
         self._offers = (*self._tools.offers, ASK_PERSON_OFFER) if self._may_ask else self._tools.offers
-        self._unrecorded = tuple(ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters)) for offer in self._offers)
+        self._unrecorded = tuple(
+            ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters))
+            for offer in self._offers
+        )
         # The tokens of a request besides the conversation, by estimate.
-        self._told_tokens = estimate_tokens(self._beginning.instructions) + sum(map(estimate_definition, self._unrecorded))
+        self._told_tokens = estimate_tokens(self._beginning.instructions) + sum(
+            map(estimate_definition, self._unrecorded)
+        )
 
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -240,10 +260,20 @@ class Loop:
             case work.RecordAnswer(answer=recorded, purpose="work"):
                 self._replace(next(place for place in places if isinstance(self._entries[place], Answered)), recorded)
             case work.RequestTurn(tools=tools) if tools:
-                self._offers = tuple(ToolOffer(name=tool.name, description=tool.description, parameters=tool.parameters) for tool in tools)
+                self._offers = tuple(
+                    ToolOffer(name=tool.name, description=tool.description, parameters=tool.parameters)
+                    for tool in tools
+                )
             case work.ReturnTool(call=call):
                 entry = Returned(call=call, name=step.name, text=step.text, is_error=step.is_error, images=step.images)
-                self._replace(next(place for place in places if isinstance(found := self._entries[place], Returned) and found.call == call), entry)
+                self._replace(
+                    next(
+                        place
+                        for place in places
+                        if isinstance(found := self._entries[place], Returned) and found.call == call
+                    ),
+                    entry,
+                )
 
     def _replace(self, place: int, entry: Entry) -> None:
         self._size_tokens += estimate_entry(entry) - estimate_entry(self._entries[place])
@@ -339,7 +369,15 @@ class Loop:
             except _Redacted:
                 return await model.answer(self._make_request(), self._hearing.begin(self._turn))
         except ProviderFault as fault:
-            self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault), usage=fault.count(step.input_tokens)))
+            self._unposted.append(
+                work.RecordFault(
+                    turn=self._turn,
+                    model=model.name,
+                    fault=fault.kind,
+                    words=str(fault),
+                    usage=fault.count(step.input_tokens),
+                )
+            )
             return fault
 
     def _take_definitions(self) -> tuple[ToolDefinition, ...]:
@@ -349,14 +387,20 @@ class Loop:
 
     def _make_request(self) -> ModelRequest:
         return ModelRequest(
-            instructions=self._beginning.instructions, entries=self._entries, tools=self._offers, settings=self._agent.settings, images=self._images
+            instructions=self._beginning.instructions,
+            entries=self._entries,
+            tools=self._offers,
+            settings=self._agent.settings,
+            images=self._images,
         )
 
     async def _judge_stop(self, answered: Answered) -> Ending:
         """It calls nothing more: is that the end of its work?"""
         match answered.stop:
             case "length":
-                await self._halt(f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise settings.max_output of agent {self._agent.name}")
+                await self._halt(
+                    f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise settings.max_output of agent {self._agent.name}"
+                )
             case "refused":
                 await self._halt(f"{answered.model} would not answer: {answered.text or 'without words'}")
         return Ending()
@@ -372,7 +416,14 @@ class Loop:
                 result = replace(result, text=f"{result.text}\n[not every image is shown: the daemon did not keep one]")
             self._add(Returned(call=call.id, name=call.name, text=result.text, is_error=result.is_error, images=images))
             self._unposted.append(
-                work.ReturnTool(call=call.id, name=call.name, text=result.text, is_error=result.is_error, wrote=self._tools.take_written(call.id), images=images)
+                work.ReturnTool(
+                    call=call.id,
+                    name=call.name,
+                    text=result.text,
+                    is_error=result.is_error,
+                    wrote=self._tools.take_written(call.id),
+                    images=images,
+                )
             )
             self.has_handed_off = self.has_handed_off or (call.name == HAND_OFF and not result.is_error)
 
@@ -397,7 +448,9 @@ class Loop:
         times = times + 1 if (name, arguments) == (call.name, call.arguments) else 1
         self._repeated = (call.name, call.arguments, times)
         if times > self._agent.limits.repeats:
-            await self._halt(f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent {self._agent.name})")
+            await self._halt(
+                f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent {self._agent.name})"
+            )
 
     async def _carry_out(self, call: ToolCall) -> ToolResult:
         """A ladder: what is no call is answered at once, what needs a person ends the run, the rest is recorded and done."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 
-from wakeful.core.agent import ModelSpec
-from wakeful.core.work import FoundWindow
+from wakeful.core.agents.steps import FoundWindow
+from wakeful.core.spec.agent import ModelSpec
 
 # Time limits of a server that answers at all. Loading a model takes as long as a first answer would.
 ASK_SECONDS = 5.0
@@ -23,7 +23,9 @@ async def find_window(model: ModelSpec, key: str | None, silence_seconds: float)
     """No tokens: nobody there tells them, and `source` says so."""
     assert model.base_url is not None, "a local model has an address"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with httpx2.AsyncClient(timeout=httpx2.Timeout(silence_seconds, connect=min(ASK_SECONDS, silence_seconds)), headers=headers) as client:
+    async with httpx2.AsyncClient(
+        timeout=httpx2.Timeout(silence_seconds, connect=min(ASK_SECONDS, silence_seconds)), headers=headers
+    ) as client:
         return await _Server(client, model.base_url.rstrip("/"), model.model).find_window()
 
 
@@ -44,7 +46,9 @@ class _Server:
     async def _ask_vllm(self) -> FoundWindow | None:
         match await self._get(f"{self._base}/models"):
             case {"data": [*models]}:
-                told = (one.get("max_model_len") for one in models if isinstance(one, dict) and one.get("id") == self._model)
+                told = (
+                    one.get("max_model_len") for one in models if isinstance(one, dict) and one.get("id") == self._model
+                )
                 return _say_found(next(told, None), f"{self._base}/models")
             case _:
                 return None
@@ -72,14 +76,25 @@ class _Server:
         if loaded is not None:
             return _say_found(loaded, f"{self._root}/api/ps")
         info = shown.get("model_info")
-        trained = next((size for name, size in info.items() if name.endswith(".context_length")), None) if isinstance(info, dict) else None
+        trained = (
+            next((size for name, size in info.items() if name.endswith(".context_length")), None)
+            if isinstance(info, dict)
+            else None
+        )
         return _say_found(trained, f"context_length of {self._root}/api/show")
 
     async def _find_loaded(self) -> Any:
         match await self._get(f"{self._root}/api/ps"):
             case {"models": [*models]}:
                 names = (self._model, f"{self._model}:latest")
-                return next((one.get("context_length") for one in models if isinstance(one, dict) and one.get("model", one.get("name")) in names), None)
+                return next(
+                    (
+                        one.get("context_length")
+                        for one in models
+                        if isinstance(one, dict) and one.get("model", one.get("name")) in names
+                    ),
+                    None,
+                )
             case _:
                 return None
 
@@ -99,4 +114,8 @@ class _Server:
 
 
 def _say_found(tokens: Any, source: str) -> FoundWindow | None:
-    return FoundWindow(tokens=tokens, source=source) if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0 else None
+    return (
+        FoundWindow(tokens=tokens, source=source)
+        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0
+        else None
+    )

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, Say, ToolOffer
-from wakeful.core.agent import DEFAULT_SILENCE_SECONDS, Effort, ModelSettings, ModelSpec
-from wakeful.core.turn import Answered, StopReason, TokenUsage, ToolCall
+from wakeful.core.agents.turns import Answered, StopReason, TokenUsage, ToolCall
+from wakeful.core.spec.agent import DEFAULT_SILENCE_SECONDS, Effort, ModelSettings, ModelSpec
 from wakeful.errors import WakefulError
-from wakeful.installation import NotInstalled, advise_agents
-from wakeful.sendable import SendablePieces, find_lone_half, has_lone_half, make_sendable
+from wakeful.system.installation import NotInstalled, advise_agents
+from wakeful.text.unicode import SendablePieces, find_lone_half, has_lone_half, make_sendable
 
 try:
     from pydantic_ai import messages as library
@@ -28,8 +28,8 @@ try:
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.usage import RequestUsage
 
-    from wakeful.agents.faults import fault_of
-    from wakeful.agents.opening import Opening, OpeningClient
+    from wakeful.agents.encoded_opening import Opening, OpeningClient
+    from wakeful.agents.provider_errors import fault_of
     from wakeful.agents.providers import make_library_model
     from wakeful.agents.transcript import Transcript, write_raw
 except ModuleNotFoundError as missing:
@@ -58,11 +58,15 @@ def make_model(spec: ModelSpec, key: str | None, silence_seconds: float = DEFAUL
 
 
 def _not_installed(spec: ModelSpec, missing: ImportError) -> NotInstalled:
-    return NotInstalled(f"{spec.name}: the libraries that speak with models are not installed ({missing}); {advise_agents()}")
+    return NotInstalled(
+        f"{spec.name}: the libraries that speak with models are not installed ({missing}); {advise_agents()}"
+    )
 
 
 class _ProviderModel:
-    def __init__(self, spec: ModelSpec, key: str | None, library_model: LibraryModel, opening: Opening, client: OpeningClient) -> None:
+    def __init__(
+        self, spec: ModelSpec, key: str | None, library_model: LibraryModel, opening: Opening, client: OpeningClient
+    ) -> None:
         self._spec = spec
         self._client = client
         self._key = key
@@ -81,7 +85,9 @@ class _ProviderModel:
         return f"<model {self.name}>"
 
     async def answer(self, request: ModelRequest, say: Say, recorded: Awaitable[object] | None = None) -> ModelAnswer:
-        messages = self._transcript.tell(request.entries, request.images if _takes_images(self._spec, request.settings) else None)
+        messages = self._transcript.tell(
+            request.entries, request.images if _takes_images(self._spec, request.settings) else None
+        )
         settings = _settings_of(request.settings, self._spec, self._library_model, messages)
         new = self._opening.rest_of(messages, bool(request.instructions), recorded)
         try:
@@ -103,7 +109,9 @@ class _ProviderModel:
             self._told = told
             self._parameters = ModelRequestParameters(
                 function_tools=[_definition_of(offer) for offer in request.tools],
-                instruction_parts=[library.InstructionPart(make_sendable(request.instructions))] if request.instructions else [],
+                instruction_parts=[library.InstructionPart(make_sendable(request.instructions))]
+                if request.instructions
+                else [],
             )
         return self._parameters
 
@@ -167,7 +175,14 @@ def _make_response_sendable(response: library.ModelResponse) -> library.ModelRes
             case library.ThinkingPart(content=text):
                 parts += [] if has_lone_half(text) else [replace(part, content=make_sendable(text))]
             case library.ToolCallPart(tool_name=name, tool_call_id=call):
-                parts.append(replace(part, tool_name=make_sendable(name).replace("\\", "_"), tool_call_id=make_sendable(call), args=_write_arguments(part)))
+                parts.append(
+                    replace(
+                        part,
+                        tool_name=make_sendable(name).replace("\\", "_"),
+                        tool_call_id=make_sendable(call),
+                        args=_write_arguments(part),
+                    )
+                )
             case _:
                 parts.append(part)
     return replace(response, parts=parts)
@@ -184,7 +199,9 @@ def _write_arguments(part: library.ToolCallPart) -> str | dict[str, Any] | None:
             return None
 
 
-def _settings_of(settings: ModelSettings, spec: ModelSpec, library_model: LibraryModel, messages: Sequence[library.ModelMessage]) -> LibrarySettings:
+def _settings_of(
+    settings: ModelSettings, spec: ModelSpec, library_model: LibraryModel, messages: Sequence[library.ModelMessage]
+) -> LibrarySettings:
     """Ours as the library's. It leaves effort out itself where a model has no such setting."""
     told: dict[str, Any] = {"max_tokens": settings.max_output_tokens}
     if settings.temperature is not None and not library_model.profile.get("anthropic_disallows_sampling_settings"):
@@ -200,7 +217,9 @@ def _settings_of(settings: ModelSettings, spec: ModelSpec, library_model: Librar
         return cast(LibrarySettings, told)
     if spec.provider != "anthropic" or library_model.profile.get("anthropic_supports_adaptive_thinking"):
         told["thinking"] = settings.effort
-    elif (budget := int(settings.max_output_tokens * _THINKING_SHARES[settings.effort])) >= _LEAST_THINKING and _may_think(messages):
+    elif (
+        budget := int(settings.max_output_tokens * _THINKING_SHARES[settings.effort])
+    ) >= _LEAST_THINKING and _may_think(messages):
         # Claude models that take no effort take a number of tokens, which must fit into the answer's, and then no temperature.
         told["anthropic_thinking"] = {"type": "enabled", "budget_tokens": budget}
         told.pop("temperature", None)
@@ -217,7 +236,9 @@ def _may_think(messages: Sequence[library.ModelMessage]) -> bool:
 
 
 def _definition_of(offer: ToolOffer) -> ToolDefinition:
-    return ToolDefinition(name=offer.name, description=make_sendable(offer.description), parameters_json_schema=dict(offer.parameters))
+    return ToolDefinition(
+        name=offer.name, description=make_sendable(offer.description), parameters_json_schema=dict(offer.parameters)
+    )
 
 
 def _arguments_of(part: library.ToolCallPart) -> str:
@@ -251,4 +272,9 @@ def _stop_of(reason: str | None, has_calls: bool) -> StopReason:
 
 
 def _usage_of(usage: RequestUsage) -> TokenUsage:
-    return TokenUsage(input=usage.input_tokens, output=usage.output_tokens, cached=usage.cache_read_tokens, cache_written=usage.cache_write_tokens)
+    return TokenUsage(
+        input=usage.input_tokens,
+        output=usage.output_tokens,
+        cached=usage.cache_read_tokens,
+        cache_written=usage.cache_write_tokens,
+    )

@@ -19,34 +19,34 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from wakeful.agents.compaction import Shortened, shorten
 from wakeful.agents.contract import Model
-from wakeful.agents.daemon import DaemonLink, DaemonRefused, LinePost
-from wakeful.agents.delegation import Delegation
+from wakeful.agents.daemon_client import DaemonLink, DaemonRefused, LinePost
+from wakeful.agents.live_text import Voice
 from wakeful.agents.loop import HAND_OFF, TODO, Ending, Loop, Record
 from wakeful.agents.models import make_model
-from wakeful.agents.pieces import digest_piece, list_whole, tell_entries
-from wakeful.agents.summarising import Shortened, shorten
+from wakeful.agents.subagents import Delegation
+from wakeful.agents.summary_pieces import digest_piece, list_whole, tell_entries
+from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.box import ToolBox, ToolSet, make_tools
 from wakeful.agents.tools.fetch import FetchTool
+from wakeful.agents.tools.folder_rules import NestedRules
 from wakeful.agents.tools.mcp import McpTools, ServerPlace, open_servers
-from wakeful.agents.tools.narrowing import Narrowing, narrow, select_environment
-from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
-from wakeful.agents.tools.place import Bounds
-from wakeful.agents.tools.redaction import Redact, Redaction
-from wakeful.agents.tools.rules import NestedRules
+from wakeful.agents.tools.pages import Redact, Redaction
 from wakeful.agents.tools.shell import ShellTool
+from wakeful.agents.tools.shell_confinement import Narrowing, narrow, select_environment
 from wakeful.agents.tools.skills import SkillTools
-from wakeful.agents.voice import Voice
-from wakeful.core import work
-from wakeful.core.agent import AgentSpec, McpServer, ModelSpec, ToolPolicy
-from wakeful.core.turn import Entry
-from wakeful.core.work import STOPPED
+from wakeful.agents.tools.tool import ResultLimit, find_result_bytes
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.steps import STOPPED
+from wakeful.core.agents.turns import Entry
+from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSpec, ToolPolicy
 from wakeful.errors import OperatorError
-from wakeful.installation import NotInstalled, advise_agents
 from wakeful.runners.isolation.programs import ProgramWords, derive_places
 from wakeful.runners.isolation.reach import is_wide
-from wakeful.runners.isolation.servers import find_script_folder, resolve_server
+from wakeful.runners.isolation.server_programs import find_script_folder, resolve_server
 from wakeful.secrets.store import name_variable
+from wakeful.system.installation import NotInstalled, advise_agents
 
 # The agent is not done, and why is on record (sysexits: try again later).
 EXIT_HALTED = 75
@@ -82,7 +82,9 @@ async def think(environ: Mapping[str, str]) -> int:
     return EXIT_HALTED
 
 
-async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0, window: work.FoundWindow | None = None) -> work.Beginning:
+async def _begin(
+    link: DaemonLink, environ: Mapping[str, str], again: int = 0, window: work.FoundWindow | None = None
+) -> work.Beginning:
     """Fetch where the conversation stands, with the window that was found before. A daemon that needs one asks for it first."""
     key, asked = f"{environ['WAKEFUL_RUN']}.begin.{again}", work.Begin(asks_window=window is None, window=window)
     match await link.post("/work/begin", asked, key=key):
@@ -97,7 +99,9 @@ async def _ask_window(model: ModelSpec, silence_seconds: float, environ: Mapping
     try:
         find_window = importlib.import_module("wakeful.agents.model_window").find_window
     except ModuleNotFoundError as missing:
-        raise NotInstalled(f"the libraries that speak with models are not installed ({missing}); {advise_agents()}") from None
+        raise NotInstalled(
+            f"the libraries that speak with models are not installed ({missing}); {advise_agents()}"
+        ) from None
     found = await find_window(model, read_secret(model.key, environ), silence_seconds)
     if found.tokens is None:
         say(f"[how much {model.name} takes in is not known: {found.source}; set context.tokens in its agent's file]\n")
@@ -109,12 +113,16 @@ def _find_work(beginning: work.Beginning) -> Work:
     if not beginning.agent.acp:
         return _work
     try:
-        return importlib.import_module("wakeful.agents.outside").work_outside
+        return importlib.import_module("wakeful.agents.acp.run").work_outside
     except ModuleNotFoundError as missing:
-        raise NotInstalled(f"the libraries that speak with external agents are not installed ({missing}); {advise_agents()}") from None
+        raise NotInstalled(
+            f"the libraries that speak with external agents are not installed ({missing}); {advise_agents()}"
+        ) from None
 
 
-async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice) -> Ending:
+async def _work(
+    beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice
+) -> Ending:
     async with begin_servers(beginning, environ) as servers:
         # Its servers start while our own libraries are read.
         await asyncio.sleep(0)
@@ -126,7 +134,16 @@ async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, env
 class Thinking:
     """One run of the built-in loop, with as many summaries on the way as it takes. A run that has to stop leaves a hand-off."""
 
-    def __init__(self, beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice) -> None:
+    def __init__(
+        self,
+        beginning: work.Beginning,
+        models: Sequence[Model],
+        tools: ToolBox,
+        record: Record,
+        link: DaemonLink,
+        environ: Mapping[str, str],
+        voice: Voice,
+    ) -> None:
         self._beginning = beginning
         self._voice = voice
         self._models = models
@@ -169,14 +186,20 @@ class Thinking:
         if ending.words is None:
             await hand_off(self._link, self._beginning, self._loop.last_words)
         elif ending.is_limit and self._has_worked:
-            left = say_stopped(ending.words, self._beginning, self._loop.entries, self._loop.last_words, self._last_summary)
+            left = say_stopped(
+                ending.words, self._beginning, self._loop.entries, self._loop.last_words, self._last_summary
+            )
             await hand_off(self._link, self._beginning, left)
         return ending
 
     async def _find_ending(self) -> Ending:
         """Ended from outside: by a person, who is on record, or because its time is over."""
         recorded = await self._record()
-        return Ending(recorded.end, is_limit=recorded.is_limit) if recorded.end is not None else Ending(OUT_OF_TIME, is_limit=True)
+        return (
+            Ending(recorded.end, is_limit=recorded.is_limit)
+            if recorded.end is not None
+            else Ending(OUT_OF_TIME, is_limit=True)
+        )
 
     async def _think(self) -> Ending:
         """It stops where a summary makes no room."""
@@ -199,18 +222,42 @@ class Thinking:
         before = self._loop.size_tokens
         self._has_worked = self._has_worked or self._loop.has_answered
         self._beginning = await _begin(self._link, self._environ, again, self._beginning.window)
-        self._loop = Loop(self._beginning, self._models, self._tools, self._record, say, most_tokens=self._most_tokens, hearing=self._voice)
+        self._loop = Loop(
+            self._beginning,
+            self._models,
+            self._tools,
+            self._record,
+            say,
+            most_tokens=self._most_tokens,
+            hearing=self._voice,
+        )
         size = self._loop.size_tokens
         if not self._beginning.is_long and size <= self._most_tokens:
             return await self._loop.run()
-        return Ending(is_long=True) if size < before else await self._halt(_say_no_room(size, self._most_tokens, self._beginning.agent))
+        return (
+            Ending(is_long=True)
+            if size < before
+            else await self._halt(_say_no_room(size, self._most_tokens, self._beginning.agent))
+        )
 
     async def _shorten(self) -> Shortened:
         agent, beginning = self._beginning.agent, replace(self._beginning, turns=self._loop.turns)
         cheaper = agent.window.compress_by
-        models = [make_model(cheaper, read_secret(cheaper.key, self._environ), agent.limits.silence_seconds), *self._models] if cheaper is not None else self._models
+        models = (
+            [make_model(cheaper, read_secret(cheaper.key, self._environ), agent.limits.silence_seconds), *self._models]
+            if cheaper is not None
+            else self._models
+        )
         try:
-            return await shorten(beginning, list_whole(beginning, self._loop.entries), models, self._record, self._link, say, self._most_tokens)
+            return await shorten(
+                beginning,
+                list_whole(beginning, self._loop.entries),
+                models,
+                self._record,
+                self._link,
+                say,
+                self._most_tokens,
+            )
         except DaemonRefused as refusal:
             ending = await self._halt(f"its conversation does not fit its model and cannot be made shorter: {refusal}")
             return Shortened(stopped=ending.words, is_limit=True)
@@ -220,11 +267,15 @@ class Thinking:
         return Ending(words, is_limit=True)
 
 
-def say_stopped(words: str, beginning: work.Beginning, entries: Sequence[Entry], last_words: str, summary: str | None = None) -> str:
+def say_stopped(
+    words: str, beginning: work.Beginning, entries: Sequence[Entry], last_words: str, summary: str | None = None
+) -> str:
     """The hand-off of a run that had to stop: the next run goes on from there. Without a summary of its conversation one is made by rule."""
     parts = [f"Run {beginning.run} {STOPPED}: {words}"]
     parts += [f"Its last words: {last_words}"] if last_words else []
-    parts.append(f"Its work until then, in short:\n{summary or digest_piece(tell_entries(list_whole(beginning, entries)), beginning.summary)}")
+    parts.append(
+        f"Its work until then, in short:\n{summary or digest_piece(tell_entries(list_whole(beginning, entries)), beginning.summary)}"
+    )
     if beginning.standing_hand_off and STOPPED not in beginning.standing_hand_off:
         parts.append(f"The hand-off that it began with:\n{beginning.standing_hand_off}")
     return "\n\n".join(parts)
@@ -232,7 +283,9 @@ def say_stopped(words: str, beginning: work.Beginning, entries: Sequence[Entry],
 
 def find_most_tokens(most_tokens: int, ending: Ending) -> int:
     """The largest size of the next requests. After a refusal it is clearly smaller than the refused size."""
-    return most_tokens if ending.refused_tokens is None else min(most_tokens, int(ending.refused_tokens * REFUSED_SHARE))
+    return (
+        most_tokens if ending.refused_tokens is None else min(most_tokens, int(ending.refused_tokens * REFUSED_SHARE))
+    )
 
 
 def _say_no_room(size: int, most: int, agent: AgentSpec) -> str:
@@ -248,12 +301,24 @@ async def begin_servers(beginning: work.Beginning, environ: Mapping[str, str]) -
     programs = [server for server in beginning.agent.mcp if server.argv]
     home = environ.get("HOME", "")
     words = {server.name: resolve_server(server.argv, beginning.root, home) for server in programs}
-    narrowing = find_narrowing(beginning, find_bounds(beginning, environ), environ, [word for argv in words.values() for word in argv]) if programs else None
+    narrowing = (
+        find_narrowing(
+            beginning, find_bounds(beginning, environ), environ, [word for argv in words.values() for word in argv]
+        )
+        if programs
+        else None
+    )
     if narrowing is not None:
         folders = (find_script_folder(argv, beginning.root) for argv in words.values())
         narrowing = replace(narrowing, reads=(*narrowing.reads, *(folder for folder in folders if folder is not None)))
     environments = {server.name: make_server_environment(server, beginning, environ) for server in programs}
-    place = ServerPlace(root=beginning.root, narrowing=narrowing, words=words, environments=environments, read_key=lambda name: read_secret(name, environ))
+    place = ServerPlace(
+        root=beginning.root,
+        narrowing=narrowing,
+        words=words,
+        environments=environments,
+        read_key=lambda name: read_secret(name, environ),
+    )
     async with open_servers(beginning.agent.mcp, place) as servers:
         yield servers
 
@@ -274,7 +339,13 @@ def make_home(environ: Mapping[str, str]) -> str:
     return str(home)
 
 
-async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLink, environ: Mapping[str, str], record: Record | None = None) -> ToolBox:
+async def make_box(
+    beginning: work.Beginning,
+    servers: McpTools,
+    link: DaemonLink,
+    environ: Mapping[str, str],
+    record: Record | None = None,
+) -> ToolBox:
     """The tools every agent has, a shell where it is declared, and those of its servers, which are waited for in bounds.
 
     `record`: where its sub-agents record their steps. None: it can give no work to others."""
@@ -289,17 +360,42 @@ async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLin
         policies |= {HAND_OFF: "deny", TODO: "deny"}
     more: tuple[ToolSet, ...] = (shell, SkillTools(link, beginning.agent.skills))
     if record is not None and beginning.agent.team:
-        more = (*more, Delegation(beginning, link, record, lambda agent: make_models(agent, environ), lambda sub: _fill_box(sub, bounds, sub.tools, link, redact, (shell,)), say))
+        more = (
+            *more,
+            Delegation(
+                beginning,
+                link,
+                record,
+                lambda agent: make_models(agent, environ),
+                lambda sub: _fill_box(sub, bounds, sub.tools, link, redact, (shell,)),
+                say,
+            ),
+        )
     return _fill_box(beginning, bounds, policies, link, redact, more, servers)
 
 
 def _fill_box(
-    beginning: work.Beginning, bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, redact: Redact, more: Sequence[ToolSet], servers: McpTools | None = None
+    beginning: work.Beginning,
+    bounds: Bounds,
+    policies: Mapping[str, ToolPolicy],
+    link: DaemonLink,
+    redact: Redact,
+    more: Sequence[ToolSet],
+    servers: McpTools | None = None,
 ) -> ToolBox:
     limit = ResultLimit(find_result_bytes(beginning.agent.window.compress_at))
     return make_tools(
-        bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=limit, redact=redact,
-        rules=NestedRules(link), more=(*more, FetchTool(beginning.fetch, limit)), servers=servers,
+        bounds,
+        policies,
+        link,
+        session=beginning.session,
+        run_id=beginning.run_id,
+        kept=find_kept(beginning),
+        limit=limit,
+        redact=redact,
+        rules=NestedRules(link),
+        more=(*more, FetchTool(beginning.fetch, limit)),
+        servers=servers,
     )
 
 
@@ -312,22 +408,41 @@ def find_bounds(beginning: work.Beginning, environ: Mapping[str, str]) -> Bounds
     return Bounds.build(beginning.root, beginning.reads, beginning.writes, environ["WAKEFUL_SCRATCH"])
 
 
-def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[str, str], programs: Sequence[str] = ()) -> Narrowing | None:
+def find_narrowing(
+    beginning: work.Beginning, bounds: Bounds, environ: Mapping[str, str], programs: Sequence[str] = ()
+) -> Narrowing | None:
     """Find the places that other programs (not ours) may touch. None: this session asked for no isolation."""
     if beginning.is_unisolated:
         return None
-    words = ProgramWords(texts=tuple(programs), program=None, root=beginning.root, cwd=beginning.root, search_path=environ.get("PATH", ""), declared=beginning.allow_read)
+    words = ProgramWords(
+        texts=tuple(programs),
+        program=None,
+        root=beginning.root,
+        cwd=beginning.root,
+        search_path=environ.get("PATH", ""),
+        declared=beginning.allow_read,
+    )
     # Places derived here widen nothing: the run itself still reaches only the places it was given at its start.
     derived, _ = derive_places(words, None, is_wide)
     reads = (*beginning.allow_read, *(place.path for place in derived.places), *derived.spelled)
-    return narrow(bounds, environ, network=beginning.network, listens=beginning.listens, looks_up_names=beginning.looks_up_names, reads=reads, writes=beginning.allow_write)
+    return narrow(
+        bounds,
+        environ,
+        network=beginning.network,
+        listens=beginning.listens,
+        looks_up_names=beginning.looks_up_names,
+        reads=reads,
+        writes=beginning.allow_write,
+    )
 
 
 async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
     """The agent's last words become the hand-off that the next run starts from, where this run is to replace it."""
     if beginning.hand_off != "replaced":
         return
-    text = words if len(words) <= LONGEST_HAND_OFF else f"{words[:LONGEST_HAND_OFF]}… (cut here; history shows all of it)"
+    text = (
+        words if len(words) <= LONGEST_HAND_OFF else f"{words[:LONGEST_HAND_OFF]}… (cut here; history shows all of it)"
+    )
     await link.call("note", {"text": text or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
 
 
@@ -358,7 +473,9 @@ class Recorder:
     async def keep(self, content: bytes) -> str | None:
         try:
             # Named by its content, so that it may be asked for twice.
-            return str((await self._link.post("/work/images", {"content": content}, key=f"{self._run_id}.image"))["address"])
+            return str(
+                (await self._link.post("/work/images", {"content": content}, key=f"{self._run_id}.image"))["address"]
+            )
         except DaemonRefused as refusal:
             say(f"\n[an image is not kept: {refusal}]\n")
             return None

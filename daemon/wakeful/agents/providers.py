@@ -14,8 +14,8 @@ import httpx2
 from pydantic_ai.models import Model as LibraryModel
 from pydantic_ai.models import ModelRequestParameters, get_user_agent
 
-from wakeful.agents.opening import Opening, OpeningClient
-from wakeful.core.agent import ModelSpec, Provider
+from wakeful.agents.encoded_opening import Opening, OpeningClient
+from wakeful.core.spec.agent import ModelSpec, Provider
 from wakeful.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -38,11 +38,15 @@ ADDRESSES: dict[Provider, str] = {
 }
 
 
-def make_library_model(spec: ModelSpec, key: str | None, opening: Opening, silence_seconds: float) -> tuple[LibraryModel, OpeningClient]:
+def make_library_model(
+    spec: ModelSpec, key: str | None, opening: Opening, silence_seconds: float
+) -> tuple[LibraryModel, OpeningClient]:
     """The model, and the HTTP client that it speaks through. A peer that says nothing for so long is given up."""
     address = spec.base_url or ADDRESSES.get(spec.provider)
     if address is None:
-        raise OperatorError(f"{spec.name}: an OpenAI-compatible endpoint has no address of its own; say where it is: base_url")
+        raise OperatorError(
+            f"{spec.name}: an OpenAI-compatible endpoint has no address of its own; say where it is: base_url"
+        )
     timeout = httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds), pool=CONNECT_SECONDS)
     client = OpeningClient(opening, timeout=timeout, headers={"User-Agent": get_user_agent()})
     model = _MAKERS[spec.provider](spec.model, address, key or _NO_KEY, client)
@@ -50,7 +54,9 @@ def make_library_model(spec: ModelSpec, key: str | None, opening: Opening, silen
     return model, client
 
 
-def _keep_last(customise: Callable[[ModelRequestParameters], ModelRequestParameters]) -> Callable[[ModelRequestParameters], ModelRequestParameters]:
+def _keep_last(
+    customise: Callable[[ModelRequestParameters], ModelRequestParameters],
+) -> Callable[[ModelRequestParameters], ModelRequestParameters]:
     """The library rewrites the schemas of all tools for each request, 1.5 ms of ours: those of the same request parameters come out the same."""
     kept: tuple[ModelRequestParameters, ModelRequestParameters] | None = None
 
@@ -120,7 +126,9 @@ def _make_openai_compatible(model: str, address: str, key: str, http: OpeningCli
 
     # Ollama, vLLM and llama.cpp know the older name of the limit, and some of them no other.
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
-    provider = OpenAICompatibleProvider("openai-compatible", openai_client=_openai_client(address, key, http), profile=profile)
+    provider = OpenAICompatibleProvider(
+        "openai-compatible", openai_client=_openai_client(address, key, http), profile=profile
+    )
     return OpenAIChatModel(model, provider=provider)
 
 
@@ -130,7 +138,9 @@ def _make_google(model: str, address: str, key: str, http: OpeningClient) -> Lib
     from pydantic_ai.providers.google import GoogleProvider
 
     once = HttpRetryOptions(attempts=1)
-    return GoogleModel(model, provider=GoogleProvider(api_key=key, base_url=address, http_client=http, retry_options=once))
+    return GoogleModel(
+        model, provider=GoogleProvider(api_key=key, base_url=address, http_client=http, retry_options=once)
+    )
 
 
 _MAKERS: dict[Provider, Callable[[str, str, str, OpeningClient], LibraryModel]] = {

@@ -12,9 +12,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.agents.contract import ToolOffer
-from wakeful.core.digest import DECISIONS, FILES, OPEN_QUESTIONS, SETTLED, keep_once, list_lines, read_summary
-from wakeful.core.turn import Answered
-from wakeful.sendable import make_json_sendable
+from wakeful.core.agents.rule_summary import (
+    DECISIONS,
+    FILES,
+    OPEN_QUESTIONS,
+    SETTLED,
+    keep_once,
+    list_lines,
+    read_summary,
+)
+from wakeful.core.agents.turns import Answered
+from wakeful.text.unicode import make_json_sendable
 
 SUMMARISE = "summarise"
 # A bound on the prose of parts that no model joined. Their lists are kept whole.
@@ -60,7 +68,8 @@ OFFER = ToolOffer(
             "summary": {"type": "string", "description": "What happened and where things stand, in prose."},
             "decisions": _TEXTS | {"description": "What was decided, with the reason."},
             "open_questions": _TEXTS | {"description": "What nobody has answered yet."},
-            "settled": _TEXTS | {"description": "Questions of the earlier summary that were answered, with the answer."},
+            "settled": _TEXTS
+            | {"description": "Questions of the earlier summary that were answered, with the answer."},
             "files": _TEXTS | {"description": "Paths that matter, each with a word on why."},
             "facts": {
                 "type": "array",
@@ -95,7 +104,13 @@ def read_told(text: str) -> Summary:
     found = read_summary(text)
     lines = found.prose.splitlines()
     prose = "\n".join(line for line in lines if not line.startswith("Objective: ")).strip()
-    return Summary(summary=prose, decisions=found.decisions, open_questions=found.open_questions, settled=found.settled, files=found.names)
+    return Summary(
+        summary=prose,
+        decisions=found.decisions,
+        open_questions=found.open_questions,
+        settled=found.settled,
+        files=found.names,
+    )
 
 
 def find_lost(questions: Iterable[str], found: Summary) -> list[str]:
@@ -118,7 +133,11 @@ def keep_questions(found: Summary, questions: Iterable[str]) -> Summary:
 def merge_summaries(parts: Sequence[Summary]) -> Summary:
     """One of several, oldest first, by rule: every list whole and nothing in it twice, the prose of each within its share."""
     share = LONGEST_PROSE // max(1, len(parts))
-    prose = [text if len(text) <= share else f"{text[:share]}… (cut here; history shows all of it)" for text in (part.summary.strip() for part in parts) if text]
+    prose = [
+        text if len(text) <= share else f"{text[:share]}… (cut here; history shows all of it)"
+        for text in (part.summary.strip() for part in parts)
+        if text
+    ]
     settled = keep_once(line for part in parts for line in part.settled)
     return Summary(
         summary="\n\n".join(prose),

@@ -27,9 +27,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned
+from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Returned
 from wakeful.errors import InternalError
-from wakeful.sendable import make_json_sendable, make_sendable
+from wakeful.text.unicode import make_json_sendable, make_sendable
 
 # What the strictest of the providers takes as the id of a call: Anthropic its letters, OpenAI its length.
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -56,7 +56,9 @@ class Transcript:
 
         `images` are those that this model may be shown, by address; of every other one it is told that there is one."""
         if not entries or not isinstance(entries[0], Asked):
-            raise InternalError("a conversation was put to a model that does not begin with anything asked; the session's log is not what its reader takes it for")
+            raise InternalError(
+                "a conversation was put to a model that does not begin with anything asked; the session's log is not what its reader takes it for"
+            )
         settled = next((place for place in range(len(entries), 0, -1) if isinstance(entries[place - 1], Answered)), 0)
         shown = frozenset(images or ())
         if self._kept_entries != list(entries[: len(self._kept_entries)]) or not self._shown <= shown:
@@ -66,7 +68,9 @@ class Transcript:
         self._settle(entries[len(self._kept_entries) : settled])
         tail = entries[settled:]
         if not tail and not (self._last and self._last.calls):
-            raise InternalError("a conversation was put to a model again that it had the last word in; something must be asked")
+            raise InternalError(
+                "a conversation was put to a model again that it had the last word in; something must be asked"
+            )
         return [*self._kept, self._request(tail)]
 
     def _settle(self, entries: Sequence[Entry]) -> None:
@@ -101,7 +105,9 @@ class Transcript:
                 case Returned(name=name, text=text):
                     # Its call is no longer shown, or was answered before: nothing a provider could match it with.
                     asked.append(make_sendable(f"[what came of an earlier call of the tool {name}]\n{text}"))
-        results = [_return_of(returned.get(call.id), call.name, self._last_ids[call.id], self._images) for call in calls]
+        results = [
+            _return_of(returned.get(call.id), call.name, self._last_ids[call.id], self._images) for call in calls
+        ]
         return ModelRequest(parts=[*results, *(UserPromptPart(text) for text in asked)])
 
 
@@ -123,7 +129,10 @@ def write_raw(response: ModelResponse) -> str:
 
 def _response_of(entry: Answered, provider: str) -> ModelResponse:
     response = (_read_raw(entry, provider) if entry.raw is not None else None) or _told_anew(entry)
-    return replace(response, parts=[_make_call_sendable(part) if isinstance(part, ToolCallPart) else part for part in response.parts])
+    return replace(
+        response,
+        parts=[_make_call_sendable(part) if isinstance(part, ToolCallPart) else part for part in response.parts],
+    )
 
 
 def _make_call_sendable(part: ToolCallPart) -> ToolCallPart:
@@ -162,7 +171,9 @@ def _return_of(entry: Returned | None, name: str, wire_id: str, images: Mapping[
     text = make_sendable(entry.text)
     if not entry.images:
         return ToolReturnPart(name, text, wire_id, outcome=outcome)
-    shown = [BinaryContent(images[one.address], media_type=one.media_type) for one in entry.images if one.address in images]
+    shown = [
+        BinaryContent(images[one.address], media_type=one.media_type) for one in entry.images if one.address in images
+    ]
     left = len(entry.images) - len(shown)
     words = f"{text}\n{_say_left(left)}" if left else text
     return ToolReturnPart(name, [words, *shown] if shown else words, wire_id, outcome=outcome)

@@ -1,4 +1,4 @@
-"""`python -I -m wakeful.agents.warm FD PROVIDER…`: reads all that a run of an agent needs, and forks runs for the daemon (runners/warm.py).
+"""`python -I -m wakeful.agents.warm FD PROVIDER…`: reads all that a run of an agent needs, and forks runs for the daemon (runners/prepare/warm_server.py).
 
 Started by a daemon that has a session whose work is a prompt; ends with it. Reading takes seconds, a fork a hundredth of one. Nothing is sent and
 no connection is open when it forks: a model is made once for each provider, so that its library is in memory, and thrown away.
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from wakeful.agents.models import make_model
 from wakeful.agents.process import think
-from wakeful.core.agent import EXTERNAL, MCP, PROVIDER_URLS, PROVIDERS, ModelSpec
-from wakeful.installation import has_agents
-from wakeful.runners.warm import serve
+from wakeful.core.spec.agent import EXTERNAL, MCP, PROVIDER_URLS, PROVIDERS, ModelSpec
+from wakeful.runners.prepare.warm_server import serve
+from wakeful.system.installation import has_agents
 
 
 def read_libraries(names: Sequence[str]) -> None:
@@ -23,7 +23,7 @@ def read_libraries(names: Sequence[str]) -> None:
         make_model(ModelSpec(provider=provider, model="none", base_url=PROVIDER_URLS[provider]), "none")
         importlib.import_module("wakeful.agents.transcript").make_ready()
     if EXTERNAL in names:
-        importlib.import_module("wakeful.agents.outside")
+        importlib.import_module("wakeful.agents.acp.run")
     if MCP in names:
         importlib.import_module("wakeful.agents.tools.mcp_program")
         importlib.import_module("mcp.client")

@@ -11,9 +11,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.peers import Caller
+from wakeful.api.gate.callers import Caller
 from wakeful.api.service import Service
-from wakeful.core.state import Session
+from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
 
 JSON = "application/json"

@@ -16,18 +16,35 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import assembling, calling, comparing, costing, explaining, exporting, granting, participants, reading, replaying, retaining, searching, secret_names, slices, tracing, trusting, watching, working
 from wakeful.api.answers import Forbidden, answer_error, find_status, handle_error
-from wakeful.api.authorising import find_rule, judge_body, judge_request
-from wakeful.api.calling import decode_body, read_body
-from wakeful.api.connections import Connections
-from wakeful.api.peers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
-from wakeful.api.protocol import VERSION_HEADER
+from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
+from wakeful.api.gate.connections import Connections
+from wakeful.api.gate.protocol import VERSION_HEADER
+from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
+from wakeful.api.gate.tokens import Tokens, is_token
+from wakeful.api.routes import agent_work as working
+from wakeful.api.routes import calls as calling
+from wakeful.api.routes import context as assembling
+from wakeful.api.routes import costs as costing
+from wakeful.api.routes import diff as comparing
+from wakeful.api.routes import export as exporting
+from wakeful.api.routes import log as slices
+from wakeful.api.routes import participants
+from wakeful.api.routes import replay as replaying
+from wakeful.api.routes import retention as retaining
+from wakeful.api.routes import search as searching
+from wakeful.api.routes import secrets as secret_names
+from wakeful.api.routes import sessions as reading
+from wakeful.api.routes import tokens as granting
+from wakeful.api.routes import top as watching
+from wakeful.api.routes import trace as tracing
+from wakeful.api.routes import trust as trusting
+from wakeful.api.routes import why as explaining
+from wakeful.api.routes.calls import decode_body, read_body
 from wakeful.api.service import Service
-from wakeful.api.tokens import Tokens, is_token
-from wakeful.core.observation import ProcessOwner
+from wakeful.core.observations import ProcessOwner
 from wakeful.errors import CallerError, WakefulError
-from wakeful.views.listing import Rows
+from wakeful.views.session_rows import Rows
 
 # The names under which clients of other programs put tokens into addresses.
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
@@ -88,7 +105,15 @@ ROUTES = (
 
 
 def build_app(service: Service, connections: Connections) -> ASGIApp:
-    app = Starlette(routes=ROUTES, exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, ClientDisconnect: _handle_leaving, Exception: _handle_defect})
+    app = Starlette(
+        routes=ROUTES,
+        exception_handlers={
+            WakefulError: handle_error,
+            HTTPException: _handle_http,
+            ClientDisconnect: _handle_leaving,
+            Exception: _handle_defect,
+        },
+    )
     app.state.service = service
     app.state.rows = Rows()
     app.state.accounts = costing.Accounts()
@@ -110,7 +135,9 @@ async def _handle_leaving(request: Request, error: Exception) -> Response:
 
 
 async def _handle_defect(request: Request, error: Exception) -> Response:
-    return answer_error(f"a defect of wakeful: {type(error).__name__}: {error}; the daemon's output has the details", 500)
+    return answer_error(
+        f"a defect of wakeful: {type(error).__name__}: {error}; the daemon's output has the details", 500
+    )
 
 
 class Gate:
@@ -176,7 +203,9 @@ class Gate:
         if is_token(text):
             token = self._tokens.find(text, self._service.moment().wall)
             if token is None:
-                raise Unauthorised("this token opens nothing: it was never given, is over, or was revoked; wakeful token list shows those there are")
+                raise Unauthorised(
+                    "this token opens nothing: it was never given, is over, or was revoked; wakeful token list shows those there are"
+                )
             if owner is not None and owner.run_id is not None:
                 raise Forbidden("a process of a run speaks with that run's token, and with no other")
             return Caller(name_token(token), uid=peer.uid, token=token, person=name_person(peer.uid))
@@ -206,7 +235,9 @@ def _refuse_in_address(scope: Scope) -> None:
     """A token in an address ends up in histories, logs and the pages that are linked to: it is not taken there, also a good one."""
     names = {name.lower() for name in QueryParams(scope["query_string"])}
     if names & TOKEN_PARAMETERS:
-        raise Unauthorised("a token is not taken from an address; send it as a header, Authorization: Bearer TOKEN, and revoke this one")
+        raise Unauthorised(
+            "a token is not taken from an address; send it as a header, Authorization: Bearer TOKEN, and revoke this one"
+        )
 
 
 def _repeat(body: bytes, receive: Receive) -> Receive:

@@ -23,13 +23,13 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from wakeful.api.app import build_app
-from wakeful.api.connections import Connections
-from wakeful.api.listener import Listener
-from wakeful.api.peers import Peer
-from wakeful.api.protocol import PeerProtocol
+from wakeful.api.gate.callers import Peer
+from wakeful.api.gate.connections import Connections
+from wakeful.api.gate.listener import Listener
+from wakeful.api.gate.protocol import PeerProtocol
 from wakeful.api.service import Service
 from wakeful.errors import OperatorError
-from wakeful.folders import make_private
+from wakeful.system.private_folders import make_private
 
 # sun_path holds 108 bytes with its final NUL.
 LONGEST_SOCKET_PATH = 107
@@ -110,7 +110,9 @@ class ControlSocket:
     def _greet(self, peer: Peer, over: Callable[[], None]) -> PeerProtocol:
         return PeerProtocol(self._config, self._state, peer, self._service.version, over)
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._handed_over is None:
             self._unlink_own()
         if self._listener is not None:
@@ -150,7 +152,9 @@ def bind_socket(path: str) -> socket.socket:
     """Bind, 0600 from its first moment. The caller holds the state lock: a socket that nobody answers is a dead daemon's."""
     length = len(os.fsencode(path))
     if length > LONGEST_SOCKET_PATH:
-        raise SocketRefused(f"{path}: {length} bytes; the path of a socket has at most {LONGEST_SOCKET_PATH}: choose a shorter one with --socket")
+        raise SocketRefused(
+            f"{path}: {length} bytes; the path of a socket has at most {LONGEST_SOCKET_PATH}: choose a shorter one with --socket"
+        )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         make_private(os.path.dirname(path) or ".")
@@ -174,7 +178,9 @@ def _refuse_open_folder(folder: str) -> None:
     found = os.stat(folder)
     is_replaceable = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     if is_replaceable or found.st_uid not in (os.geteuid(), 0):
-        raise SocketRefused(f"others can replace files in {folder} (mode {found.st_mode & 0o7777:04o}, user {found.st_uid}): chmod 700 it, or choose another place with --socket")
+        raise SocketRefused(
+            f"others can replace files in {folder} (mode {found.st_mode & 0o7777:04o}, user {found.st_uid}): chmod 700 it, or choose another place with --socket"
+        )
 
 
 def _remove_stale(path: str) -> None:
@@ -194,4 +200,6 @@ def _remove_stale(path: str) -> None:
             # Not a socket, or one too busy to answer: neither is ours to remove.
             if error.errno != errno.EAGAIN and not isinstance(error, TimeoutError):
                 raise
-    raise SocketRefused(f"{path} is another daemon's socket, and it answers; stop that daemon or choose another place with --socket")
+    raise SocketRefused(
+        f"{path} is another daemon's socket, and it answers; stop that daemon or choose another place with --socket"
+    )

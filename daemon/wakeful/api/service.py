@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from wakeful.contents.replay import Replays
-from wakeful.blobs import Blobs
-from wakeful.core.calls import Call, Reply, Work
-from wakeful.core.machine import Core
-from wakeful.core.meaning import PathMeaning
-from wakeful.core.observation import Enforceable, Moment, ProcessOwner, Usage
-from wakeful.core.sides import Bounds, Compared
+from wakeful.api.live_words import LiveWords, Said
+from wakeful.core.calls.values import Call, Reply, Work
+from wakeful.core.deciding.machine import Core
+from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
+from wakeful.core.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.eventlog.contract import EventLog, Record
-from wakeful.live_words import LiveWords, Said
+from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
+from wakeful.system.blobs import Blobs
 from wakeful.trust.desk import TrustDesk
-from wakeful.workspaces.places import Workspaces
+from wakeful.workspaces.fork_workspaces import Workspaces
 
 
 class Places(Protocol):

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.bundles.format import count_digest
-from wakeful.bundles.writing import sync_folder
+from wakeful.bundles.writer import sync_folder
 from wakeful.errors import OperatorError
-from wakeful.folders import make_private
+from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
+from wakeful.system.private_folders import make_private
 
 _LEVEL = 3
 # The same content gives the same file, whenever it is written.
@@ -69,7 +69,9 @@ class BlobArchive:
             with zipfile.ZipFile(path) as archive:
                 return archive.read(address)
         except (zipfile.BadZipFile, OSError, KeyError) as error:
-            raise ArchiveDamaged(f"{path}: {address} cannot be read from it: {error}; put it back from a backup") from error
+            raise ArchiveDamaged(
+                f"{path}: {address} cannot be read from it: {error}; put it back from a backup"
+            ) from error
 
     def move(self, blobs: Blobs, addresses: Iterable[str], name: str) -> Moved | None:
         """Write these blobs to a new file, read them back, then remove them from their place; None when none of them is there."""
@@ -120,7 +122,9 @@ class BlobArchive:
         except FileNotFoundError:
             return frozenset()
         except (zipfile.BadZipFile, OSError) as error:
-            raise ArchiveDamaged(f"{path} cannot be read: {error}; put it back from a backup, or delete it with what it held") from error
+            raise ArchiveDamaged(
+                f"{path} cannot be read: {error}; put it back from a backup, or delete it with what it held"
+            ) from error
         return known[1]
 
     def _find_free(self, name: str) -> Path:
@@ -159,5 +163,7 @@ def _check(path: Path) -> list[str]:
         for address in archive.namelist():
             digest = hashlib.blake2b(archive.read(address), digest_size=count_digest(address)).digest()
             if address_of(digest) != address:
-                raise ArchiveDamaged(f"{path}: {address} was not written as it was; nothing was removed, look at the disk")
+                raise ArchiveDamaged(
+                    f"{path}: {address} was not written as it was; nothing was removed, look at the disk"
+                )
         return archive.namelist()

@@ -151,7 +151,17 @@ def write_record(record: Record) -> RecordLine:
 def read_record(session: str, line: RecordLine) -> Record:
     payload = line.raw if line.payload is None else line.payload.encode()
     return Record(
-        session, line.seq, line.at, line.kind, line.author, line.run, line.parent, line.rationale, payload, line.payload_hash, line.hash
+        session,
+        line.seq,
+        line.at,
+        line.kind,
+        line.author,
+        line.run,
+        line.parent,
+        line.rationale,
+        payload,
+        line.payload_hash,
+        line.hash,
     )
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.blobs import SHORT_BYTES, Blobs, address_of
 from wakeful.bundles.format import (
     AnyLine,
     BlobLine,
@@ -29,11 +28,12 @@ from wakeful.bundles.format import (
     count_digest,
     read_record,
 )
-from wakeful.bundles.reading import OpenBundle, read_content
-from wakeful.bundles.scratch import ScratchFolder, ScratchNames
-from wakeful.counting import count
+from wakeful.bundles.reader import OpenBundle, read_content
+from wakeful.bundles.scratch_files import ScratchFolder, ScratchNames
 from wakeful.eventlog.chain import NOTHING, hash_bytes, link_record
 from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+from wakeful.system.blobs import SHORT_BYTES, Blobs, address_of
+from wakeful.text.counting import count
 
 BATCH_RECORDS = 500
 
@@ -91,10 +91,22 @@ def load(
     `is_inert`: to be read by those who are forked from it, and opened by nobody; one that lives here already goes on to."""
     with OpenBundle(path, limits) as bundle:
         contents = check_bundle(bundle, progress)
-        return take_in(log, blobs, bundle, contents, extend=extend, is_inert=is_inert, is_moved=is_moved, scratch=scratch, progress=progress)
+        return take_in(
+            log,
+            blobs,
+            bundle,
+            contents,
+            extend=extend,
+            is_inert=is_inert,
+            is_moved=is_moved,
+            scratch=scratch,
+            progress=progress,
+        )
 
 
-def restore_archive(log: EventLog, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None) -> int:
+def restore_archive(
+    log: EventLog, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None
+) -> int:
     """Verify a bundle, then put the archived payloads it holds and its blobs back; returns how many payloads."""
     restored = 0
     with OpenBundle(path, limits) as bundle:
@@ -173,7 +185,10 @@ class _Check:
             raise self._bundle.refuse("a blob stands after the files")
         limit = self._bundle.limits.blob_bytes
         if not 0 <= line.size <= limit:
-            raise self._bundle.refuse(f"blob {line.address[:80]} has {count(line.size, 'byte')}, at most {limit:,} are taken in", kind=BundleTooLarge)
+            raise self._bundle.refuse(
+                f"blob {line.address[:80]} has {count(line.size, 'byte')}, at most {limit:,} are taken in",
+                kind=BundleTooLarge,
+            )
         digest = hashlib.blake2b(digest_size=count_digest(line.address))
         for piece in read_content(self._bundle, line.size, lines):
             digest.update(piece)
@@ -197,7 +212,9 @@ class _Check:
     def take_end(self, line: EndLine) -> None:
         found = (self._records, self._blobs, len(self._names))
         if (line.records, line.blobs, line.files) != found or self._records != self._manifest.records:
-            raise self._bundle.refuse(f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and {count(len(self._names), 'file')}, and says otherwise")
+            raise self._bundle.refuse(
+                f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and {count(len(self._names), 'file')}, and says otherwise"
+            )
         if self._records == 0 or self._previous.hex() != self._manifest.head:
             raise self._bundle.refuse("its records do not end at the head it names")
 
@@ -253,7 +270,9 @@ def take_in(
     return Loaded(contents, head, max(0, manifest.records - missing + 1), contents.blobs, files)
 
 
-def _cut_batches(bundle: OpenBundle, session: str, lines: Iterator[AnyLine]) -> Iterator[list[Record] | BlobLine | FileLine]:
+def _cut_batches(
+    bundle: OpenBundle, session: str, lines: Iterator[AnyLine]
+) -> Iterator[list[Record] | BlobLine | FileLine]:
     """Records in batches; blobs and files as their lines, whose chunks the taker reads from the same stream."""
     batch: list[Record] = []
     for line in lines:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from wakeful.blobs import Blobs, UnknownBlob
-from wakeful.contents.listing import read_entries, read_parts
-from wakeful.contents.record import read_record
-from wakeful.core.observation import Output
-from wakeful.core.turn import Image
+from wakeful.core.agents.turns import Image
+from wakeful.core.observations import Output
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import Record
+from wakeful.run_files.file_record import read_record
+from wakeful.run_files.path_lists import read_entries, read_parts
+from wakeful.system.blobs import Blobs, UnknownBlob
 
 _PREFIX = "blake2b-"
 _ADDRESS = re.compile(r"blake2b-(?:[0-9a-f]{40}|[0-9a-f]{64})")
@@ -124,7 +124,11 @@ class References:
         """A fork's workspace is compared with its base on any host; what a merge overwrote can be given back there."""
         try:
             branched = _decode_branched(payload)
-            if branched.workspace is not None and branched.workspace.base is not None and self._name(branched.workspace.base):
+            if (
+                branched.workspace is not None
+                and branched.workspace.base is not None
+                and self._name(branched.workspace.base)
+            ):
                 self._add_files(branched.workspace.base)
             if branched.record is None or not self._name(branched.record):
                 return
@@ -144,7 +148,9 @@ class References:
     def _add_files(self, address: str) -> None:
         try:
             bindings = read_record(self._blobs, address).bindings
-            for found in (found for binding in bindings for found in (binding.before, binding.after) if found is not None):
+            for found in (
+                found for binding in bindings for found in (binding.before, binding.after) if found is not None
+            ):
                 # A list that was named before has named its contents already.
                 if found.listing is None or self._name(found.listing):
                     for part in read_parts(self._blobs, found):

@@ -15,7 +15,6 @@ from typing import BinaryIO
 import msgspec
 
 from wakeful import __version__
-from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.bundles.format import (
     CHUNK_BYTES,
     FORMAT,
@@ -29,10 +28,11 @@ from wakeful.bundles.format import (
     write_record,
 )
 from wakeful.bundles.references import References
-from wakeful.bundles.scratch import find_files, read_file
-from wakeful.bundles.writing import BundleWriter
-from wakeful.counting import count
+from wakeful.bundles.scratch_files import find_files, read_file
+from wakeful.bundles.writer import BundleWriter
 from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
+from wakeful.text.counting import count
 
 _PROGRESS_RECORDS = 1_000
 
@@ -78,7 +78,9 @@ def save(
         kept, blob_bytes = _put_blobs(writer, blobs, references, limits)
         files, passed = find_files(scratch, blobs.screen) if scratch is not None and scratch.is_dir() else ([], [])
         if len(files) > limits.files:
-            raise BundleNotWritten(f"{scratch} holds {len(files):,} files, a bundle takes {limits.files:,}; clear it first")
+            raise BundleNotWritten(
+                f"{scratch} holds {len(files):,} files, a bundle takes {limits.files:,}; clear it first"
+            )
         for line in files:
             writer.put(line)
             writer.put_content(read_file(scratch, line))  # type: ignore[arg-type]
@@ -96,10 +98,14 @@ def _find_head(log: EventLog, session: str, to_seq: int | None) -> Head:
         record = next(log.read(session, to_seq, to_seq), None)
         head = Head(record.seq, record.hash) if record is not None else Head(0, b"")
     if head.seq == 0:
-        raise BundleNotWritten(f"session {session} has no record{f' {to_seq}' if to_seq is not None else 's'} that could be saved")
+        raise BundleNotWritten(
+            f"session {session} has no record{f' {to_seq}' if to_seq is not None else 's'} that could be saved"
+        )
     archived = log.archived(session)
     if archived is not None and archived.first <= head.seq:
-        raise BundleNotWritten(f"session {session}: its payloads {archived.first} to {archived.last} are archived; load its archive first")
+        raise BundleNotWritten(
+            f"session {session}: its payloads {archived.first} to {archived.last} are archived; load its archive first"
+        )
     if any(begun.session == session for begun in log.imports()):
         raise BundleNotWritten(f"session {session}: its import is not finished; load its bundle again first")
     return head
@@ -114,14 +120,18 @@ def _put_records(
         seq += 1
         _check_next(session, record, seq)
         if record.is_damaged:
-            raise BundleNotWritten(f"session {session}: record {seq} is damaged, and a bundle would carry it as erased; go back to a backup with: wakeful restore BACKUP")
+            raise BundleNotWritten(
+                f"session {session}: record {seq} is damaged, and a bundle would carry it as erased; go back to a backup with: wakeful restore BACKUP"
+            )
         writer.put(write_record(record))
         references.add(record)
         erased += record.payload is None
         if progress is not None and (seq % _PROGRESS_RECORDS == 0 or seq == head.seq):
             progress(seq, head.seq)
     if seq != head.seq:
-        raise BundleNotWritten(f"session {session}: {seq} of {count(head.seq, 'record')} could be read; run wakeful verify")
+        raise BundleNotWritten(
+            f"session {session}: {seq} of {count(head.seq, 'record')} could be read; run wakeful verify"
+        )
     return erased
 
 
@@ -143,7 +153,9 @@ def _put_blobs(writer: BundleWriter, blobs: Blobs, references: References, limit
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             if size > limits.blob_bytes:
-                raise BundleNotWritten(f"blob {address} has {size:,} bytes, a bundle takes {limits.blob_bytes:,}; raise the limit of blobs")
+                raise BundleNotWritten(
+                    f"blob {address} has {size:,} bytes, a bundle takes {limits.blob_bytes:,}; raise the limit of blobs"
+                )
             writer.put(BlobLine(address=address, size=size))
             writer.put_content(_read_blob(file, address))
         kept += 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 import sys
 
-from wakeful.cli.ending import conclude
-from wakeful.cli.listing import print_list
+from wakeful.cli.exit_codes import conclude
 from wakeful.cli.options import Options
+from wakeful.cli.session_table import print_list
 
 __all__ = ["main"]
 

@@ -18,16 +18,16 @@ from time import monotonic
 from typing import Any, NamedTuple, NoReturn
 
 from wakeful import __version__
-from wakeful.cli.bar import clear_line, write_over
-from wakeful.cli.failure import DaemonBusy, Failure, NoDaemon
+from wakeful.cli.exit_codes import DaemonBusy, Failure, NoDaemon
 from wakeful.cli.places import say_project_down
+from wakeful.cli.progress import clear_line, write_over
 from wakeful.cli.text import escape
 
 # A daemon that folds or looks at much may take seconds; one that was stopped never answers.
 PATIENCE_SECONDS = 60.0
 # After this long without an answer a person wants to know what the command waits for.
 MOMENT_SECONDS = 3.0
-# The daemon cuts off a reader that took nothing for so long (api/protocol.py).
+# The daemon cuts off a reader that took nothing for so long (api/gate/protocol.py).
 STALLED_SECONDS = 600.0
 _PIECE_BYTES = 1 << 18
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -56,7 +56,9 @@ class Client:
 
     `project` is the state folder whose daemon is meant, `pid` the process that it noted there: another one is not spoken to."""
 
-    def __init__(self, path: str, token: str | None = None, *, pid: int | None = None, project: str | None = None) -> None:
+    def __init__(
+        self, path: str, token: str | None = None, *, pid: int | None = None, project: str | None = None
+    ) -> None:
         self.path = path
         self._token = token
         self._pid = pid
@@ -92,7 +94,9 @@ class Client:
     def call(self, verb: str, key: str | None = None, /, **body: Any) -> dict[str, Any]:
         given = {name: value for name, value in body.items() if value is not None}
         headers = {"Idempotency-Key": key} if key is not None else {}
-        answer: dict[str, Any] = json.loads(self._ask("POST", f"/call/{verb}", {}, body=json.dumps(given).encode(), extra=headers).read())
+        answer: dict[str, Any] = json.loads(
+            self._ask("POST", f"/call/{verb}", {}, body=json.dumps(given).encode(), extra=headers).read()
+        )
         return answer
 
     def _ask(
@@ -107,10 +111,20 @@ class Client:
     ) -> Answer:
         given = {name: value for name, value in query.items() if value is not None}
         target = route + (f"?{encode_query(given)}" if given else "")
-        headers = {"Host": "wakeful", "Connection": "close", "Wakeful-Version": __version__, "Content-Length": str(len(body)), **(extra or {})}
+        headers = {
+            "Host": "wakeful",
+            "Connection": "close",
+            "Wakeful-Version": __version__,
+            "Content-Length": str(len(body)),
+            **(extra or {}),
+        }
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        head = f"{method} {target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+        head = (
+            f"{method} {target} HTTP/1.1\r\n"
+            + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            + "\r\n"
+        )
         request = head.encode() + body
         try:
             answer = self._exchange(request, is_patient=is_patient)
@@ -136,7 +150,9 @@ class Client:
             self._await_answer(connection)
             answer = read_answer(connection)
         except TimeoutError:
-            raise NoDaemon(f"the daemon at {escape(self.path)} does not answer; is it stopped? wakeful doctor tells more") from None
+            raise NoDaemon(
+                f"the daemon at {escape(self.path)} does not answer; is it stopped? wakeful doctor tells more"
+            ) from None
         except OSError as error:
             raise DaemonLeft(f"{_AWAY} ({error.strerror})") from None
         if is_patient:
@@ -166,7 +182,11 @@ class Client:
             try:
                 connection.recv(1, socket.MSG_PEEK)
             except TimeoutError:
-                print(f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to {PATIENCE_SECONDS:.0f} s for its answer", file=sys.stderr, flush=True)
+                print(
+                    f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to {PATIENCE_SECONDS:.0f} s for its answer",
+                    file=sys.stderr,
+                    flush=True,
+                )
         connection.settimeout(PATIENCE_SECONDS)
 
     def _await_visibly(self, connection: socket.socket) -> None:
@@ -211,7 +231,9 @@ def connect(path: str) -> socket.socket:
         _refuse_stranger(connection, path)
     except BlockingIOError:
         connection.close()
-        raise DaemonBusy(f"the daemon at {escape(path)} is busy: more clients want to connect than it can take, or it is stopped; wakeful doctor tells more") from None
+        raise DaemonBusy(
+            f"the daemon at {escape(path)} is busy: more clients want to connect than it can take, or it is stopped; wakeful doctor tells more"
+        ) from None
     except Failure:
         connection.close()
         raise
@@ -235,7 +257,9 @@ def _refuse_stranger(connection: socket.socket, path: str) -> None:
         return
     _, uid = read_peer(connection)
     if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-        raise Failure(f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; give your own with --socket")
+        raise Failure(
+            f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; give your own with --socket"
+        )
 
 
 def read_peer(connection: socket.socket) -> tuple[int, int]:
@@ -262,7 +286,11 @@ def read_answer(connection: socket.socket) -> Answer:
     status_line, *lines = bytes(buffer[:end]).decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     rest = _Reader(connection, buffer[end + 4 :])
-    body = _read_chunks(rest) if headers.get("transfer-encoding") == "chunked" else _read_counted(rest, int(headers.get("content-length", "0")))
+    body = (
+        _read_chunks(rest)
+        if headers.get("transfer-encoding") == "chunked"
+        else _read_counted(rest, int(headers.get("content-length", "0")))
+    )
     return Answer(int(status_line.split()[1]), headers, body)
 
 
@@ -359,7 +387,9 @@ def read_token() -> str | None:
 
 
 def encode_query(given: dict[str, Any]) -> str:
-    pairs = ((name, one) for name, value in given.items() for one in (value if isinstance(value, list | tuple) else (value,)))
+    pairs = (
+        (name, one) for name, value in given.items() for one in (value if isinstance(value, list | tuple) else (value,))
+    )
     return "&".join(f"{name}={quote_name(str(one))}" for name, one in pairs)
 
 

@@ -15,8 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from wakeful import __version__
-from wakeful.cli.ending import conclude
-from wakeful.cli.failure import DONE, FAILED, USAGE, Failure
+from wakeful.cli.exit_codes import DONE, FAILED, USAGE, Failure, conclude
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape
 
@@ -24,45 +23,45 @@ from wakeful.cli.text import escape
 COMPLETE_VARIABLE = "_WAKEFUL_COMPLETE"
 # Verb -> the module that has it, and what it does in a few words.
 VERBS: dict[str, tuple[str, str]] = {
-    "list": ("listing", "all sessions, one a line"),
+    "list": ("list", "all sessions, one a line"),
     "top": ("top", "what runs and what is owed, live, with CPU and memory"),
-    "show": ("showing", "everything about a session, now or as it was"),
-    "log": ("records", "a session's records"),
-    "history": ("records", "a session's latest records"),
-    "follow": ("records", "what happens, as it happens"),
+    "show": ("show", "everything about a session, now or as it was"),
+    "log": ("log", "a session's records"),
+    "history": ("log", "a session's latest records"),
+    "follow": ("log", "what happens, as it happens"),
     "output": ("output", "what a run wrote to its terminal"),
     "facts": ("memory", "a session's facts"),
     "recall": ("memory", "one fact, or all"),
-    "why": ("reasons", "why a session ran or did not, or who wrote and reads a file"),
+    "why": ("why", "why a session ran or did not, or who wrote and reads a file"),
     "context": ("context", "what a session's model would see, with tokens per part"),
-    "plan": ("reasons", "what would wake if these paths changed; what is owed now"),
-    "diff": ("comparing", "what differs between two positions of a session, or two sessions"),
-    "search": ("searching", "words over the logs of all sessions"),
-    "costs": ("costing", "what runs took, by session, agent, cause and day"),
-    "export": ("exporting", "the log for other tools, one JSON object a line"),
-    "replay": ("replaying", "run a recorded run again on what it found, and compare"),
-    "activate": ("activation", "run now, whatever is owed"),
-    "resume": ("calls", "lift a hold; runs only if something is owed"),
-    "suspend": ("calls", "start nothing more of this run; its causes are parked"),
-    "sleep": ("calls", "hold until a time, or until resumed"),
-    "ask": ("asking", "put a message to a session's agent, or to another, and read the answer"),
-    "talk": ("talking", "a whole conversation with a session's agent, in the terminal"),
-    "answer": ("calls", "answer what a session asks"),
-    "interrupt": ("calls", "stop the present step now; its causes are parked"),
-    "cancel": ("calls", "abandon the run; its causes count as seen"),
-    "terminate": ("calls", "close a session for good"),
-    "open": ("calls", "reopen a terminated session, with --again"),
-    "rename": ("calls", "another name, the same identity and history"),
+    "plan": ("why", "what would wake if these paths changed; what is owed now"),
+    "diff": ("diff", "what differs between two positions of a session, or two sessions"),
+    "search": ("search", "words over the logs of all sessions"),
+    "costs": ("costs", "what runs took, by session, agent, cause and day"),
+    "export": ("export", "the log for other tools, one JSON object a line"),
+    "replay": ("replay", "run a recorded run again on what it found, and compare"),
+    "activate": ("activate", "run now, whatever is owed"),
+    "resume": ("lifecycle", "lift a hold; runs only if something is owed"),
+    "suspend": ("lifecycle", "start nothing more of this run; its causes are parked"),
+    "sleep": ("lifecycle", "hold until a time, or until resumed"),
+    "ask": ("ask", "put a message to a session's agent, or to another, and read the answer"),
+    "talk": ("talk", "a whole conversation with a session's agent, in the terminal"),
+    "answer": ("lifecycle", "answer what a session asks"),
+    "interrupt": ("lifecycle", "stop the present step now; its causes are parked"),
+    "cancel": ("lifecycle", "abandon the run; its causes count as seen"),
+    "terminate": ("lifecycle", "close a session for good"),
+    "open": ("lifecycle", "reopen a terminated session, with --again"),
+    "rename": ("lifecycle", "another name, the same identity and history"),
     "save": ("bundles", "a session as one file; with --as, a checkpoint to come back to"),
     "load": ("bundles", "bring a bundle or an archived session in"),
     "archive": ("bundles", "move a session's payloads to a compressed bundle"),
     "migrate": ("bundles", "to another agent or model, or to another host"),
-    "rewind": ("branches", "go back to a seq, time or checkpoint by appending"),
-    "fork": ("branches", "a new session from any point of another"),
-    "merge": ("branches", "bring a fork back: facts three-way, conflicts as questions"),
-    "resolve": ("branches", "settle what both sides of a merge changed"),
-    "erase": ("branches", "remove what a record says for good; the chain stays whole"),
-    "compress": ("branches", "old conversation gives way to a summary; facts and log stay"),
+    "rewind": ("history", "go back to a seq, time or checkpoint by appending"),
+    "fork": ("history", "a new session from any point of another"),
+    "merge": ("history", "bring a fork back: facts three-way, conflicts as questions"),
+    "resolve": ("history", "settle what both sides of a merge changed"),
+    "erase": ("history", "remove what a record says for good; the chain stays whole"),
+    "compress": ("history", "old conversation gives way to a summary; facts and log stay"),
     "send": ("memory", "put a message in a session's mailbox"),
     "note": ("memory", "leave a hand-off for the next run"),
     "remember": ("memory", "keep a fact"),
@@ -70,17 +69,17 @@ VERBS: dict[str, tuple[str, str]] = {
     "check": ("specs", "judge specs without a daemon"),
     "schema": ("specs", "the JSON Schema of specs, for editors"),
     "new": ("specs", "write a commented spec that checks"),
-    "trace": ("tracing", "run once under strace: what was denied, and the lines of a spec that allow it"),
+    "trace": ("trace", "run once under strace: what was denied, and the lines of a spec that allow it"),
     "secret": ("secret", "names of secrets; set or remove one, never shown"),
     "trust": ("trust", "look at specs that changed where they are pinned, and trust them"),
     "add": ("trust", "attach a project that has a sessions.d of its own"),
-    "verify": ("keep", "recompute every hash of the log"),
+    "verify": ("backup", "recompute every hash of the log"),
     "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
-    "backup": ("keep", "a verified copy of the log, beside a running daemon"),
-    "restore": ("keep", "put a backup in the place of the log"),
+    "backup": ("backup", "a verified copy of the log, beside a running daemon"),
+    "restore": ("backup", "put a backup in the place of the log"),
     "token": ("tokens", "hand out a token that opens a part of this; list, revoke"),
-    "install": ("installing", "run the daemon as a service of systemd, yours or the machine's"),
-    "uninstall": ("installing", "stop that service and remove what install wrote; specs and state stay"),
+    "install": ("install", "run the daemon as a service of systemd, yours or the machine's"),
+    "uninstall": ("install", "stop that service and remove what install wrote; specs and state stay"),
     "completion": ("completion", "completion of verbs, options and names for your shell"),
     "daemon": ("daemon", "the service itself"),
 }  # fmt: skip
@@ -118,7 +117,9 @@ class Verbs(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
-        formatter.write_text("wakeful VERB --help explains a verb, with examples. To begin: wakeful new NAME, then wakeful daemon.")
+        formatter.write_text(
+            "wakeful VERB --help explains a verb, with examples. To begin: wakeful new NAME, then wakeful daemon."
+        )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """The verbs with their words, again without loading any; and the options before them."""
@@ -147,7 +148,9 @@ class Verb(click.Command):
         self.examples = examples
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return sorted(super().get_params(ctx), key=lambda one: one.opts[-1] in _SHARED and _SHARED.index(one.opts[-1]) + 1)
+        return sorted(
+            super().get_params(ctx), key=lambda one: one.opts[-1] in _SHARED and _SHARED.index(one.opts[-1]) + 1
+        )
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
@@ -196,7 +199,7 @@ def _run_click() -> object:
     """Click's own endings in our words."""
     if COMPLETE_VARIABLE in os.environ:
         # A shell asks what could stand there: our scripts ask in their own way, and nobody else pays for reading it.
-        importlib.import_module("wakeful.cli.shells")
+        importlib.import_module("wakeful.cli.completion_scripts")
     try:
         return wakeful.main(prog_name="wakeful", standalone_mode=False)
     except click.UsageError as error:

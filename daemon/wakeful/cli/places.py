@@ -12,8 +12,8 @@ import pwd
 import sys
 from typing import NamedTuple
 
-from wakeful.escaping import escape
-from wakeful.state_folder import PROJECT_STATE, SOCKET_FILE, find_project, read_address
+from wakeful.system.state_folder import PROJECT_STATE, SOCKET_FILE, find_project, read_address
+from wakeful.text.escaping import escape
 
 # Where the machine's daemons listen, each in a folder named after its account.
 MACHINE_RUNTIME = "/run/wakeful"

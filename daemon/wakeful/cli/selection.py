@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from wakeful.cli.client import Client
-from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import count, escape
 
 TEMPLATE_MARK = "@"
@@ -42,7 +42,7 @@ def _is_of(name: str, wanted: str) -> bool:
 
 
 def find_template(name: str) -> str | None:
-    """As core/spec.py says it, which takes longer to import than all of this takes to run."""
+    """As core/spec/session.py says it, which takes longer to import than all of this takes to run."""
     folder, slash, last = name.rpartition("/")
     head, mark, _ = last.partition(TEMPLATE_MARK)
     return f"{folder}{slash}{head}{mark}" if mark else None
@@ -63,7 +63,10 @@ def refuse_empty(wanted: Sequence[str], names: Sequence[str], gone: int = 0) -> 
     told = " or ".join(map(escape, wanted))
     does = "matches" if any(map(is_several, wanted)) else "is called"
     if gone:
-        return Failure(f"{told}: {count(gone, 'session')} {does} that, terminated or undeclared; `wakeful list --all` shows them", FAILED)
+        return Failure(
+            f"{told}: {count(gone, 'session')} {does} that, terminated or undeclared; `wakeful list --all` shows them",
+            FAILED,
+        )
     near = [one for each in wanted for one in suggest(each, names)]
     hint = f"did you mean {' or '.join(map(escape, near))}?" if near else "`wakeful list` shows those there are"
     return Failure(f"no session {does} {told}; {hint}", FAILED)

@@ -10,7 +10,21 @@ import difflib
 from collections.abc import Iterable
 
 # Verbs that are never suggested: each closes, abandons, removes, replaces or goes back.
-DANGEROUS = frozenset(("archive", "cancel", "compress", "erase", "forget", "merge", "migrate", "restore", "rewind", "terminate", "uninstall"))
+DANGEROUS = frozenset(
+    (
+        "archive",
+        "cancel",
+        "compress",
+        "erase",
+        "forget",
+        "merge",
+        "migrate",
+        "restore",
+        "rewind",
+        "terminate",
+        "uninstall",
+    )
+)
 _RUN = "`wakeful activate NAME` runs a session now"
 _DAEMON = "`wakeful daemon` starts the service"
 _LIST = "`wakeful list` shows all sessions"

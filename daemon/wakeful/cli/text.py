@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from wakeful.counting import count as count
-from wakeful.escaping import escape as escape
-from wakeful.escaping import escape_lines as escape_lines
-from wakeful.escaping import escape_output as escape_output
+from wakeful.text.counting import count as count
+from wakeful.text.escaping import escape as escape
+from wakeful.text.escaping import escape_lines as escape_lines
+from wakeful.text.escaping import escape_output as escape_output
 
 NARROWEST = 40
 COLOURS = {
@@ -52,7 +52,9 @@ def measure(text: str) -> int:
     """Columns on the screen: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+    )
 
 
 def fit(text: str, width: int) -> str:
@@ -72,7 +74,9 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - measure(text))
 
 
-def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[Sequence[str]] | None = None) -> Iterator[str]:
+def format_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[Sequence[str]] | None = None
+) -> Iterator[str]:
     """Lines of a table as wide as the screen: the first column is never cut, since it is what one types again."""
     widths = [max(map(measure, column)) for column in zip(head, *rows, strict=True)]
     room = columns() - sum(widths[:-1]) - 2 * (len(widths) - 1)
@@ -162,7 +166,11 @@ def wrap_to(text: str, width: int) -> list[str]:
 def quote_prose(text: str, indent: str = "  ") -> list[str]:
     """Words of somebody, their own lines kept behind a bar: whatever they say, it cannot pass for a line of ours."""
     bar = paint("│", "dim")
-    return [f"{indent}{bar} {part}".rstrip() for line in escape_lines(text).strip("\n").split("\n") for part in wrap_to(line, columns() - len(indent) - 2)]
+    return [
+        f"{indent}{bar} {part}".rstrip()
+        for line in escape_lines(text).strip("\n").split("\n")
+        for part in wrap_to(line, columns() - len(indent) - 2)
+    ]
 
 
 def fold(text: str, width: int) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from wakeful.core.activation import say_start
-from wakeful.core.busy import refresh_busy
-from wakeful.core.calls import Called
-from wakeful.core.clocks import follow_set_clock
-from wakeful.core.decision import Decision
-from wakeful.core.dispatch import dispatch, offer_slots, settle_finished
-from wakeful.core.machine import Core
-from wakeful.core.observation import (
+from wakeful.core.calls.values import Called
+from wakeful.core.deciding.activation import say_start
+from wakeful.core.deciding.busy import refresh_busy
+from wakeful.core.deciding.clock_bindings import follow_set_clock
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.dispatch import dispatch, offer_slots, settle_finished
+from wakeful.core.deciding.machine import Core
+from wakeful.core.observations import (
     AgentsRead,
     ClockTicked,
     DaemonStarted,

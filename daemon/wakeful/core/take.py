@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import singledispatch
 
-from wakeful.core import events as ev
-from wakeful.core.adoption import end_writing
-from wakeful.core.calls import Called
-from wakeful.core.clocks import ring_clocks
-from wakeful.core.decision import Decision
-from wakeful.core.declare import declare, new_id
-from wakeful.core.finish import begin_end, finish_run
-from wakeful.core.judge_work import judge_call
-from wakeful.core.landing import land_outputs
-from wakeful.core.looked import TargetLook
-from wakeful.core.machine import Core
-from wakeful.core.observation import (
+from wakeful.core.calls.agent_steps import judge_call
+from wakeful.core.calls.roles import find_called, refuse_by_role, refuse_damaged
+from wakeful.core.calls.values import Called
+from wakeful.core.deciding.agent_obstacles import has_prompt, list_needed
+from wakeful.core.deciding.clock_bindings import ring_clocks
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.declare import declare, new_id
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.outputs import land_outputs
+from wakeful.core.deciding.run_end import begin_end, finish_run
+from wakeful.core.deciding.written_files import end_writing
+from wakeful.core.looking.looked import TargetLook
+from wakeful.core.observations import (
     AgentsRead,
     ClockTicked,
     DaemonStarted,
@@ -38,10 +39,9 @@ from wakeful.core.observation import (
     TargetLooked,
     TargetsHinted,
 )
-from wakeful.core.owners import has_prompt, list_needed
-from wakeful.core.people import find_called, refuse_by_role, refuse_damaged
-from wakeful.core.spec import is_refused
-from wakeful.core.state import Session
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import is_refused
 
 
 @singledispatch
@@ -97,7 +97,9 @@ def _(observation: SecretsSeen, core: Core, decision: Decision) -> None:
     """Who needs one that came, or went, sleeps or wakes by it."""
     before, core.looked.secrets = core.looked.secrets, observation.found
     for session in core.state:
-        if session.spec is not None and any(before.get(name, "") != observation.found.get(name, "") for name in list_needed(core, session)):
+        if session.spec is not None and any(
+            before.get(name, "") != observation.found.get(name, "") for name in list_needed(core, session)
+        ):
             decision.touch(session.id)
 
 
@@ -107,7 +109,11 @@ def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
     before = core.agents, core.agent_problems
     core.agents, core.agent_problems = observation.agents, observation.refused
     named = {*core.agents, *core.agent_problems, *before[0], *before[1]}
-    news = {name for name in named if [one.get(name) for one in before] != [core.agents.get(name), core.agent_problems.get(name)]}
+    news = {
+        name
+        for name in named
+        if [one.get(name) for one in before] != [core.agents.get(name), core.agent_problems.get(name)]
+    }
     # A run needs the keys of its agent's sub-agents, too.
     news |= {agent.name for agent in core.agents.values() if not news.isdisjoint(agent.subagents)}
     for session in core.state if news else ():
@@ -134,7 +140,9 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
         core.is_first_reading = False
         declared += _last_good(core, declared, unread)
         named = {d.spec.name for d in declared}
-        removed |= {one.name for one in core.state if one.is_declared and one.name not in named and one.needs_trust is None}
+        removed |= {
+            one.name for one in core.state if one.is_declared and one.name not in named and one.needs_trust is None
+        }
     elif unread:
         declared += _reopened(core, unread)
     # A run under way ends under its spec, edges and all (rule 26).
@@ -154,7 +162,11 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
             declare(core, decision, declaration)
         elif (kept := _standing(core, name)) is not None:
             declare(core, decision, kept)
-        _touch_named(core, decision, (*before[name], *sorted(core.graph.readers.get(name, ())), *core.graph.upstreams.get(name, ())))
+        _touch_named(
+            core,
+            decision,
+            (*before[name], *sorted(core.graph.readers.get(name, ())), *core.graph.upstreams.get(name, ())),
+        )
 
 
 def _withhold(core: Core, decision: Decision, declared: Iterable[Declaration]) -> dict[str, str]:
@@ -188,8 +200,16 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
 
 def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
     """Sessions that were closed when they were last read, and whose file cannot be read now: their last good spec stands, too."""
-    unread = (session for session in core.state if session.is_declared and not session.is_shut and session.id not in core.looked.bounds)
-    return [Declaration(one.spec, one.text_digest, one.is_filed) for one in unread if one.spec is not None and is_refused(one.name, refused)]
+    unread = (
+        session
+        for session in core.state
+        if session.is_declared and not session.is_shut and session.id not in core.looked.bounds
+    )
+    return [
+        Declaration(one.spec, one.text_digest, one.is_filed)
+        for one in unread
+        if one.spec is not None and is_refused(one.name, refused)
+    ]
 
 
 def _standing(core: Core, name: str) -> Declaration | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.counting import count
+from wakeful.text.counting import count
 
 _SLOT_BYTES = 4096
 _LAYOUT = struct.Struct(">8s16sQQ32s")

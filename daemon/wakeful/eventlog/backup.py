@@ -12,13 +12,13 @@ from pathlib import Path
 
 import apsw
 
-from wakeful.counting import count
 from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor, sync_folder
 from wakeful.eventlog.contract import BackupRefused, Progress, Report, RestoreRefused, StoreDamaged, StoreUnfinished
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.statelock import lock_state
 from wakeful.eventlog.store import StoreFiles, connect_reader, prepare_folder, read_mark, read_roll
 from wakeful.eventlog.verify import verify_store
+from wakeful.text.counting import count
 
 
 def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> Report:
@@ -35,11 +35,15 @@ def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> 
     report = verify_store(path, None, progress=progress)
     if not report.is_sound:
         first = report.findings[0]
-        raise BackupRefused(f"{path} was written but does not verify ({first.where}: {first.what}); run wakeful verify on the store itself")
+        raise BackupRefused(
+            f"{path} was written but does not verify ({first.where}: {first.what}); run wakeful verify on the store itself"
+        )
     return report
 
 
-def restore(backup: Path, state_dir: Path, *, even_if_newer: bool = False, progress: Progress | None = None) -> Path | None:
+def restore(
+    backup: Path, state_dir: Path, *, even_if_newer: bool = False, progress: Progress | None = None
+) -> Path | None:
     """Put a backup in the place of the store; returns the folder where the old one was put aside, None if there was none.
 
     Refused while a daemon runs, and, unless told `even_if_newer`, when the store holds, or its anchor vouches

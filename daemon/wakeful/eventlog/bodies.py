@@ -10,9 +10,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -71,7 +71,9 @@ def check_beside(database: Path, session: str | None, *, is_apart: bool) -> Iter
         return
     # A program of its own, never a fork: that would share the connections this process has open. -P: not of the present folder.
     words = [sys.executable, "-P", "-m", __name__, str(database), *([session] if session is not None else [])]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             yield BodiesAhead(database, session, process)
         finally:
@@ -128,7 +130,6 @@ class _Session:
                 self.archived += 1
             else:
                 self.wrong.append((seq, _GONE))
-
 
     def _is_purpose_known(self, connection: apsw.Connection, key: int, seq: int) -> bool:
         """Does a record say that this payload was erased? Without one no start can fold the session.

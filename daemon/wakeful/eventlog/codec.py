@@ -12,12 +12,11 @@ from typing import get_args
 
 import msgspec
 
-from wakeful.core.events import Event, PayloadErased
-from wakeful.core.state import Session
+from wakeful.core.record.events import Event, PayloadErased
+from wakeful.core.record.state import Session
 from wakeful.errors import InternalError
 from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.contract import Record
-
 
 # One more with every change of the reducer after which an old log folds to another state: new fields count.
 FOLD = 11
@@ -41,7 +40,9 @@ def decode(kind: str, payload: bytes) -> Event:
     try:
         decoder = _DECODERS[kind]
     except KeyError:
-        raise InternalError(f"the log holds a record of kind {kind!r} that this version does not know; a newer wakeful wrote it") from None
+        raise InternalError(
+            f"the log holds a record of kind {kind!r} that this version does not know; a newer wakeful wrote it"
+        ) from None
     return decoder.decode(payload)
 
 

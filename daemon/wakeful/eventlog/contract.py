@@ -18,7 +18,6 @@ import msgspec
 
 from wakeful.errors import CallerError, InternalError, OperatorError
 
-
 # Told now and then how much of how much is done; called on the caller's thread.
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -340,7 +339,13 @@ class EventLog(Protocol):
         """The newest record's place in the order of all sessions; 0 when there is none."""
 
     def read_after(
-        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
+        self,
+        position: int,
+        limit: int,
+        kinds: Sequence[str] | None = None,
+        *,
+        imported: bool = False,
+        most_bytes: int | None = None,
     ) -> tuple[int, list[Record]]:
         """The next records of all sessions (of these kinds) in the order they were recorded, and the position after them.
 

@@ -14,9 +14,36 @@ from wakeful.eventlog.contract import StoreUnsafe
 
 REMOTE = frozenset(
     {
-        *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "coda", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "orangefs", "pvfs2", "davfs"),
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb2",
+            "smb3",
+            "smbfs",
+            "ncpfs",
+            "afs",
+            "coda",
+            "ceph",
+            "glusterfs",
+            "lustre",
+            "beegfs",
+            "gpfs",
+            "orangefs",
+            "pvfs2",
+            "davfs",
+        ),
         *("9p", "drvfs", "vboxsf", "vmhgfs", "prl_fs"),
-        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.davfs2", "fuse.vmhgfs-fuse"),
+        *(
+            "fuse.sshfs",
+            "fuse.glusterfs",
+            "fuse.ceph",
+            "fuse.s3fs",
+            "fuse.gcsfuse",
+            "fuse.rclone",
+            "fuse.davfs2",
+            "fuse.vmhgfs-fuse",
+        ),
     }
 )
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -26,7 +53,9 @@ def refuse_remote(folder: Path) -> None:
     """Raise StoreUnsafe where a log would not be safe."""
     file_system = find_file_system(folder)
     if file_system in REMOTE:
-        raise StoreUnsafe(f"{folder} lies on {file_system}, where a write-ahead log is not safe; choose a local folder with --state")
+        raise StoreUnsafe(
+            f"{folder} lies on {file_system}, where a write-ahead log is not safe; choose a local folder with --state"
+        )
 
 
 def find_file_system(folder: Path) -> str:

@@ -112,7 +112,9 @@ class Group:
         tip = self._known.tip(session)
         head, first = (tip.seq if tip is not None else 0), records[0].seq
         if not 1 <= first <= head + 1:
-            raise BadImport(f"session {session}: records from seq {first} on, but its log ends at {head}; bring those between first")
+            raise BadImport(
+                f"session {session}: records from seq {first} on, but its log ends at {head}; bring those between first"
+            )
         held = self._known.read_hashes(session, first - 1, first + len(records) - 1)
         previous = chain.NOTHING if first == 1 else held.pop(0)
         announced = self._known.imports.get(session)
@@ -135,8 +137,12 @@ class Group:
             raise BadAppend(f"session {session}: an append without drafts; give it at least one")
         tip = self.tip(session)
         begun = self._known.imports.get(session)
-        if begun is not None and not (append.finishes_import and tip is not None and (tip.seq, tip.hash) == (begun.last_seq, begun.head)):
-            raise Conflict(f"session {session}: its import is not finished, so nothing follows its last record yet; finish it first")
+        if begun is not None and not (
+            append.finishes_import and tip is not None and (tip.seq, tip.hash) == (begun.last_seq, begun.head)
+        ):
+            raise Conflict(
+                f"session {session}: its import is not finished, so nothing follows its last record yet; finish it first"
+            )
         is_new = tip is None
         if tip is None:
             tip = Tip(self.sessions + 1, 0, at, chain.NOTHING)
@@ -214,7 +220,9 @@ class Group:
         if not any(found):
             return None
         return tuple(
-            msgspec.structs.replace(landed, duplicate=True) if landed else Appended(append.session, 0, 0, duplicate=True)
+            msgspec.structs.replace(landed, duplicate=True)
+            if landed
+            else Appended(append.session, 0, 0, duplicate=True)
             for append, landed in zip(appends, found, strict=True)
         )
 
@@ -226,6 +234,8 @@ class Group:
 
 def _announce_whole(session: str, records: Sequence[Record], begun: Import | None) -> Import:
     if begun is not None:
-        raise Conflict(f"session {session}: another import, up to seq {begun.last_seq}, is not finished; finish it with its own bundle first")
+        raise Conflict(
+            f"session {session}: another import, up to seq {begun.last_seq}, is not finished; finish it with its own bundle first"
+        )
     last = records[-1]
     return Import(session, last.seq, last.hash, records[0].seq - 1)

@@ -15,7 +15,9 @@ from wakeful.eventlog import chain
 from wakeful.eventlog.contract import BadImport, Conflict, Head, Import, Record
 
 
-def check_records(session: str, records: Sequence[Record], announced: Import | None, previous: bytes, held: Sequence[bytes]) -> None:
+def check_records(
+    session: str, records: Sequence[Record], announced: Import | None, previous: bytes, held: Sequence[bytes]
+) -> None:
     """Raise unless the batch follows `previous` and repeats what is `held`: the hashes from its first seq on, as far as there are.
 
     A hash that follows from the content and the record before it, and equals the one that is here, makes the whole record equal."""
@@ -26,11 +28,17 @@ def check_records(session: str, records: Sequence[Record], announced: Import | N
         seq += 1
         where = f"session {session}, seq {record.seq}"
         if record.session != session or record.seq != seq or seq > announced.last_seq:
-            raise BadImport(f"{where}: found among the records of {session} at seq {seq} of {announced.last_seq}; give them in order, without a gap")
+            raise BadImport(
+                f"{where}: found among the records of {session} at seq {seq} of {announced.last_seq}; give them in order, without a gap"
+            )
         if record.payload is not None and chain.hash_bytes(record.payload) != record.payload_hash:
-            raise BadImport(f"{where}: its payload is not the one that was recorded; the copy is damaged, fetch it again")
+            raise BadImport(
+                f"{where}: its payload is not the one that was recorded; the copy is damaged, fetch it again"
+            )
         if link(previous, record) != record.hash:
-            raise BadImport(f"{where}: its hash does not follow from its content and the record before it; the copy is damaged, fetch it again")
+            raise BadImport(
+                f"{where}: its hash does not follow from its content and the record before it; the copy is damaged, fetch it again"
+            )
         if place < len(held) and held[place] != record.hash:
             raise Conflict(f"{where}: another record stands here already; these are two histories of one session")
         previous = record.hash
@@ -54,16 +62,22 @@ def read_imports(connection: apsw.Connection) -> tuple[Import, ...]:
 def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes, extend: bool) -> int:
     """Announce an import, unless all of it is here; the seq of the first record that is missing."""
     if last_seq < 1 or len(head) != len(chain.NOTHING):
-        raise BadImport(f"session {session}: an import up to seq {last_seq} with a head of {len(head)} bytes; expected at least one record and 32")
+        raise BadImport(
+            f"session {session}: an import up to seq {last_seq} with a head of {len(head)} bytes; expected at least one record and 32"
+        )
     here = read_head(connection, session)
     begun = connection.execute("SELECT last_seq, head FROM import WHERE session = ?", (session,)).get
     if begun is not None and begun != (last_seq, head):
         if last_seq <= begun[0]:
-            raise Conflict(f"session {session}: another import, up to seq {begun[0]}, is not finished; finish it with its own bundle first")
+            raise Conflict(
+                f"session {session}: another import, up to seq {begun[0]}, is not finished; finish it with its own bundle first"
+            )
         return _announce_longer(connection, session, begun[0], last_seq, head)
     if here.seq >= last_seq:
         if read_hash(connection, session, last_seq) != head:
-            raise Conflict(f"session {session}: another record stands at seq {last_seq} already; these are two histories of one session")
+            raise Conflict(
+                f"session {session}: another record stands at seq {last_seq} already; these are two histories of one session"
+            )
         return last_seq + 1
     if begun is None and here.seq and not extend:
         raise Conflict(
@@ -78,9 +92,13 @@ def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes,
 
 def _announce_longer(connection: apsw.Connection, session: str, before: int, last_seq: int, head: bytes) -> int:
     """A move that was given up before it was complete, and begun again later, has more records. All that came are compared once more."""
-    first = connection.execute("SELECT first_seq FROM imported WHERE session = ? AND last_seq = ?", (session, before)).get
+    first = connection.execute(
+        "SELECT first_seq FROM imported WHERE session = ? AND last_seq = ?", (session, before)
+    ).get
     connection.execute("UPDATE import SET last_seq = ?, head = ? WHERE session = ?", (last_seq, head, session))
-    connection.execute("UPDATE imported SET last_seq = ? WHERE session = ? AND last_seq = ?", (last_seq, session, before))
+    connection.execute(
+        "UPDATE imported SET last_seq = ? WHERE session = ? AND last_seq = ?", (last_seq, session, before)
+    )
     return first or 1
 
 
@@ -100,7 +118,8 @@ def finish(connection: apsw.Connection, session: str, is_inert: bool) -> Head:
 
 def read_head(connection: apsw.Connection, session: str) -> Head:
     row = connection.execute(
-        "SELECT e.seq, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1", (session,)
+        "SELECT e.seq, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
+        (session,),
     ).fetchone()
     return Head(*row) if row is not None else Head(0, chain.NOTHING)
 

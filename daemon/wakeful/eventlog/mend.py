@@ -12,15 +12,24 @@ from pathlib import Path
 
 import apsw
 
-from wakeful.counting import count
 from wakeful.eventlog import bodies, chain, search
 from wakeful.eventlog.anchor import judge_store, read_anchor
 from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged, StoreFull
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.reads import try_opening
 from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import StoreFiles, connect_reader, connect_writer, count_tables, read_mark, read_roll, refuse_affected, say_unfinished
+from wakeful.eventlog.store import (
+    StoreFiles,
+    connect_reader,
+    connect_writer,
+    count_tables,
+    read_mark,
+    read_roll,
+    refuse_affected,
+    say_unfinished,
+)
 from wakeful.eventlog.verify import verify_store
+from wakeful.text.counting import count
 
 # The one index that has a name of its own, and so can be made anew whatever its pages hold.
 _EVENT_INDEX = "event_by_seq"
@@ -32,7 +41,9 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
     refuse_affected(apsw.sqlite_lib_version())
     files = StoreFiles(state_dir)
     if not files.database.exists():
-        raise StoreDamaged(f"{files.database} does not exist; there is nothing to mend, go back to a backup with: wakeful restore BACKUP")
+        raise StoreDamaged(
+            f"{files.database} does not exist; there is nothing to mend, go back to a backup with: wakeful restore BACKUP"
+        )
     lock = lock_state(state_dir)
     try:
         _refuse_unjudged(files)
@@ -76,11 +87,15 @@ def _refuse_unjudged(files: StoreFiles) -> None:
         anchor = read_anchor(files.anchor)
         wrong = judge_store(anchor, read_mark(connection), read_roll(connection, anchor.flush) if anchor else None)
     except bodies.UNREADABLE as error:
-        raise StoreDamaged(f"{files.database} cannot be read: {error}; that cannot be mended, go back to a backup with: wakeful restore BACKUP") from error
+        raise StoreDamaged(
+            f"{files.database} cannot be read: {error}; that cannot be mended, go back to a backup with: wakeful restore BACKUP"
+        ) from error
     finally:
         connection.close()
     if wrong is not None:
-        raise StoreBehindAnchor(f"{files.folder}: {wrong}; that cannot be mended, go back to a backup with: wakeful restore BACKUP")
+        raise StoreBehindAnchor(
+            f"{files.folder}: {wrong}; that cannot be mended, go back to a backup with: wakeful restore BACKUP"
+        )
 
 
 def _mend_search(files: StoreFiles) -> list[str]:
@@ -158,14 +173,19 @@ def _in_one_step(connection: apsw.Connection, mend: Callable[[apsw.Connection], 
 
 def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
     """Where a record is earlier than the one before it, in one pass over the records."""
-    connection.execute("CREATE TEMP TABLE true_step (session INTEGER, seq INTEGER, PRIMARY KEY (session, seq)) WITHOUT ROWID")
+    connection.execute(
+        "CREATE TEMP TABLE true_step (session INTEGER, seq INTEGER, PRIMARY KEY (session, seq)) WITHOUT ROWID"
+    )
     connection.execute(
         "INSERT INTO true_step SELECT session, seq FROM (SELECT session, seq, at, lag(at) OVER (PARTITION BY session ORDER BY seq) AS before "
         "FROM event) WHERE at < before"
     )
     missing = "SELECT session, seq FROM temp.true_step EXCEPT SELECT session, seq FROM main.clock_step"
     surplus = "SELECT session, seq FROM main.clock_step EXCEPT SELECT session, seq FROM temp.true_step"
-    changed = connection.execute(f"SELECT count(*) FROM ({missing})").get + connection.execute(f"SELECT count(*) FROM ({surplus})").get
+    changed = (
+        connection.execute(f"SELECT count(*) FROM ({missing})").get
+        + connection.execute(f"SELECT count(*) FROM ({surplus})").get
+    )
     if changed:
         connection.execute("DELETE FROM clock_step")
         connection.execute("INSERT INTO clock_step SELECT session, seq FROM temp.true_step")
@@ -174,7 +194,9 @@ def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _drop_snapshots(connection: apsw.Connection) -> Iterator[str]:
-    rows = connection.execute("SELECT n.session, s.id, n.seq, CAST(n.state AS BLOB), n.state_hash FROM snapshot n JOIN session s ON s.key = n.session")
+    rows = connection.execute(
+        "SELECT n.session, s.id, n.seq, CAST(n.state AS BLOB), n.state_hash FROM snapshot n JOIN session s ON s.key = n.session"
+    )
     damaged = [(key, name, seq) for key, name, seq, state, digest in rows if chain.hash_bytes(state) != digest]
     for key, name, seq in damaged:
         connection.execute("DELETE FROM snapshot WHERE session = ? AND seq = ?", (key, seq))

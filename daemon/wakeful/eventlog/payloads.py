@@ -48,7 +48,8 @@ def archive(connection: apsw.Connection, session: str, first: int, last: int) ->
     if last > newest:
         raise BadImport(f"session {session}: an archive through seq {last}, but its log ends at {newest}")
     connection.execute(
-        "INSERT INTO archived VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET first_seq = 1, last_seq = max(last_seq, excluded.last_seq)", (key, last)
+        "INSERT INTO archived VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET first_seq = 1, last_seq = max(last_seq, excluded.last_seq)",
+        (key, last),
     )
     connection.execute(
         "DELETE FROM payload WHERE body IS NOT NULL AND event IN (SELECT id FROM event WHERE session = ? AND seq BETWEEN ? AND ?)",
@@ -64,10 +65,14 @@ def restore(connection: apsw.Connection, session: str, records: Sequence[Record]
     if span is None or not records:
         return 0
     if [record.seq for record in records] != list(range(span.first, span.first + len(records))):
-        raise Conflict(f"session {session}: its archived payloads begin at seq {span.first}; restore them in order, without a gap")
+        raise Conflict(
+            f"session {session}: its archived payloads begin at seq {span.first}; restore them in order, without a gap"
+        )
     key = find_session(connection, session)
     restored = 0
-    events = connection.execute("SELECT id, payload_hash FROM event WHERE session = ? AND seq >= ? ORDER BY seq", (key, span.first))
+    events = connection.execute(
+        "SELECT id, payload_hash FROM event WHERE session = ? AND seq >= ? ORDER BY seq", (key, span.first)
+    )
     for record, (event, digest) in zip(records, events, strict=False):
         _check_payload(session, record, digest)
         connection.execute("INSERT OR IGNORE INTO payload VALUES (?, ?)", (event, record.payload))
@@ -122,7 +127,8 @@ def _erase_in_copy(copy: apsw.Connection, session: str, seqs: Sequence[int]) -> 
         for event in _find_events(copy, session, seqs):
             copy.execute("UPDATE payload SET body = NULL WHERE event = ?", (event,))
         copy.execute(
-            "DELETE FROM snapshot WHERE session = (SELECT key FROM session WHERE id = ?) AND seq >= ?", (session, min(seqs, default=1))
+            "DELETE FROM snapshot WHERE session = (SELECT key FROM session WHERE id = ?) AND seq >= ?",
+            (session, min(seqs, default=1)),
         )
     # Back to one file: what a write-ahead log of the copy held goes with it.
     copy.execute("PRAGMA journal_mode = DELETE")
@@ -132,7 +138,11 @@ def find_copies(files: StoreFiles) -> list[Path]:
     """Every database the store left beside itself."""
     kept = [path for before in _BEFORE for path in sorted(files.folder.glob(f"{before}*.db"))]
     for folder in sorted(files.state_dir.glob("log.before-restore-*")):
-        kept += [path for path in sorted(folder.glob("*.db")) if path.name == files.database.name or path.name.startswith(_BEFORE)]
+        kept += [
+            path
+            for path in sorted(folder.glob("*.db"))
+            if path.name == files.database.name or path.name.startswith(_BEFORE)
+        ]
     return [path for path in kept if os.path.getsize(path)]
 
 
@@ -147,7 +157,9 @@ def _find_events(copy: apsw.Connection, session: str, seqs: Sequence[int]) -> It
 def _check_payload(session: str, record: Record, digest: bytes) -> None:
     found = record.payload_hash if record.payload is None else chain.hash_bytes(record.payload)
     if found != digest:
-        raise BadImport(f"session {session}, seq {record.seq}: its payload is not the one that was recorded; the archive is damaged")
+        raise BadImport(
+            f"session {session}, seq {record.seq}: its payload is not the one that was recorded; the archive is damaged"
+        )
 
 
 def _count_change(connection: apsw.Connection) -> None:

@@ -45,7 +45,9 @@ def make_record(session: str, row: Sequence[Any]) -> Record:
 
 def try_opening(connection: apsw.Connection) -> None:
     """Read what a writer reads first, through a connection that cannot write: where that fails, no writer may touch the files."""
-    connection.execute("SELECT (SELECT max(key) FROM session), (SELECT count(*) FROM import), (SELECT count FROM payload_change)").fetchall()
+    connection.execute(
+        "SELECT (SELECT max(key) FROM session), (SELECT count(*) FROM import), (SELECT count FROM payload_change)"
+    ).fetchall()
 
 
 def read_sessions(connection: apsw.Connection) -> list[str]:
@@ -84,13 +86,17 @@ def read_slice(
             low, high = (low, rows[-1][0] - 1) if wanted.newest_first else (rows[-1][0] + 1, high)
 
 
-def find_seqs(connection: apsw.Connection, key: int, wanted: Slice, since: int | None, until: int | None) -> list[tuple[int, int]]:
+def find_seqs(
+    connection: apsw.Connection, key: int, wanted: Slice, since: int | None, until: int | None
+) -> list[tuple[int, int]]:
     """The ranges of seqs within the bounds, in the order of reading. More than one only where the clock was set back between."""
     last: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     low, high = max(1, wanted.from_seq), last if wanted.to_seq is None else min(last, wanted.to_seq)
     if since is None and until is None:
         return [(low, high)]
-    steps: list[int] = [seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ? ORDER BY seq", (key,))]
+    steps: list[int] = [
+        seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ? ORDER BY seq", (key,))
+    ]
 
     def find_at(seq: int) -> int:
         at: int = connection.execute("SELECT at FROM event WHERE session = ? AND seq = ?", (key, seq)).get
@@ -144,7 +150,13 @@ def read_sizes(connection: apsw.Connection) -> dict[str, int]:
 
 
 def read_after(
-    connection: apsw.Connection, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
+    connection: apsw.Connection,
+    position: int,
+    limit: int,
+    kinds: Sequence[str] | None = None,
+    *,
+    imported: bool = False,
+    most_bytes: int | None = None,
 ) -> tuple[int, list[Record]]:
     """The next records of all sessions, in the order of recording, and the position all before which were looked at."""
     chosen = "" if kinds is None else f"AND e.kind IN ({', '.join('?' * len(kinds))})"
@@ -210,4 +222,8 @@ def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | No
         session = first[1]
         end = ends.get(session, _NO_LIMIT)
         # A session whose snapshot is its head has one row without a record.
-        yield session, snapshot, [make_record(session, row[2:]) for row in (first, *tail) if row[2] is not None and row[2] <= end]
+        yield (
+            session,
+            snapshot,
+            [make_record(session, row[2:]) for row in (first, *tail) if row[2] is not None and row[2] <= end],
+        )

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 from contextlib import contextmanager
+from typing import Any
 
 import apsw
 import msgspec
 
-from wakeful.core.payload_text import list_values
+from wakeful.core.record.payloads import list_values
 from wakeful.eventlog import reads
 from wakeful.eventlog.contract import BadSearch, Record, StoreUnsafe
 from wakeful.eventlog.payloads import read_change
@@ -53,7 +53,6 @@ class Wanted(msgspec.Struct, frozen=True):
             and (self.kinds is None or record.kind in self.kinds)
             and (self.author is None or record.author == self.author)
         )
-
 
     def write_query(self) -> str:
         """All of it that words can narrow: a session among many is found by the index, not by reading the others' records."""
@@ -127,7 +126,9 @@ def _search(files: StoreFiles, log: apsw.Connection, query: str, wanted: Wanted)
         found: list[Record] = []
         for positions in _ask(index, query):
             records = dict(reads.read_positions(log, positions, wanted.since, wanted.until))
-            found += [records[position] for position in positions if position in records and wanted.holds(records[position])]
+            found += [
+                records[position] for position in positions if position in records and wanted.holds(records[position])
+            ]
             if len(found) >= wanted.limit:
                 break
         return found[: max(0, wanted.limit)]
@@ -140,7 +141,8 @@ def _ask(index: apsw.Connection, query: str) -> Iterator[list[int]]:
     before = 2**63 - 1
     while True:
         rows: list[tuple[Any, ...]] = index.execute(
-            "SELECT rowid FROM word WHERE word MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?", (query, before, CANDIDATES)
+            "SELECT rowid FROM word WHERE word MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?",
+            (query, before, CANDIDATES),
         ).fetchall()
         if not rows:
             return
@@ -154,7 +156,9 @@ def _connect(files: StoreFiles) -> apsw.Connection:
             os.close(os.open(files.search, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         index = apsw.Connection(str(files.search), flags=apsw.SQLITE_OPEN_READWRITE)
     except (OSError, apsw.CantOpenError) as error:
-        raise StoreUnsafe(f"{files.search} cannot be written: {error}; a search keeps its index there, make the folder writable") from error
+        raise StoreUnsafe(
+            f"{files.search} cannot be written: {error}; a search keeps its index there, make the folder writable"
+        ) from error
     index.set_busy_timeout(BUSY_MILLISECONDS)
     # One file and no write-ahead log: erased words must not linger beside it.
     for pragma in ("journal_mode = DELETE", "synchronous = NORMAL", "secure_delete = ON", "cache_size = -65536"):

@@ -22,7 +22,6 @@ from typing import TypeVar
 
 import apsw
 
-from wakeful.counting import count
 from wakeful.eventlog import backup, bodies, chain, imports, payloads, reads, search, verify
 from wakeful.eventlog.anchor import AnchorFile, judge_store, read_anchor
 from wakeful.eventlog.contract import (
@@ -65,6 +64,7 @@ from wakeful.eventlog.store import (
     say_unfinished,
 )
 from wakeful.eventlog.writer import AppendCall, Call, ImportCall, KeepCall, SnapshotCall, Writer
+from wakeful.text.counting import count
 
 Kept = TypeVar("Kept")
 
@@ -104,7 +104,11 @@ def open_log(
         if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
             raise StoreDamaged(f"{files.database} cannot be read: {error}; {_WHAT_TO_DO}") from error
         if isinstance(error, (OSError, apsw.Error)):
-            remedy = "look at its disk and permissions" if has_descriptor() else f"no file descriptor is left: raise the limit ({RAISE_DESCRIPTORS})"
+            remedy = (
+                "look at its disk and permissions"
+                if has_descriptor()
+                else f"no file descriptor is left: raise the limit ({RAISE_DESCRIPTORS})"
+            )
             raise StoreFailed(f"{files.folder} cannot be opened for writing: {error}; {remedy}") from error
         raise
 
@@ -152,7 +156,9 @@ def _judge_unfinished(files: StoreFiles) -> str | None:
     return None
 
 
-def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], tell: Callable[[str], None], lock: StateLock | None) -> SqliteLog:
+def _open_locked(
+    files: StoreFiles, on_fatal: Callable[[StoreFailed], None], tell: Callable[[str], None], lock: StateLock | None
+) -> SqliteLog:
     backup.finish_restore(files)
     migrations = load_migrations()
     if is_blank(files.database):
@@ -185,7 +191,9 @@ def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None
     if read_version(connection) == 0:
         if count_tables(connection) == 0:
             raise say_unfinished(files.database)
-        raise StoreDamaged(f"{files.database} is a database, but not of wakeful; put it aside and use: wakeful restore BACKUP")
+        raise StoreDamaged(
+            f"{files.database} is a database, but not of wakeful; put it aside and use: wakeful restore BACKUP"
+        )
     wrong = _judge(files, connection)
     if wrong is None and read_mark(connection).flush == 0:
         _refuse_empty_start(files)
@@ -196,7 +204,9 @@ def _refuse_empty_start(files: StoreFiles) -> None:
     """A store without records beside an anchor that remembers some, or beside what only runs of another log left: starting empty would hide the loss."""
     anchor = read_anchor(files.anchor)
     if anchor is not None and anchor.flush > 0:
-        raise StoreBehindAnchor(f"{files.database} is empty or gone, but acknowledged: {count(anchor.position, 'record')}; {_WHAT_TO_DO}")
+        raise StoreBehindAnchor(
+            f"{files.database} is empty or gone, but acknowledged: {count(anchor.position, 'record')}; {_WHAT_TO_DO}"
+        )
     remains = [name for name in _REMAINS if _holds_files(files.state_dir / name)]
     if remains:
         raise StoreBehindAnchor(
@@ -223,7 +233,9 @@ def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:
 class SqliteLog:
     """An open log (contract.EventLog)."""
 
-    def __init__(self, files: StoreFiles, writer: Writer | None, read_only: str | None, lock: StateLock | None = None) -> None:
+    def __init__(
+        self, files: StoreFiles, writer: Writer | None, read_only: str | None, lock: StateLock | None = None
+    ) -> None:
         self._files = files
         self._writer = writer
         self._read_only = read_only
@@ -243,7 +255,9 @@ class SqliteLog:
         return self._read_only
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
-        waiter = Durable(loop=asyncio.get_running_loop(), is_begun_at_once=self._writer is not None and self._writer.is_idle)
+        waiter = Durable(
+            loop=asyncio.get_running_loop(), is_begun_at_once=self._writer is not None and self._writer.is_idle
+        )
         self._put(AppendCall(appends, at, waiter))
         return waiter
 
@@ -266,7 +280,9 @@ class SqliteLog:
         if self._is_closed:
             raise StoreClosed(f"{self._files.database}: the log is closed; open it again to append")
         if self._writer is None and self._lock is None:
-            raise StoreReadOnly(f"{self._files.database} takes no appends: {self._read_only}; appends go through the daemon")
+            raise StoreReadOnly(
+                f"{self._files.database} takes no appends: {self._read_only}; appends go through the daemon"
+            )
         if self._writer is None:
             raise StoreBehindAnchor(f"{self._files.database} takes no appends: {self._read_only}; {_WHAT_TO_DO}")
         if self._writer.failed is not None:
@@ -297,16 +313,21 @@ class SqliteLog:
         return reads.read_heads(self._reader())
 
     def find_key(self, session: str, key: str) -> Appended | None:
-        row = self._reader().execute(
-            "SELECT i.first_seq, i.last_seq FROM session s JOIN idempotency i ON i.session = s.key WHERE s.id = ? AND i.key = ?",
-            (session, key),
-        ).fetchone()
+        row = (
+            self._reader()
+            .execute(
+                "SELECT i.first_seq, i.last_seq FROM session s JOIN idempotency i ON i.session = s.key WHERE s.id = ? AND i.key = ?",
+                (session, key),
+            )
+            .fetchone()
+        )
         return Appended(session, *row) if row is not None else None
 
     def find_keys(self, key: str) -> list[Appended]:
         # One seek a session: an index by key alone would cost every append that has one.
         rows = self._reader().execute(
-            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key AND i.key = ? ORDER BY s.key", (key,)
+            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key AND i.key = ? ORDER BY s.key",
+            (key,),
         )
         return [Appended(*row) for row in rows]
 
@@ -323,11 +344,15 @@ class SqliteLog:
 
     def _read_snapshot(self, session: str, bound: int) -> tuple[int, bytes, bytes] | None:
         with self._told(f"session {session}, its snapshots"):
-            return self._reader().execute(
-                "SELECT n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s JOIN snapshot n ON n.session = s.key "
-                "WHERE s.id = ? AND n.seq <= ? ORDER BY n.seq DESC LIMIT 1",
-                (session, bound),
-            ).fetchone()
+            return (
+                self._reader()
+                .execute(
+                    "SELECT n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s JOIN snapshot n ON n.session = s.key "
+                    "WHERE s.id = ? AND n.seq <= ? ORDER BY n.seq DESC LIMIT 1",
+                    (session, bound),
+                )
+                .fetchone()
+            )
 
     def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record] | StoreDamaged]]:
         connection = connect_reader(self._files.database)
@@ -361,7 +386,13 @@ class SqliteLog:
         return newest
 
     def read_after(
-        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
+        self,
+        position: int,
+        limit: int,
+        kinds: Sequence[str] | None = None,
+        *,
+        imported: bool = False,
+        most_bytes: int | None = None,
     ) -> tuple[int, list[Record]]:
         with self._told(f"the records after {position}"):
             return reads.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
@@ -418,7 +449,9 @@ class SqliteLog:
         author: str | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        return search.search(self._files, self._reader(), search.Wanted(text, session, since, until, kinds, author, limit))
+        return search.search(
+            self._files, self._reader(), search.Wanted(text, session, since, until, kinds, author, limit)
+        )
 
     def _keep(self, work: Callable[[apsw.Connection], Kept], *, is_erasing: bool = False) -> Kept:
         """Have the writer do something to the store, and wait for it."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from wakeful.eventlog.anchor import sync_folder
 from wakeful.eventlog.contract import StateInUse, StoreFull, StoreUnsafe
 from wakeful.eventlog.filesystem import refuse_remote
-from wakeful.folders import keep_folder, let_folder_go, make_private
-from wakeful.state_folder import ignore_in_git
+from wakeful.system.private_folders import keep_folder, let_folder_go, make_private
+from wakeful.system.state_folder import ignore_in_git
 
 LOCK = "lock"
 
@@ -92,7 +92,9 @@ def _take(descriptor: int, state_dir: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise StateInUse(f"{state_dir} is in use by {_read_holder(state_dir)}; stop that daemon first or give this one its own --state") from error
+        raise StateInUse(
+            f"{state_dir} is in use by {_read_holder(state_dir)}; stop that daemon first or give this one its own --state"
+        ) from error
 
 
 def _read_holder(state_dir: Path) -> str:
@@ -112,5 +114,9 @@ def _name_holder(descriptor: int, started_at: str) -> None:
 
 def _explain(state_dir: Path, error: OSError) -> StoreFull | StoreUnsafe:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFull(f"{state_dir} cannot be locked: {error.strerror}; nothing was changed in it: make room on its disk and start again")
-    return StoreUnsafe(f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state")
+        return StoreFull(
+            f"{state_dir} cannot be locked: {error.strerror}; nothing was changed in it: make room on its disk and start again"
+        )
+    return StoreUnsafe(
+        f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state"
+    )

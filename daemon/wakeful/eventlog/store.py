@@ -21,7 +21,7 @@ from wakeful.eventlog.anchor import Mark, sync_folder
 from wakeful.eventlog.chain import NOTHING
 from wakeful.eventlog.contract import StoreDamaged, StoreShort, StoreUnfinished, StoreUnsafe
 from wakeful.eventlog.filesystem import refuse_remote
-from wakeful.folders import make_private
+from wakeful.system.private_folders import make_private
 
 BUSY_MILLISECONDS = 10_000
 _READER_CACHE_KIB = 512
@@ -218,7 +218,9 @@ def connect_reader(database: Path) -> apsw.Connection:
         return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
     except apsw.CantOpenError as error:
         if not has_descriptor():
-            raise StoreShort(f"{database} cannot be opened now: no file descriptor is left; call again later, or raise the limit ({RAISE_DESCRIPTORS})") from error
+            raise StoreShort(
+                f"{database} cannot be opened now: no file descriptor is left; call again later, or raise the limit ({RAISE_DESCRIPTORS})"
+            ) from error
         if database.is_file() and _is_mounted_read_only(database.parent):
             return _connect_beside_no_writer(database)
         raise StoreUnsafe(
@@ -227,9 +229,13 @@ def connect_reader(database: Path) -> apsw.Connection:
     except apsw.ReadOnlyError as error:
         if read_code(error) == apsw.SQLITE_READONLY_ROLLBACK:
             raise say_unfinished(database) from error
-        raise StoreUnsafe(f"{database} cannot be read: {error}; that says nothing against the log: look at who may write to its folder") from error
+        raise StoreUnsafe(
+            f"{database} cannot be read: {error}; that says nothing against the log: look at who may write to its folder"
+        ) from error
     except (apsw.NotADBError, apsw.CorruptError, apsw.IOError) as error:
-        raise StoreDamaged(f"{database} cannot be read: {error}; put it aside and use: wakeful restore BACKUP") from error
+        raise StoreDamaged(
+            f"{database} cannot be read: {error}; put it aside and use: wakeful restore BACKUP"
+        ) from error
 
 
 def _refuse_hollow(database: Path) -> None:
@@ -238,12 +244,16 @@ def _refuse_hollow(database: Path) -> None:
         return
     wal = database.with_name(f"{database.name}-wal")
     if wal.exists() and _holds_frames(wal):
-        raise StoreDamaged(f"{database} is empty, but {wal.name} beside it holds records; keep a copy of both, then use: wakeful restore BACKUP")
+        raise StoreDamaged(
+            f"{database} is empty, but {wal.name} beside it holds records; keep a copy of both, then use: wakeful restore BACKUP"
+        )
     raise say_unfinished(database)
 
 
 def say_unfinished(database: Path) -> StoreUnfinished:
-    return StoreUnfinished(f"{database} was not finished when it was made, and holds nothing; the next start of the daemon makes it anew")
+    return StoreUnfinished(
+        f"{database} was not finished when it was made, and holds nothing; the next start of the daemon makes it anew"
+    )
 
 
 def _connect_to_read(name: str, flags: int) -> apsw.Connection:
@@ -266,7 +276,9 @@ def _connect_beside_no_writer(database: Path) -> apsw.Connection:
             f"{database.parent} is mounted read-only, and its newest records still lie in {wal.name}, which cannot be read there; the log is "
             "not damaged by that: copy the whole state folder to a place that can be written, and name that one with --state"
         )
-    return _connect_to_read(f"file:{quote(str(database))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    return _connect_to_read(
+        f"file:{quote(str(database))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
 
 
 def measure_wal(state_dir: Path) -> int:
@@ -306,6 +318,8 @@ def read_roll(connection: apsw.Connection, flush: int) -> bytes | None:
 def _keep_private(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid != os.geteuid():
-        raise StoreUnsafe(f"{folder} belongs to user {found.st_uid}, we run as {os.geteuid()}; choose a folder of our own with --state")
+        raise StoreUnsafe(
+            f"{folder} belongs to user {found.st_uid}, we run as {os.geteuid()}; choose a folder of our own with --state"
+        )
     if stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
 
-from wakeful.counting import count
 from wakeful.eventlog import bodies, chain
 from wakeful.eventlog.anchor import Mark, judge_store, read_anchor
 from wakeful.eventlog.contract import Finding, Progress, Report
 from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.migrate import load_migrations, read_version
 from wakeful.eventlog.store import connect_reader, read_mark, read_roll
+from wakeful.text.counting import count
 
 PROGRESS_RECORDS = 10_000
 _UNREADABLE = bodies.UNREADABLE
@@ -55,7 +55,12 @@ class _Session(msgspec.Struct, frozen=True):
 
 
 def verify_store(
-    database: Path, anchor_path: Path | None, session: str | None = None, progress: Progress | None = None, *, is_apart: bool = False
+    database: Path,
+    anchor_path: Path | None,
+    session: str | None = None,
+    progress: Progress | None = None,
+    *,
+    is_apart: bool = False,
 ) -> Report:
     """Check one session, or everything: then also the anchor (a backup has none), the order of all and SQLite's own structure.
 
@@ -73,13 +78,21 @@ def verify_store(
             unfinished = _count_unfinished(connection)
             if structure is not None:
                 findings += _guarded("flushes", _check_flushes(connection))
-                findings += _guarded("anchor", _check_anchor(connection, anchor) if anchor_path is not None else iter(()))
+                findings += _guarded(
+                    "anchor", _check_anchor(connection, anchor) if anchor_path is not None else iter(())
+                )
                 findings += structure.result()
     finally:
         connection.close()
     counts.tell()
     return Report(
-        counts.sessions, counts.records, found.erased, counts.snapshots, tuple(findings), archived=found.archived, unfinished=unfinished
+        counts.sessions,
+        counts.records,
+        found.erased,
+        counts.snapshots,
+        tuple(findings),
+        archived=found.archived,
+        unfinished=unfinished,
     )
 
 
@@ -88,7 +101,9 @@ def _check_sessions(
 ) -> tuple[list[Finding], bodies.Bodies]:
     """Chains and payloads side by side, then what is kept beside the records; findings in the order of sessions."""
     try:
-        rows: list[tuple[Any, ...]] = connection.execute("SELECT key, id FROM session WHERE id = coalesce(?, id) ORDER BY key", (session,)).fetchall()
+        rows: list[tuple[Any, ...]] = connection.execute(
+            "SELECT key, id FROM session WHERE id = coalesce(?, id) ORDER BY key", (session,)
+        ).fetchall()
         sessions = [_Session(*row) for row in rows]
         counts.total = _count_records(connection, sessions, session)
     except _UNREADABLE as error:
@@ -116,7 +131,10 @@ def _count_records(connection: apsw.Connection, sessions: list[_Session], sessio
     """About how many there are, for the progress: a seek, not a count."""
     if session is None:
         return _count_about(connection)
-    return sum(connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (one.key,)).get for one in sessions)
+    return sum(
+        connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (one.key,)).get
+        for one in sessions
+    )
 
 
 def _count_unfinished(connection: apsw.Connection) -> int:
@@ -149,7 +167,9 @@ def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterato
     """Which record's text is none: SQLite hands the bytes out as they are, and one flipped bit of them can stop a reading."""
     columns = ("kind", "author", "parent", "rationale")
     read = ", ".join(f"CAST({column} AS BLOB)" for column in columns)
-    rows = connection.execute(f"SELECT seq, {read} FROM event INDEXED BY event_by_seq WHERE session = ? ORDER BY seq", (session.key,))
+    rows = connection.execute(
+        f"SELECT seq, {read} FROM event INDEXED BY event_by_seq WHERE session = ? ORDER BY seq", (session.key,)
+    )
     for seq, *values in rows:
         for column, value in zip(columns, values, strict=True):
             if value is not None and value.decode(errors="replace").encode() != value:
@@ -176,7 +196,10 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
         computed = link_record(previous, name, found, at, kind, author, run, parent, rationale, digest)
         if computed == link:
             other = None
-        elif other is not None and link_record(other, name, found, at, kind, author, run, parent, rationale, digest) == link:
+        elif (
+            other is not None
+            and link_record(other, name, found, at, kind, author, run, parent, rationale, digest) == link
+        ):
             other = None  # the hash before it was changed, not this record
         else:
             yield found, _LINK_BROKEN
@@ -212,11 +235,15 @@ def _name_span(name: str, first: int, last: int, what: str) -> Finding:
 
 
 def _check_snapshots(connection: apsw.Connection, key: int, name: str, counts: _Counts) -> Iterator[Finding]:
-    for seq, state, state_hash in connection.execute("SELECT seq, CAST(state AS BLOB), state_hash FROM snapshot WHERE session = ? ORDER BY seq", (key,)):
+    for seq, state, state_hash in connection.execute(
+        "SELECT seq, CAST(state AS BLOB), state_hash FROM snapshot WHERE session = ? ORDER BY seq", (key,)
+    ):
         counts.snapshots += 1
         if chain.hash_bytes(state) != state_hash:
             where = f"session {name}, snapshot at seq {seq}"
-            yield Finding(where, "its state is not the one that was saved; it is ignored, a replay replaces it", is_derived=True)
+            yield Finding(
+                where, "its state is not the one that was saved; it is ignored, a replay replaces it", is_derived=True
+            )
 
 
 def _check_keys(connection: apsw.Connection, key: int, name: str) -> Iterator[Finding]:
@@ -226,7 +253,11 @@ def _check_keys(connection: apsw.Connection, key: int, name: str) -> Iterator[Fi
         (key,),
     )
     for text, first, last in rows:
-        yield Finding(f"session {name}, key {text!r}", f"names seqs {first} to {last}, which the session does not have", is_derived=True)
+        yield Finding(
+            f"session {name}, key {text!r}",
+            f"names seqs {first} to {last}, which the session does not have",
+            is_derived=True,
+        )
 
 
 def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
@@ -249,7 +280,9 @@ def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
         roll = chain.roll_forward(roll, hashes)
         if roll != noted:
             first = last - len(hashes) + 1
-            yield Finding(f"flush {found}", f"its records {first} to {last} of all sessions are not those it was made of")
+            yield Finding(
+                f"flush {found}", f"its records {first} to {last} of all sessions are not those it was made of"
+            )
             roll = noted
     if next(records, None) is not None:
         yield Finding("flushes", f"there are records after the last flush, which ends at {position}")
@@ -272,10 +305,14 @@ def _check_structure_beside(database: Path) -> list[Finding]:
 
 def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
     yield from _check_schema(connection)
-    roots = {root: name for name, root in connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'index'")}
+    roots = {
+        root: name for name, root in connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'index'")
+    }
     for (line,) in connection.execute("PRAGMA integrity_check"):
         if line != "ok":
-            yield from (_name_structure(one, roots) for one in line.splitlines() if not one.startswith("*** in database"))
+            yield from (
+                _name_structure(one, roots) for one in line.splitlines() if not one.startswith("*** in database")
+            )
     for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield Finding("store", f"row {rowid} of {table} refers to a row of {parent} that does not exist")
 

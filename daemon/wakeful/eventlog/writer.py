@@ -44,7 +44,15 @@ from wakeful.eventlog.group import Group, Tip
 from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.presence import Loss, Presence
 from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import BUSY_MILLISECONDS, RAISE_DESCRIPTORS, WAL_KEPT_BYTES, has_descriptor, lay_out_wal, read_code, read_mark
+from wakeful.eventlog.store import (
+    BUSY_MILLISECONDS,
+    RAISE_DESCRIPTORS,
+    WAL_KEPT_BYTES,
+    has_descriptor,
+    lay_out_wal,
+    read_code,
+    read_mark,
+)
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -109,7 +117,14 @@ Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
 class Writer:
     """Owns the connection, the anchor and what they hold; everyone else only queues calls."""
 
-    def __init__(self, connection: apsw.Connection, anchor: AnchorFile, on_fatal: Callable[[StoreFailed], None], presence: Presence, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        anchor: AnchorFile,
+        on_fatal: Callable[[StoreFailed], None],
+        presence: Presence,
+        tell: Callable[[str], None],
+    ) -> None:
         self._connection = connection
         self._anchor = anchor
         self._presence = presence
@@ -243,7 +258,11 @@ class Writer:
         """Write one group and answer it."""
         group = Group(self, self._mark.position, self._sessions)
         outcomes = [_decide(group, call) for call in calls]
-        snapshots = [call for call, outcome in zip(calls, outcomes, strict=True) if outcome is None and isinstance(call, SnapshotCall)]
+        snapshots = [
+            call
+            for call, outcome in zip(calls, outcomes, strict=True)
+            if outcome is None and isinstance(call, SnapshotCall)
+        ]
         if not group.rows.events and not snapshots:
             self._refuse_loss()
             return _answer(calls, outcomes)
@@ -254,7 +273,9 @@ class Writer:
             mark = self._write(group, snapshots, calls)
         except apsw.FullError as error:
             self._roll_back()
-            full = StoreFull(f"no space left for the log: {error}; nothing of this append was written, free some space and repeat it")
+            full = StoreFull(
+                f"no space left for the log: {error}; nothing of this append was written, free some space and repeat it"
+            )
             return _answer(calls, [outcome if isinstance(outcome, Exception) else full for outcome in outcomes])
         except (apsw.ConstraintError, apsw.TooBigError, TypeError, ValueError, OverflowError) as error:
             self._roll_back()
@@ -295,7 +316,9 @@ class Writer:
             self._connection.execute("COMMIT")
         except apsw.FullError as error:
             self._roll_back()
-            outcome = StoreFull(f"no space left for the log: {error}; nothing was changed, free some space and repeat it")
+            outcome = StoreFull(
+                f"no space left for the log: {error}; nothing was changed, free some space and repeat it"
+            )
         except (Conflict, BadImport) as error:
             self._roll_back()
             outcome = error
@@ -330,7 +353,9 @@ class Writer:
         """The log closes: an erasure that a reader still holds back is not called done."""
         if self._erased:
             self._empty_wal()
-        held = StoreClosed("the payloads are erased, but a reader kept their bytes in the write-ahead log until the log was closed; the next start removes them")
+        held = StoreClosed(
+            "the payloads are erased, but a reader kept their bytes in the write-ahead log until the log was closed; the next start removes them"
+        )
         self._erased = [(call, held) for call, _ in self._erased]
         self._answer_erased()
 
@@ -379,7 +404,8 @@ class Writer:
         assert tip is not None, "decided in _decide"
         execute = self._connection.execute
         execute(
-            "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", (tip.key, call.seq, call.state, chain.hash_bytes(call.state))
+            "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)",
+            (tip.key, call.seq, call.state, chain.hash_bytes(call.state)),
         )
         kept = [seq for (seq,) in execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq", (tip.key,))]
         for seq in choose_dropped(kept):
@@ -454,14 +480,20 @@ def _say_gone(lost: Loss) -> StoreGone:
 
 _UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
 # Made ahead: when it is needed there is no memory for its words.
-_NO_MEMORY = StoreFailed(f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, ulimit -v), then start it again")
+_NO_MEMORY = StoreFailed(
+    f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, ulimit -v), then start it again"
+)
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def _describe_failure(error: Exception) -> str:
     """A lack of descriptors is no fault of the disk's, and is not to be looked for there."""
     is_short = isinstance(error, apsw.CantOpenError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
-    remedy = f"it had no file descriptor left: raise its limit ({RAISE_DESCRIPTORS})" if is_short and not has_descriptor() else "look at the disk"
+    remedy = (
+        f"it had no file descriptor left: raise its limit ({RAISE_DESCRIPTORS})"
+        if is_short and not has_descriptor()
+        else "look at the disk"
+    )
     return f"the log could not be written: {type(error).__name__}: {error}; {_UNKNOWN}; {remedy}, then start the daemon again"
 
 
@@ -479,7 +511,9 @@ def _decide(group: Group, call: Call) -> Outcome:
             case SnapshotCall():
                 tip = group.tip(call.session)
                 if tip is None or not 0 < call.seq <= tip.seq:
-                    raise BadAppend(f"session {call.session}: a snapshot at seq {call.seq}, but its log ends at {tip.seq if tip else 0}")
+                    raise BadAppend(
+                        f"session {call.session}: a snapshot at seq {call.seq}, but its log ends at {tip.seq if tip else 0}"
+                    )
                 return None
             case KeepCall():
                 raise AssertionError("work on the store itself is done alone, in no group")

@@ -13,10 +13,10 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from wakeful.core.budget import Amounts
-from wakeful.core.observation import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered, Usage
-from wakeful.core.spec import Confinement, RunLimits
-from wakeful.core.state import OpenRun, Session
+from wakeful.core.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered, Usage
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.budget import Amounts
+from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.errors import InternalError
 from wakeful.secrets.store import Secret
 
@@ -97,7 +97,9 @@ class RunOrder(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if bool(self.argv) == (self.script is not None):
-            raise InternalError(f"run {self.run_id}: an order has either an argv or a script, found {self.argv!r}, {self.script!r}")
+            raise InternalError(
+                f"run {self.run_id}: an order has either an argv or a script, found {self.argv!r}, {self.script!r}"
+            )
 
 
 class LiveUsage(Usage, frozen=True, kw_only=True):

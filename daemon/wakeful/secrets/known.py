@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.agent import AgentSpec
-from wakeful.core.observation import AgentsRead, SecretsSeen, SpecsRead
-from wakeful.core.spec import SessionSpec
+from wakeful.core.observations import AgentsRead, SecretsSeen, SpecsRead
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.secrets.redact import Redactor
 from wakeful.secrets.store import Secret, SecretPlaces, Source, find_secret, list_names, name_variable
@@ -48,8 +48,14 @@ def find_opening(spec: SessionSpec, folder: str) -> str | None:
     """What of a spec lets its runs read the folder of all secrets: Landlock grants whole folders, and takes nothing back from one."""
     if not spec.confinement.is_enforced:
         return None
-    patterns = (binding.pattern for binding in spec.files if binding.access == "read" and _WILDCARD.search(binding.pattern))
-    places = (*spec.confinement.allow_read, *spec.confinement.allow_write, *(os.path.dirname(_WILDCARD.split(text, 1)[0]) for text in patterns))
+    patterns = (
+        binding.pattern for binding in spec.files if binding.access == "read" and _WILDCARD.search(binding.pattern)
+    )
+    places = (
+        *spec.confinement.allow_read,
+        *spec.confinement.allow_write,
+        *(os.path.dirname(_WILDCARD.split(text, 1)[0]) for text in patterns),
+    )
     for place in places:
         opened = os.path.normpath(os.path.join(spec.root, place)).rstrip("/")
         if f"{folder}/".startswith(f"{opened}/") or opened.startswith(f"{folder}/"):
@@ -60,7 +66,9 @@ def find_opening(spec: SessionSpec, folder: str) -> str | None:
 class KnownSecrets:
     """`report` takes what is there and what is not; `needed` says which names sessions declare now."""
 
-    def __init__(self, places: SecretPlaces, report: Callable[[SecretsSeen], None], needed: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, places: SecretPlaces, report: Callable[[SecretsSeen], None], needed: Callable[[], Iterable[str]]
+    ) -> None:
         self.places = places
         self.redactor = Redactor()
         self._report = report
@@ -78,7 +86,11 @@ class KnownSecrets:
         names = set(needed)
         # A variable is known by the name that is asked for, where one is.
         asked = {name_variable(name) for name in names}
-        names.update(name for name, source in list_names(self.places).items() if source != "environment" or name_variable(name) not in asked)
+        names.update(
+            name
+            for name, source in list_names(self.places).items()
+            if source != "environment" or name_variable(name) not in asked
+        )
         self._known = {name: self._look_at(name) for name in sorted(names)}
         if any(self._known[name].problem is not None for name in needed):
             self._lacking.set()
@@ -146,18 +158,32 @@ class KnownSecrets:
 
     def screen_agents(self, read: AgentsRead) -> AgentsRead:
         """Agents as they may count: one that holds a value is left out, since a provider would be told it, and the log."""
-        told = {name: secret for name, agent in read.agents.items() if self.redactor and (secret := self.redactor.find(_pack(agent))) is not None}
+        told = {
+            name: secret
+            for name, agent in read.agents.items()
+            if self.redactor and (secret := self.redactor.find(_pack(agent))) is not None
+        }
         if not told:
             return read
-        words = {name: f"its file holds the value of the secret {secret}: take it out, name the secret under key, and change it" for name, secret in told.items()}
-        return AgentsRead(agents={name: one for name, one in read.agents.items() if name not in told}, refused={**read.refused, **words})
+        words = {
+            name: f"its file holds the value of the secret {secret}: take it out, name the secret under key, and change it"
+            for name, secret in told.items()
+        }
+        return AgentsRead(
+            agents={name: one for name, one in read.agents.items() if name not in told},
+            refused={**read.refused, **words},
+        )
 
     def screen(self, read: SpecsRead, keys: Iterable[str] = ()) -> SpecsRead:
         """Specs as they may be declared: one that holds a value is refused, since the log would keep it, and one that opens them all.
 
         `keys` are those that the agents of these will need."""
         self.look((*keys, *(name for declared in read.declared for name in declared.spec.secrets)))
-        told = {one.spec.name: name for one in read.declared if self.redactor and (name := self.redactor.find(_pack(one.spec))) is not None}
+        told = {
+            one.spec.name: name
+            for one in read.declared
+            if self.redactor and (name := self.redactor.find(_pack(one.spec))) is not None
+        }
         self._outspoken -= {*read.removed, *(one.spec.name for one in read.declared)}
         self._outspoken |= told.keys()
         refused = {
@@ -167,10 +193,16 @@ class KnownSecrets:
         folder = self.places.folder
         for one in read.declared if os.path.isdir(folder) else ():
             if (place := find_opening(one.spec, folder)) is not None:
-                refused[one.spec.name] = f"'{place}' would open every secret in {folder} to its runs: name what they need below it, and list secrets by name"
+                refused[one.spec.name] = (
+                    f"'{place}' would open every secret in {folder} to its runs: name what they need below it, and list secrets by name"
+                )
         if not refused:
             return read
-        return msgspec.structs.replace(read, declared=tuple(one for one in read.declared if one.spec.name not in refused), refused={**read.refused, **refused})
+        return msgspec.structs.replace(
+            read,
+            declared=tuple(one for one in read.declared if one.spec.name not in refused),
+            refused={**read.refused, **refused},
+        )
 
     @property
     def has_outspoken_specs(self) -> bool:

@@ -62,8 +62,12 @@ class Redactor:
     def __init__(self, values: Iterable[tuple[str, bytes]] = ()) -> None:
         shapes = {shape: name for name, value in values for shape in find_shapes(value)}
         # In any case, two shapes may be one.
-        told_apart = {(shape.folded if shape.is_exact else shape.folded.lower()): (shape, name) for shape, name in shapes.items()}
-        self._shapes: tuple[tuple[Shape, str], ...] = tuple(sorted(told_apart.values(), key=lambda item: -len(item[0].folded)))
+        told_apart = {
+            (shape.folded if shape.is_exact else shape.folded.lower()): (shape, name) for shape, name in shapes.items()
+        }
+        self._shapes: tuple[tuple[Shape, str], ...] = tuple(
+            sorted(told_apart.values(), key=lambda item: -len(item[0].folded))
+        )
         self._lowered = tuple(shape.folded.lower() for shape, _ in self._shapes)
         self._unsampled = tuple(shape for shape in self._lowered if len(shape) < _SAMPLE_BYTES + _STRIDE - 1)
         sampled = self._lowered[: len(self._lowered) - len(self._unsampled)]
@@ -92,7 +96,14 @@ class Redactor:
         if not self._may_hold(lowered):
             return None
         found = zip(self._shapes, self._lowered, strict=True)
-        return next((name for (shape, name), in_lower in found if (shape.folded in folded if shape.is_exact else in_lower in lowered)), None)
+        return next(
+            (
+                name
+                for (shape, name), in_lower in found
+                if (shape.folded in folded if shape.is_exact else in_lower in lowered)
+            ),
+            None,
+        )
 
     def _may_hold(self, lowered: bytes) -> bool:
         """Whether one of them may stand here. This stands before every record: what is small is sampled, what is large searched by the C library."""
@@ -120,7 +131,11 @@ class Redactor:
         for span in self._find_spans(data):
             first, last = max(span.start, start), min(span.end, end)
             if first < last:
-                pieces += [data[position:first], f"[secret {span.name}]".encode(), b"\n" * data.count(b"\n", first, last)]
+                pieces += [
+                    data[position:first],
+                    f"[secret {span.name}]".encode(),
+                    b"\n" * data.count(b"\n", first, last),
+                ]
                 position = last
         return b"".join([*pieces, data[position:end]]).decode("utf-8", "surrogatepass")
 
@@ -131,14 +146,18 @@ class Redactor:
     def trim_start(self, data: bytes) -> bytes:
         """Without what may be the end of a secret, whose beginning was not kept."""
         lead = data[: self._margin_bytes][::-1]
-        return data[len(lead) - _Openings(shape[::-1] for shape in self._lowered).find(lead) :] if self._shapes else data
+        return (
+            data[len(lead) - _Openings(shape[::-1] for shape in self._lowered).find(lead) :] if self._shapes else data
+        )
 
     def _find_spans(self, data: bytes) -> list[_Span]:
         """In order, and none overlaps another: what does is one, by the name of the longest."""
         folded = _Folded(data)
         found: list[_Span] = []
         for shape, name in self._shapes:
-            searched, sought = (folded.bytes, shape.folded) if shape.is_exact else (folded.lowered, shape.folded.lower())
+            searched, sought = (
+                (folded.bytes, shape.folded) if shape.is_exact else (folded.lowered, shape.folded.lower())
+            )
             at = searched.find(sought)
             while at >= 0:
                 span = _Span(folded.origin(at), folded.origin(at + len(sought) - 1) + 1, name)

@@ -15,10 +15,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from wakeful.core.spec import SECRET_NAME, say_missing
+from wakeful.core.spec.session import SECRET_NAME, say_missing
 from wakeful.errors import CallerError, OperatorError
-from wakeful.folders import make_private
 from wakeful.secrets.shapes import LONGEST_BYTES, find_unfitness
+from wakeful.system.private_folders import make_private
 
 Source = Literal["credential", "file", "environment"]
 VARIABLE_PREFIX = "WAKEFUL_SECRET_"
@@ -59,7 +59,11 @@ class SecretPlaces(Struct, frozen=True):
 def take_places(folder: str, environ: MutableMapping[str, str]) -> SecretPlaces:
     """The places of this daemon. Its variables are taken out of the environment: no child is to inherit them."""
     names = [name for name in environ if name.startswith(VARIABLE_PREFIX)]
-    return SecretPlaces(folder, environ.get("CREDENTIALS_DIRECTORY") or None, {name: value for name in names if (value := environ.pop(name))})
+    return SecretPlaces(
+        folder,
+        environ.get("CREDENTIALS_DIRECTORY") or None,
+        {name: value for name in names if (value := environ.pop(name))},
+    )
 
 
 def name_variable(name: str) -> str:
@@ -126,22 +130,30 @@ def remove_secret(folder: str, name: str) -> None:
     try:
         os.unlink(f"{folder}/{name}")
     except FileNotFoundError:
-        raise CallerError(f"there is no secret {name} in {folder}; wakeful secret list shows where it comes from") from None
+        raise CallerError(
+            f"there is no secret {name} in {folder}; wakeful secret list shows where it comes from"
+        ) from None
 
 
 def _check_folder(folder: str) -> None:
     found = os.stat(folder)
     if found.st_uid != os.geteuid():
-        raise SecretRefused(f"{folder} belongs to user {found.st_uid}, not to us ({os.geteuid()}): no secret is taken from it; chown it")
+        raise SecretRefused(
+            f"{folder} belongs to user {found.st_uid}, not to us ({os.geteuid()}): no secret is taken from it; chown it"
+        )
     if found.st_mode & 0o077:
-        raise SecretRefused(f"{folder} is open to others (mode {stat.S_IMODE(found.st_mode):04o}): no secret is taken from it; chmod 700 {folder}")
+        raise SecretRefused(
+            f"{folder} is open to others (mode {stat.S_IMODE(found.st_mode):04o}): no secret is taken from it; chmod 700 {folder}"
+        )
 
 
 def _read(path: str, *, is_ours: bool) -> bytes:
     try:
         descriptor = os.open(path, _OPEN_FLAGS)
     except OSError as error:
-        raise SecretRefused(f"{path} cannot be read: {error.strerror}; a secret is a regular file, and no link") from error
+        raise SecretRefused(
+            f"{path} cannot be read: {error.strerror}; a secret is a regular file, and no link"
+        ) from error
     try:
         _check_file(path, os.fstat(descriptor), is_ours=is_ours)
         return os.read(descriptor, LONGEST_BYTES + 1)
@@ -155,7 +167,9 @@ def _check_file(path: str, found: os.stat_result, *, is_ours: bool) -> None:
     if is_ours and found.st_uid != os.geteuid():
         raise SecretRefused(f"{path} belongs to user {found.st_uid}, not to us ({os.geteuid()}); chown it")
     if is_ours and found.st_mode & 0o077:
-        raise SecretRefused(f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o}); change the secret where it was made, and chmod 600 {path}")
+        raise SecretRefused(
+            f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o}); change the secret where it was made, and chmod 600 {path}"
+        )
 
 
 def _fit(secret: Secret, where: str) -> Secret:

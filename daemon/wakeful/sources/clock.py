@@ -16,7 +16,7 @@ from typing import NamedTuple
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
-from wakeful.core.observation import ClockTicked
+from wakeful.core.observations import ClockTicked
 from wakeful.sources.contract import read_boot_seconds
 
 TICK_SECONDS = 30.0

@@ -13,12 +13,11 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from wakeful.core.action import Look
-from wakeful.core.meaning import PathMeaning
-from wakeful.core.observation import TargetLooked, TargetsHinted
-from wakeful.core.sides import Bounds, Compared
-from wakeful.core.target import Target
-from wakeful.sources.entry import Seen
+from wakeful.core.deciding.plan import Look
+from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
+from wakeful.core.looking.targets import Target
+from wakeful.core.observations import TargetLooked, TargetsHinted
+from wakeful.sources.files.entry import Seen
 
 SourceReport = Callable[[TargetsHinted | TargetLooked], None]
 TargetT = TypeVar("TargetT", bound=Target, contravariant=True)

@@ -101,7 +101,9 @@ class PipedProcess:
 
     async def _connect(self, pipe: IO[bytes] | None) -> asyncio.StreamReader:
         reader = asyncio.StreamReader(loop=self._loop)
-        transport, _ = await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader, loop=self._loop), pipe)
+        transport, _ = await self._loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader, loop=self._loop), pipe
+        )
         self._pipes.append(transport)
         return reader
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from wakeful.core.agent import (
+from wakeful.core.spec.agent import (
     DEFAULT_COMPRESS_SHARE,
     DEFAULT_CONTEXT_TOKENS,
     USUAL_KEYS,
@@ -27,10 +27,18 @@ from wakeful.core.agent import (
     split_model,
 )
 from wakeful.specs.build import Surroundings, build_budget
-from wakeful.specs.models import AcpKeys, AgentKeys, AgentLimitKeys, TokenWindowKeys, McpKeys, ModelKeys, ModelSettingKeys
+from wakeful.specs.models import (
+    AcpKeys,
+    AgentKeys,
+    AgentLimitKeys,
+    McpKeys,
+    ModelKeys,
+    ModelSettingKeys,
+    TokenWindowKeys,
+)
 from wakeful.specs.prompt_file import PromptFile, read_prompt
 from wakeful.specs.skills import read_skills
-from wakeful.specs.tools import SERVER_NAME, find_server, find_tool_problem
+from wakeful.specs.tool_names import SERVER_NAME, find_server, find_tool_problem
 from wakeful.specs.translate import Finding, find_nearest
 from wakeful.specs.yaml_text import Path, shorten
 
@@ -127,10 +135,18 @@ def _check_mind(keys: AgentKeys, built: BuiltAgent) -> None:
     if keys.model is not None:
         return
     if keys.subagents and keys.acp is not None:
-        built.refuse(("subagents",), "an external agent gives no work to others here; remove it, or give the agent a model", is_key=True)
+        built.refuse(
+            ("subagents",),
+            "an external agent gives no work to others here; remove it, or give the agent a model",
+            is_key=True,
+        )
     for name in _MODEL_KEYS:
         if getattr(keys, name) is not None:
-            words = "acp brings its own; remove it" if keys.acp is not None else "this agent has none; add model: PROVIDER:NAME"
+            words = (
+                "acp brings its own; remove it"
+                if keys.acp is not None
+                else "this agent has none; add model: PROVIDER:NAME"
+            )
             built.refuse((name,), f"{name} is about a model, and {words}", is_key=True)
 
 
@@ -141,7 +157,8 @@ def _build_models(keys: AgentKeys, built: BuiltAgent) -> tuple[ModelSpec, ...]:
     own = ModelKeys.model_construct(model=keys.model, key=keys.key, base_url=keys.base_url)
     first = _build_model(own, (), None, built)
     more = [
-        _build_model(one, ("fallback", index) if len(keys.fallback or ()) > 1 else ("fallback",), first, built) for index, one in enumerate(keys.fallback or ())
+        _build_model(one, ("fallback", index) if len(keys.fallback or ()) > 1 else ("fallback",), first, built)
+        for index, one in enumerate(keys.fallback or ())
     ]
     return (first, *dict.fromkeys(more))
 
@@ -158,7 +175,10 @@ def _build_model(keys: ModelKeys, path: Path, first: ModelSpec | None, built: Bu
     elif key is None:
         key = USUAL_KEYS.get(provider)
     if provider == "openai-compatible" and base_url is None:
-        built.refuse((*path, "model"), f"{shorten(keys.model)} needs base_url, the address where it is served, such as http://localhost:11434/v1")
+        built.refuse(
+            (*path, "model"),
+            f"{shorten(keys.model)} needs base_url, the address where it is served, such as http://localhost:11434/v1",
+        )
     if keys.key is not None:
         _refuse_key_itself(keys.key, (*path, "key"), built)
     if key is not None and base_url is not None and _is_overheard(base_url):
@@ -169,7 +189,10 @@ def _build_model(keys: ModelKeys, path: Path, first: ModelSpec | None, built: Bu
 
 def _refuse_key_itself(name: str, path: Path, built: BuiltAgent) -> None:
     if _KEY_ITSELF.match(name):
-        built.refuse(path, "this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here")
+        built.refuse(
+            path,
+            "this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here",
+        )
 
 
 def _is_overheard(url: str) -> bool:
@@ -205,10 +228,20 @@ def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], b
     if not 0 < compress_at <= tokens:
         words = f"compress_at is {compress_at:,} tokens, and the context has {tokens:,}; write a number between, or a part such as 80%"
         built.refuse(("context", "compress_at"), words)
-    by = _build_model(keys.compress_by, ("context", "compress_by"), models[0] if models else None, built) if keys.compress_by is not None else None
+    by = (
+        _build_model(keys.compress_by, ("context", "compress_by"), models[0] if models else None, built)
+        if keys.compress_by is not None
+        else None
+    )
     if keys.tokens is not None or not models or models[0].provider != "openai-compatible":
         return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by)
-    return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by, is_assumed=True, compress_share=share if isinstance(share, float) else None)
+    return TokenWindow(
+        tokens=tokens,
+        compress_at=compress_at,
+        compress_by=by,
+        is_assumed=True,
+        compress_share=share if isinstance(share, float) else None,
+    )
 
 
 def _build_limits(keys: AgentLimitKeys | None) -> AgentLimits:
@@ -224,24 +257,48 @@ def _build_limits(keys: AgentLimitKeys | None) -> AgentLimits:
 def _build_server(name: str, keys: McpKeys, built: BuiltAgent) -> McpServer:
     path = ("mcp", name)
     if SERVER_NAME.fullmatch(name) is None:
-        built.refuse(path, f"'{shorten(name)}' cannot name a server; use letters, digits, - and _, a letter first", is_key=True)
+        built.refuse(
+            path, f"'{shorten(name)}' cannot name a server; use letters, digits, - and _, a letter first", is_key=True
+        )
     if (keys.command is None) == (keys.url is None):
-        built.refuse(path, f"server '{shorten(name)}' needs a command or a url, one of the two, such as [npx, some-server] or {{url: https://…}}")
+        built.refuse(
+            path,
+            f"server '{shorten(name)}' needs a command or a url, one of the two, such as [npx, some-server] or {{url: https://…}}",
+        )
     if keys.key is not None and keys.url is None:
-        built.refuse((*path, "key"), "a key is sent to an address, and this server is a program; remove it", is_key=True)
+        built.refuse(
+            (*path, "key"), "a key is sent to an address, and this server is a program; remove it", is_key=True
+        )
     if keys.key is not None and keys.url is not None and _is_overheard(keys.url):
-        built.warnings.append(((*path, "url"), False, f"{keys.key} would be sent to {shorten(keys.url, 80)} unencrypted; write https://"))
+        built.warnings.append(
+            ((*path, "url"), False, f"{keys.key} would be sent to {shorten(keys.url, 80)} unencrypted; write https://")
+        )
     if keys.url is not None:
         for key in ("env", "secrets"):
             if getattr(keys, key):
-                built.refuse((*path, key), f"{key} are for a program, and this server is an address; remove them, or name a secret under key", is_key=True)
+                built.refuse(
+                    (*path, key),
+                    f"{key} are for a program, and this server is an address; remove them, or name a secret under key",
+                    is_key=True,
+                )
     for place, secret in enumerate(keys.secrets):
         _refuse_key_itself(secret, (*path, "secrets", place), built)
         if _VARIABLE.fullmatch(secret) is None:
-            built.refuse((*path, "secrets", place), f"'{shorten(secret)}' becomes a variable of the program, and cannot be one; use letters, digits and _, no digit first")
+            built.refuse(
+                (*path, "secrets", place),
+                f"'{shorten(secret)}' becomes a variable of the program, and cannot be one; use letters, digits and _, no digit first",
+            )
     _check_variables(keys, path, built)
     start = {} if keys.start_timeout is None else {"start_seconds": keys.start_timeout}
-    return McpServer(name=name, argv=keys.command or (), url=keys.url, key=keys.key, env=dict(keys.env), secrets=keys.secrets, **start)
+    return McpServer(
+        name=name,
+        argv=keys.command or (),
+        url=keys.url,
+        key=keys.key,
+        env=dict(keys.env),
+        secrets=keys.secrets,
+        **start,
+    )
 
 
 def _check_variables(keys: McpKeys, path: Path, built: BuiltAgent) -> None:
@@ -251,7 +308,11 @@ def _check_variables(keys: McpKeys, path: Path, built: BuiltAgent) -> None:
             words = f"this looks like a secret itself; keep it with `wakeful secret set {variable}`, change it where it was made, and write secrets: [{variable}]"
             built.refuse((*path, "env", variable), words)
         if variable in keys.secrets:
-            built.refuse((*path, "env", variable), f"{variable} is a variable and a secret at once; keep one of the two", is_key=True)
+            built.refuse(
+                (*path, "env", variable),
+                f"{variable} is a variable and a secret at once; keep one of the two",
+                is_key=True,
+            )
 
 
 def _check_tools(keys: AgentKeys, built: BuiltAgent) -> None:

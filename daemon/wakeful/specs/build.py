@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from wakeful.core.agent import MCP_TOOL_PREFIX
-from wakeful.core.budget import Amounts, Budget
-from wakeful.core.cron import find_cron_problem
-from wakeful.core.granted import find_private
-from wakeful.core.match import parse_under
-from wakeful.core.paths import contains
-from wakeful.core.provenance import find_untrusted, find_way_out
-from wakeful.core.spec import (
+from wakeful.core.deciding.clock_slots import find_cron_problem
+from wakeful.core.deciding.rule_of_two import find_untrusted, find_way_out
+from wakeful.core.looking.granted_places import find_private
+from wakeful.core.looking.patterns import contains, parse_under
+from wakeful.core.spec.agent import MCP_TOOL_PREFIX
+from wakeful.core.spec.budget import Amounts, Budget
+from wakeful.core.spec.session import (
     DEFAULT_SETTLE_SECONDS,
     RESERVED_BINDINGS,
     AnyBinding,
@@ -64,7 +63,7 @@ from wakeful.specs.models import (
 from wakeful.specs.program import find_program
 from wakeful.specs.scalars import find_binding_name_problem
 from wakeful.specs.timezones import is_zone
-from wakeful.specs.tools import find_tool_problem
+from wakeful.specs.tool_names import find_tool_problem
 from wakeful.specs.translate import Finding
 from wakeful.specs.yaml_text import Path, shorten
 
@@ -107,7 +106,10 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
     zone = keys.timezone or around.local_zone
     _check_binding_names(keys, built)
     if keys.timezone is not None and not is_zone(keys.timezone):
-        built.refuse(("timezone",), f"time zone '{shorten(keys.timezone)}' is not known; write a name such as Asia/Shanghai or UTC")
+        built.refuse(
+            ("timezone",),
+            f"time zone '{shorten(keys.timezone)}' is not known; write a name such as Asia/Shanghai or UTC",
+        )
     made = [_build_binding(bound, binding, zone, keys, built) for bound, binding in keys.bindings.items()]
     # None: a finding tells what is wrong with it.
     bindings = [binding for binding in made if binding is not None]
@@ -164,29 +166,52 @@ def build_budget(keys: BudgetKeys | None, zone: str) -> Budget | None:
     if keys is None:
         return None
     run = _build_amounts(keys.run) or Amounts()
-    return Budget(run=run, hour=_build_amounts(keys.hour), day=_build_amounts(keys.day), month=_build_amounts(keys.month), timezone=zone)
+    return Budget(
+        run=run,
+        hour=_build_amounts(keys.hour),
+        day=_build_amounts(keys.day),
+        month=_build_amounts(keys.month),
+        timezone=zone,
+    )
 
 
 def _build_amounts(keys: AmountKeys | None) -> Amounts | None:
     if keys is None:
         return None
     runs = keys.runs if isinstance(keys, PeriodKeys) else None
-    return Amounts(runs=runs, wall_seconds=keys.wall, cpu_seconds=keys.cpu, written_bytes=keys.written, tokens=keys.tokens, usd=keys.usd)
+    return Amounts(
+        runs=runs,
+        wall_seconds=keys.wall,
+        cpu_seconds=keys.cpu,
+        written_bytes=keys.written,
+        tokens=keys.tokens,
+        usd=keys.usd,
+    )
 
 
 # -- bindings -------------------------------------------------------------------------------------
 
 
-def _build_binding(name: str, keys: BindingKeys, zone: str | None, session: SessionKeys, built: Built) -> AnyBinding | None:
+def _build_binding(
+    name: str, keys: BindingKeys, zone: str | None, session: SessionKeys, built: Built
+) -> AnyBinding | None:
     common = _build_common(name, keys, built)
     match keys:
         case FileKeys():
             return FileBinding(
-                pattern=keys.file, access=keys.access, exclude=keys.exclude, compare=keys.compare, missing=keys.missing, **common
+                pattern=keys.file,
+                access=keys.access,
+                exclude=keys.exclude,
+                compare=keys.compare,
+                missing=keys.missing,
+                **common,
             )
         case CommitsKeys():
             if keys.line is not None and not keys.each_commit:
-                built.refuse(("bindings", name, "line"), "line says which commits get a run of their own; add each_commit: true, or remove line")
+                built.refuse(
+                    ("bindings", name, "line"),
+                    "line says which commits get a run of their own; add each_commit: true, or remove line",
+                )
             return CommitsBinding(
                 path=keys.commits, repo=keys.repo, branch=keys.branch, each_commit=keys.each_commit, export=keys.export,
                 line=keys.line or "first-parent", **common,
@@ -206,9 +231,15 @@ def _build_binding(name: str, keys: BindingKeys, zone: str | None, session: Sess
             )
         case ServiceKeys():
             if keys.wake:
-                built.refuse(("bindings", name, "wake"), "a service is a condition and wakes nothing; remove wake, or use a probe")
+                built.refuse(
+                    ("bindings", name, "wake"),
+                    "a service is a condition and wakes nothing; remove wake, or use a probe",
+                )
             if keys.service.startswith(MCP_TOOL_PREFIX) and session.agent is None:
-                built.refuse(("bindings", name, "service"), f"{shorten(keys.service)} is a server of the session's agent, and this session has none; add agent: NAME")
+                built.refuse(
+                    ("bindings", name, "service"),
+                    f"{shorten(keys.service)} is a server of the session's agent, and this session has none; add agent: NAME",
+                )
             return ServiceBinding(url=keys.service, check_every_seconds=keys.check_every, **common)
     return None
 
@@ -305,7 +336,9 @@ def _check_binding_names(keys: SessionKeys, built: Built) -> None:
         elif name in RESERVED_BINDINGS:
             built.refuse(path, f"'{name}' is a name that wakeful gives itself; choose another", is_key=True)
         elif name == MESSAGE and keys.run is not None and not has_mailbox and not isinstance(binding, MessageKeys):
-            built.refuse(path, "'message' names the mailbox that every session with a run has; choose another", is_key=True)
+            built.refuse(
+                path, "'message' names the mailbox that every session with a run has; choose another", is_key=True
+            )
         variable = name.upper().replace("-", "_")
         if (other := variables.setdefault(variable, name)) != name:
             words = f"bindings '{other}' and '{name}' would both be $WAKEFUL_BINDING_{variable}; rename one"
@@ -352,7 +385,11 @@ def _build_limits(keys: RunLimitKeys | None) -> RunLimits:
     if keys is None:
         return RunLimits()
     return RunLimits(
-        memory_bytes=keys.memory, processes=keys.processes, cpu_seconds=keys.cpu, open_files=keys.files, file_bytes=keys.file_size
+        memory_bytes=keys.memory,
+        processes=keys.processes,
+        cpu_seconds=keys.cpu,
+        open_files=keys.files,
+        file_bytes=keys.file_size,
     )
 
 
@@ -387,11 +424,18 @@ def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
                 " add one of them, or read one path and write another"
             )
             built.refuse(("bindings", bound, "access"), words)
-        elif isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and binding.compare != "content":
+        elif (
+            isinstance(binding, FileKeys)
+            and binding.access == "both"
+            and not is_staged
+            and binding.compare != "content"
+        ):
             words = f"access 'both' tells an agent's own writes from those of others by their content, and compare is {binding.compare}; remove compare, or use isolation: strict"
             built.refuse(("bindings", bound, "compare"), words)
         if isinstance(binding, SessionBindingKeys) and binding.session == name:
-            built.refuse(("bindings", bound, "session"), "a session cannot wait for itself; name another, or remove the binding")
+            built.refuse(
+                ("bindings", bound, "session"), "a session cannot wait for itself; name another, or remove the binding"
+            )
 
 
 def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
@@ -400,7 +444,11 @@ def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
     if kind is None:
         return
     for bound, binding in keys.bindings.items():
-        if isinstance(binding, FileKeys) and binding.access != "read" and not contains(root, parse_under(binding.file, root).base):
+        if (
+            isinstance(binding, FileKeys)
+            and binding.access != "read"
+            and not contains(root, parse_under(binding.file, root).base)
+        ):
             words = f"'{shorten(binding.file)}' lies outside of root, which is all that a workspace stands for; write inside root, or remove workspace"
             built.refuse(("bindings", bound, "file"), words)
     for index, place in enumerate(keys.allow.write if keys.allow is not None else ()):
@@ -413,7 +461,10 @@ def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
 def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Built) -> None:
     """What no run may change cannot be asked for either."""
     guarded = [os.path.realpath(place) for place in (around.specs, around.state) if place is not None]
-    writes: list[tuple[Path, str]] = [(("allow", "write", index), place) for index, place in enumerate(keys.allow.write if keys.allow is not None else ())]
+    writes: list[tuple[Path, str]] = [
+        (("allow", "write", index), place)
+        for index, place in enumerate(keys.allow.write if keys.allow is not None else ())
+    ]
     writes += [
         (("bindings", name, "file"), binding.file)
         for name, binding in keys.bindings.items()
@@ -422,7 +473,9 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
     for path, place in writes:
         real = os.path.realpath(os.path.join(root, place))
         if found := next((guard for guard in guarded if contains(guard, real)), None):
-            built.refuse(path, f"'{shorten(place)}' lies in {shorten(found, 80)}, which no run may change; write elsewhere")
+            built.refuse(
+                path, f"'{shorten(place)}' lies in {shorten(found, 80)}, which no run may change; write elsewhere"
+            )
 
 
 def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
@@ -440,17 +493,25 @@ def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, buil
     if spec.objective is None:
         built.warn((), "no objective; say in one sentence what this session is for")
     if spec.fetch and spec.run is not None and not isinstance(spec.run, PromptRun):
-        built.warn(("fetch",), "fetch is a tool of agents, and this session runs a program; list what that connects to under network", is_key=True)
+        built.warn(
+            ("fetch",),
+            "fetch is a tool of agents, and this session runs a program; list what that connects to under network",
+            is_key=True,
+        )
     if spec.run is None and any(binding.wake for binding in spec.bindings):
         built.warn(("bindings",), "bindings may wake this session, but it has no run; add one", is_key=True)
     if spec.when == "changed" and not any(isinstance(binding, CronBinding | EveryBinding) for binding in spec.bindings):
         built.warn(("when",), "when: changed is about the clock, and no binding is one; add cron or every")
     if keys.concurrency is not None and spec.pool not in around.pools:
-        built.warn(("concurrency",), f"pool '{shorten(spec.pool or '')}' is not in wakeful.yaml, so it holds one run at a time")
+        built.warn(
+            ("concurrency",), f"pool '{shorten(spec.pool or '')}' is not in wakeful.yaml, so it holds one run at a time"
+        )
     if keys.root is not None and not os.path.isdir(spec.root):
         built.warn(("root",), f"the folder '{shorten(spec.root, 80)}' does not exist")
     if spec.run is not None and spec.run.workspace == "worktree" and not _has_repository(spec.root):
-        built.warn(("run", "workspace"), "workspace: worktree needs a git repository around root, and there is none; use copy")
+        built.warn(
+            ("run", "workspace"), "workspace: worktree needs a git repository around root, and there is none; use copy"
+        )
     _warn_about_twins(spec, built)
 
 
@@ -471,5 +532,9 @@ def _warn_about_twins(spec: SessionSpec, built: Built) -> None:
         if other is binding:
             continue
         is_own_output = getattr(other, "access", "read") != getattr(binding, "access", "read")
-        words = "mean the same paths; what a session writes never wakes it" if is_own_output else "are the same; one is enough"
+        words = (
+            "mean the same paths; what a session writes never wakes it"
+            if is_own_output
+            else "are the same; one is enough"
+        )
         built.warn(("bindings", binding.name), f"bindings '{other.name}' and '{binding.name}' {words}", is_key=True)

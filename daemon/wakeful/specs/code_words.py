@@ -137,11 +137,17 @@ def _judge(words: Sequence[str], at: int, index: int) -> str | None:
     if name in _COMMANDS:
         return f"a command of {name}"
     if name in _ONLY_AFTER:
-        is_let = any(words[place] in _ONLY_AFTER[name] for place in (range(at + 1, index) if name == "git" else [index - 1]))
+        is_let = any(
+            words[place] in _ONLY_AFTER[name] for place in (range(at + 1, index) if name == "git" else [index - 1])
+        )
         return None if is_let else f"an option or code of {name}"
     if name in _REMOTE_COPIES:
         # A name before a colon is a host, and one behind it is expanded there.
-        return None if word.startswith("{path}") or "/" in word.partition("{")[0].partition(":")[0] else f"a place on another host to {name}"
+        return (
+            None
+            if word.startswith("{path}") or "/" in word.partition("{")[0].partition(":")[0]
+            else f"a place on another host to {name}"
+        )
     if name in _DATABASES:
         first = next((place for place in range(at + 1, len(words)) if not words[place].startswith("-")), None)
         return None if first == index and words[index - 1] not in ("-cmd", "-init") else f"SQL of {name}"

@@ -20,14 +20,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from wakeful.core.agent import AgentSpec
-from wakeful.core.attribution import find_blurred
-from wakeful.core.spec import TEMPLATE_MARK, PromptRun, ServiceBinding, SessionBinding, SessionSpec, find_template
-from wakeful.counting import TellFar, tell_nobody
+from wakeful.core.deciding.attribution import find_blurred
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.session import (
+    TEMPLATE_MARK,
+    PromptRun,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+    find_template,
+)
 from wakeful.specs.agents import build_agent
 from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
+from wakeful.specs.file_ownership import find_others, judge_writers
 from wakeful.specs.models import AgentKeys, SessionKeys
-from wakeful.specs.others import find_others, judge_writers
 from wakeful.specs.problem import Problem, RefusedSpec, refuse, show_name
 from wakeful.specs.prompt_file import RACY_NANOSECONDS, PromptFile, StatKey
 from wakeful.specs.scalars import find_name_problem, parse_pattern
@@ -44,6 +50,7 @@ from wakeful.specs.templates import (
 )
 from wakeful.specs.translate import FileKind, Finding, find_nearest, find_value, translate
 from wakeful.specs.yaml_text import MAX_BYTES, Marks, Path, Value, read_mapping, read_marks, shorten
+from wakeful.text.counting import TellFar, tell_nobody
 
 AGENTS = "agents"
 SUFFIX = ".yaml"
@@ -164,12 +171,19 @@ def read_folder(
             files[relative] = read
     for prefix, problem in unlisted:
         # Cannot be seen is not gone: what was read there before stands.
-        files |= {r: kept for r, kept in (previous.files if previous else {}).items() if r.startswith(prefix) and INSTANCE not in r}
+        files |= {
+            r: kept
+            for r, kept in (previous.files if previous else {}).items()
+            if r.startswith(prefix) and INSTANCE not in r
+        }
         name = prefix.rstrip("/") or shown
         files[prefix or "/"] = FileReading(name=name, file=problem.file, key=UNREAD, is_racy=True, problems=(problem,))
     templates = {relative: reading for relative, reading in files.items() if reading.template is not None}
     before = previous.expansions if previous is not None and known is previous.files else {}
-    expansions = {relative: _expand(relative, reading, known, before.get(relative), (defaults, around)) for relative, reading in templates.items()}
+    expansions = {
+        relative: _expand(relative, reading, known, before.get(relative), (defaults, around))
+        for relative, reading in templates.items()
+    }
     for expansion in expansions.values():
         files |= expansion.readings
         folders += expansion.glob.folders
@@ -192,7 +206,12 @@ def read_template(
     """A template from its text, judged by a file that could be there, with its warnings; RefusedSpec where it cannot be taken."""
     value = read_mapping(data, file)
     if FOR_EACH not in value:
-        raise refuse(file, 1, 1, f"a name that ends in {TEMPLATE_MARK} is a template; add `{FOR_EACH}: tickets/*.md`, or rename the file")
+        raise refuse(
+            file,
+            1,
+            1,
+            f"a name that ends in {TEMPLATE_MARK} is a template; add `{FOR_EACH}: tickets/*.md`, or rename the file",
+        )
     if findings := find_brace_problems(value):
         raise RefusedSpec(_place(findings, data, file, defaults))
     built = _build(fill(value, "example.md", "example"), f"{name}example", surroundings, defaults, is_template=True)
@@ -211,7 +230,9 @@ def _find_root(value: dict[str, Any], defaults: Defaults) -> str:
     return os.path.expanduser(value.get("root") or defaults.value.get("root") or "")
 
 
-def _build(value: dict[str, Any], name: str, around: Surroundings, defaults: Defaults, *, is_template: bool = False) -> Built:
+def _build(
+    value: dict[str, Any], name: str, around: Surroundings, defaults: Defaults, *, is_template: bool = False
+) -> Built:
     """Keys to a spec; what is wrong with them is in the findings."""
     merged = merge_defaults(defaults.value, value) if defaults.value else value
     try:
@@ -228,8 +249,18 @@ def read_agent(data: bytes, name: str, blank: FileReading, surroundings: Surroun
     """An agent from its text. The files of its prompt and skills are known also where the agent cannot be taken: a person may mend one of them."""
     keys: AgentKeys = validate(AgentKeys, read_mapping(data, blank.file), data, blank.file, "agent")
     built = build_agent(name, keys, surroundings)
-    problems, warnings = (_place(found, data, blank.file, NO_DEFAULTS) if found else () for found in (built.findings, built.warnings))
-    made = replace(blank, agent=built.spec, prompt=built.prompt, skill_files=built.skill_files, skill_folders=built.skill_folders, problems=problems, warnings=warnings)
+    problems, warnings = (
+        _place(found, data, blank.file, NO_DEFAULTS) if found else () for found in (built.findings, built.warnings)
+    )
+    made = replace(
+        blank,
+        agent=built.spec,
+        prompt=built.prompt,
+        skill_files=built.skill_files,
+        skill_folders=built.skill_folders,
+        problems=problems,
+        warnings=warnings,
+    )
     # The author of a prompt or a skill speaks as the agent.
     others = (find_others(one.path) for one in (*made.agent_files, *made.skill_folders))
     return replace(made, others=blank.others or next((words for words in others if words is not None), None))
@@ -315,7 +346,9 @@ def _check_name(name: str, file: str) -> None:
     if problem := find_name_problem(name):
         raise refuse(file, 1, 1, f"{problem}; rename the file")
     if name.endswith(TEMPLATE_MARK) and (find_template(name) != name or name.split("/")[-1] == TEMPLATE_MARK):
-        raise refuse(file, 1, 1, f"a template's name has one {TEMPLATE_MARK}, at its end and behind a word; rename the file")
+        raise refuse(
+            file, 1, 1, f"a template's name has one {TEMPLATE_MARK}, at its end and behind a word; rename the file"
+        )
 
 
 def _read_bytes(path: str, found: os.stat_result, file: str) -> tuple[bytes, os.stat_result]:
@@ -368,7 +401,9 @@ def _expand(
         return before
     readings: dict[str, FileReading] = {}
     # Cannot be seen is not gone: while the template itself is refused, its sessions stand.
-    matches, refused = judge_files(template, reading.name, glob.files) if glob.problem is None else ([], {reading.name: glob.problem})
+    matches, refused = (
+        judge_files(template, reading.name, glob.files) if glob.problem is None else ([], {reading.name: glob.problem})
+    )
     for match in matches:
         key = f"{relative}{INSTANCE}{match.path}"
         digest = hashlib.blake2b(f"{reading.digest}{match.path}".encode(), digest_size=16).hexdigest()
@@ -381,20 +416,28 @@ def _expand(
     return Expansion(reading.digest, glob, readings)
 
 
-def _read_match(match: Match, reading: FileReading, digest: str, defaults: Defaults, around: Surroundings) -> FileReading:
+def _read_match(
+    match: Match, reading: FileReading, digest: str, defaults: Defaults, around: Surroundings
+) -> FileReading:
     """A template for one file. Its warnings are told once, by the template itself."""
     template = reading.template
     assert template is not None
     built = _build(fill(template.value, match.path, match.stem), match.name, around, defaults)
     # Few keys depend on the file, so the place of for_each, and the file's name, say enough.
-    problems = tuple(Problem(reading.file, *template.place, f"{words} (for '{match.path}')") for _, _, words in built.findings)
-    return FileReading(name=match.name, file=reading.file, key=UNREAD, is_racy=False, digest=digest, spec=built.spec, problems=problems)
+    problems = tuple(
+        Problem(reading.file, *template.place, f"{words} (for '{match.path}')") for _, _, words in built.findings
+    )
+    return FileReading(
+        name=match.name, file=reading.file, key=UNREAD, is_racy=False, digest=digest, spec=built.spec, problems=problems
+    )
 
 
 # -- the folder -----------------------------------------------------------------------------------
 
 
-def _walk(top: str, folders: list[str], links: list[str], unlisted: list[tuple[str, Problem]]) -> Iterator[tuple[str, str]]:
+def _walk(
+    top: str, folders: list[str], links: list[str], unlisted: list[tuple[str, Problem]]
+) -> Iterator[tuple[str, str]]:
     """Files that may be meant as specs, sorted; hidden ones and what editors drop are not."""
     waiting = [(top, "", 0)]
     entered: set[tuple[int, int]] = set()
@@ -475,7 +518,9 @@ def _assemble(
     )
 
 
-def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Mapping[str, AgentSpec | None], path: str) -> Iterator[Problem]:
+def _judge_agent(
+    spec: SessionSpec, agent: str, reading: FileReading, agents: Mapping[str, AgentSpec | None], path: str
+) -> Iterator[Problem]:
     """An agent whose file cannot be read says so itself, and is not judged here."""
     if agent not in agents:
         nearest = find_nearest(agent, sorted(agents))
@@ -493,7 +538,11 @@ def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Ma
         yield Problem(reading.file, *locate(path, ("agent",)), words)
     if (blurred := find_blurred(spec, found)) is not None:
         name, words = blurred
-        yield Problem(reading.file, *locate(path, ("bindings", name, "access")), f"{words}; take that from it, or use isolation: strict")
+        yield Problem(
+            reading.file,
+            *locate(path, ("bindings", name, "access")),
+            f"{words}; take that from it, or use isolation: strict",
+        )
 
 
 def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, path: str) -> Iterator[Problem]:
@@ -503,9 +552,13 @@ def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, pa
         if not isinstance(binding, ServiceBinding) or binding.server is None or binding.server in known:
             continue
         nearest = find_nearest(binding.server, known)
-        advice = f"did you mean 'mcp:{nearest}'?" if nearest else f"declare it under mcp in {AGENTS}/{agent.name}{SUFFIX}"
+        advice = (
+            f"did you mean 'mcp:{nearest}'?" if nearest else f"declare it under mcp in {AGENTS}/{agent.name}{SUFFIX}"
+        )
         place = locate(path, ("bindings", binding.name, "service"))
-        yield Problem(reading.file, *place, f"agent '{shorten(agent.name)}' has no server '{shorten(binding.server)}'; {advice}")
+        yield Problem(
+            reading.file, *place, f"agent '{shorten(agent.name)}' has no server '{shorten(binding.server)}'; {advice}"
+        )
 
 
 def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[str], path: str) -> Iterator[Problem]:

@@ -13,8 +13,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema
 
-from wakeful.core.agent import Effort, FileHands, ToolPolicy
-from wakeful.core.spec import CatchUp, CommitLine, Compare, First, Isolation, Missing, Overlap, When, WorkspaceKind
+from wakeful.core.spec.agent import Effort, FileHands, ToolPolicy
+from wakeful.core.spec.session import (
+    CatchUp,
+    CommitLine,
+    Compare,
+    First,
+    Isolation,
+    Missing,
+    Overlap,
+    When,
+    WorkspaceKind,
+)
 from wakeful.specs.scalars import (
     Argv,
     BaseUrl,
@@ -23,8 +33,8 @@ from wakeful.specs.scalars import (
     Command,
     Count,
     Duration,
-    FetchHosts,
     Environment,
+    FetchHosts,
     FilledText,
     FolderPath,
     Hours,
@@ -68,11 +78,13 @@ class Keys(BaseModel):
 
 class BindingKeys(Keys):
     wake: Boolean | None = _describe(
-        None, "Whether a new version wakes the session. Default: true for what is read, false for access: write and service."
+        None,
+        "Whether a new version wakes the session. Default: true for what is read, false for access: write and service.",
     )
     settle: Duration | None = _describe(None, "How long it must be quiet before it is looked at. Default: 100ms.")
     settle_max: Duration | None = _describe(
-        None, "Look after this long although it is not quiet. Default: 20 times settle, at least 2s; a file that is open for writing is then waited for up to 60s."
+        None,
+        "Look after this long although it is not quiet. Default: 20 times settle, at least 2s; a file that is open for writing is then waited for up to 60s.",
     )
     stale: Literal["allow"] | None = _describe(None, "allow: run although the upstream session failed.")
 
@@ -82,12 +94,15 @@ class FileKeys(BindingKeys):
         ..., "A path or pattern: ** crosses folders, * and ? do not. Version: digest of matched paths and contents."
     )
     access: Literal["read", "write", "both"] = _describe(
-        "read", "read; write: what the session produces; both (isolation: strict, run.workspace, or an agent without a shell): what it works on, and what others change in it wakes it."
+        "read",
+        "read; write: what the session produces; both (isolation: strict, run.workspace, or an agent without a shell): what it works on, and what others change in it wakes it.",
     )
     exclude: PathPatterns = _describe((), "Patterns to leave out, besides the default excludes.")
     compare: Compare = _describe("content", "What makes a version: content, stat (for huge data) or names.")
     missing: Missing = _describe("run", "A literal path that is not there: run all the same, or wait for it.")
-    trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
+    trust: Literal["untrusted"] | None = _describe(
+        None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together."
+    )
 
 
 class CommitsKeys(BindingKeys):
@@ -96,22 +111,29 @@ class CommitsKeys(BindingKeys):
     branch: Branch | None = _describe(None, "A branch such as main or origin/main. Default: HEAD, the one checked out.")
     each_commit: Boolean = _describe(False, "true: every commit is one occurrence.")
     line: CommitLine | None = _describe(
-        None, "With each_commit. first-parent: the commits of the branch's own line, a merge being one; all: also those that a merge brought. Default: first-parent."
+        None,
+        "With each_commit. first-parent: the commits of the branch's own line, a merge being one; all: also those that a merge brought. Default: first-parent.",
     )
     export: Boolean = _describe(False, "true: a clean copy of the new tree at $WAKEFUL_BINDING_<NAME>.")
-    trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
+    trust: Literal["untrusted"] | None = _describe(
+        None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together."
+    )
 
 
 class ClockKeys(BindingKeys):
     catch_up: CatchUp = _describe("once", "Slots missed while the daemon was down: run once, none, or all of them.")
     catch_up_window: PositiveDuration = _describe(7 * 86400.0, "How far back missed slots count. Default: 7d.")
-    overlap: Overlap = _describe("queue_one", "A slot that comes due during a run: queue_one, skip, or replace the run.")
+    overlap: Overlap = _describe(
+        "queue_one", "A slot that comes due during a run: queue_one, skip, or replace the run."
+    )
     jitter: Duration = _describe(0.0, "Spread slots by up to this much, stable per session.")
 
 
 class CronKeys(ClockKeys):
     cron: FilledText = _describe(..., 'Five fields, such as "0 6 1 * *". Version: latest slot due.')
-    timezone: FilledText | None = _describe(None, "A zone such as Asia/Shanghai. Default: the session's, then the machine's.")
+    timezone: FilledText | None = _describe(
+        None, "A zone such as Asia/Shanghai. Default: the session's, then the machine's."
+    )
 
 
 class EveryKeys(ClockKeys):
@@ -120,7 +142,9 @@ class EveryKeys(ClockKeys):
 
 class MessageKeys(BindingKeys):
     message: Literal["any"] = _describe(..., "The session's mailbox; implied for every session that has a run.")
-    trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
+    trust: Literal["untrusted"] | None = _describe(
+        None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together."
+    )
 
 
 class SessionBindingKeys(BindingKeys):
@@ -131,11 +155,15 @@ class ProbeKeys(BindingKeys):
     probe: Argv = _describe(..., "A command. Version: digest of its standard output.")
     check_every: Period = _describe(300.0, "How often the command is run. Default: 5m.")
     timeout: PositiveDuration = _describe(30.0, "How long it may take. Default: 30s.")
-    trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
+    trust: Literal["untrusted"] | None = _describe(
+        None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together."
+    )
 
 
 class ServiceKeys(BindingKeys):
-    service: ServiceAddress = _describe(..., "tcp://HOST:PORT, http://…, or mcp:NAME, a server of its agent: while it is down the session sleeps.")
+    service: ServiceAddress = _describe(
+        ..., "tcp://HOST:PORT, http://…, or mcp:NAME, a server of its agent: while it is down the session sleeps."
+    )
     check_every: Period = _describe(30.0, "How often it is looked at. Default: 30s.")
 
 
@@ -176,7 +204,9 @@ AnyBindingKeys = Annotated[
 
 
 class RunLimitKeys(Keys):
-    memory: Size | None = _describe(None, "Of each process, or of the whole run where it has a control group. Default: none.", ge=1024 * 1024)
+    memory: Size | None = _describe(
+        None, "Of each process, or of the whole run where it has a control group. Default: none.", ge=1024 * 1024
+    )
     processes: Count | None = _describe(None, "At a time. Default: limits.processes of wakeful.yaml, 1000.", ge=1)
     cpu: PositiveDuration | None = _describe(None, "CPU time of each process, in whole seconds. Default: none.", ge=1.0)
     files: Count | None = _describe(None, "Open files of each process. Default: the daemon's.", ge=16)
@@ -190,18 +220,27 @@ class AllowKeys(Keys):
 
 class RunKeys(Keys):
     command: Command | None = _describe(None, "The program and its words; never a shell string.")
-    script: FilledText | None = _describe(None, "Several lines for sh -eu; values reach it only through the environment.")
+    script: FilledText | None = _describe(
+        None, "Several lines for sh -eu; values reach it only through the environment."
+    )
     prompt: FilledText | None = _describe(None, "What the session's agent is asked.")
     cwd: FolderPath | None = _describe(None, "The folder it runs in. Default: root.")
     env: Environment = _describe({}, "Extra variables, never secrets.")
-    timeout: PositiveDuration = _describe(3600.0, "Then SIGTERM, and after grace the whole tree is killed. Default: 1h.")
+    timeout: PositiveDuration = _describe(
+        3600.0, "Then SIGTERM, and after grace the whole tree is killed. Default: 1h."
+    )
     grace: Duration = _describe(10.0, "Time between SIGTERM and the kill. Default: 10s.")
-    retries: WholeNumber | None = _describe(None, "Tries again on the same versions. Default: 2; for a prompt, 0.", ge=0, le=100)
+    retries: WholeNumber | None = _describe(
+        None, "Tries again on the same versions. Default: 2; for a prompt, 0.", ge=0, le=100
+    )
     check: Argv | None = _describe(None, "A command that must exit 0 for the run to count as succeeded.")
     workspace: WorkspaceKind | None = _describe(
-        None, "worktree: it works in a checkout of its own; copy: in a copy of what it binds. What it wrote lands after success. Default: in place."
+        None,
+        "worktree: it works in a checkout of its own; copy: in a copy of what it binds. What it wrote lands after success. Default: in place.",
     )
-    limits: RunLimitKeys | None = _describe(None, "What it may use at most, such as {memory: 1GB, processes: 100, file_size: 1GB}.")
+    limits: RunLimitKeys | None = _describe(
+        None, "What it may use at most, such as {memory: 1GB, processes: 100, file_size: 1GB}."
+    )
 
 
 class RetentionKeys(Keys):
@@ -253,37 +292,61 @@ class SessionKeys(Keys):
 
     agent: SessionName | None = _describe(None, "The owner: agents/<name>.yaml.")
     objective: FilledText | None = _describe(None, "What the session is for, in one sentence.")
-    priority: WholeNumber = _describe(50, "0 to 100, higher first; waiting raises it slowly. Default: 50.", ge=0, le=100)
+    priority: WholeNumber = _describe(
+        50, "0 to 100, higher first; waiting raises it slowly. Default: 50.", ge=0, le=100
+    )
     tags: Words = _describe((), "Words to filter by.")
     enabled: Boolean = _describe(True, "false: declared, held as `sleeping: disabled`.")
-    root: FolderPath | None = _describe(None, "What relative paths resolve against. Default: the folder that holds sessions.d/.")
+    root: FolderPath | None = _describe(
+        None, "What relative paths resolve against. Default: the folder that holds sessions.d/."
+    )
     bindings: dict[str, AnyBindingKeys] = _describe({}, "What is read, written, used or waited for: name -> binding.")
-    when: When = _describe("any", "any waking binding is new, all of them are, or changed: the clock wakes only if another is new.")
+    when: When = _describe(
+        "any", "any waking binding is new, all of them are, or changed: the clock wakes only if another is new."
+    )
     pace: Duration = _describe(0.0, "At most one run per this long; changes collect meanwhile.")
     window: Hours | None = _describe(None, 'Hours such as "08:00-20:00"; outside them changes collect.')
     timezone: FilledText | None = _describe(None, "The zone of window and of cron bindings. Default: the machine's.")
     first: First | None = _describe(None, "At first sight: run, or adopt what is there as seen.")
     run: RunKeys | None = _describe(None, "What happens on a wake. Absent: a place where people and sessions talk.")
     conversation: Literal["fresh", "continue"] = _describe("fresh", "Each run starts fresh, or continues.")
-    people: People = _describe({}, "Name or uid -> maintainer, contributor or observer. Default: who declared it maintains it.")
-    retention: RetentionKeys | None = _describe(None, "What stays at hand, such as {keep: 90d, runs: 500, size: 1GB}; then archive.")
+    people: People = _describe(
+        {}, "Name or uid -> maintainer, contributor or observer. Default: who declared it maintains it."
+    )
+    retention: RetentionKeys | None = _describe(
+        None, "What stays at hand, such as {keep: 90d, runs: 500, size: 1GB}; then archive."
+    )
     budget: BudgetKeys | None = _describe(
         None, "What it may spend, such as {run: {wall: 10m}, hour: {runs: 6}}; spent, it sleeps until the period turns."
     )
-    approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
-    ask_timeout: PositiveDuration | None = _describe(None, "How long a question to a person waits, such as 2h; then it is denied. Default: its agent's.")
+    approve: Literal["before_run"] | None = _describe(
+        None, "before_run: it sleeps with the question until a person says yes."
+    )
+    ask_timeout: PositiveDuration | None = _describe(
+        None, "How long a question to a person waits, such as 2h; then it is denied. Default: its agent's."
+    )
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
-    fetch: FetchHosts = _describe((), "Hosts that the agent's tool fetch may ask, such as [docs.example.org, '*.example.org']; true: any that is public. Default: none.")
-    secrets: SecretNames = _describe((), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret.")
-    tools: dict[str, ToolPolicy] = _describe({}, "Narrows the agent's tools here: name -> allow, ask or deny. Default: the agent's.")
+    fetch: FetchHosts = _describe(
+        (),
+        "Hosts that the agent's tool fetch may ask, such as [docs.example.org, '*.example.org']; true: any that is public. Default: none.",
+    )
+    secrets: SecretNames = _describe(
+        (), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret."
+    )
+    tools: dict[str, ToolPolicy] = _describe(
+        {}, "Narrows the agent's tools here: name -> allow, ask or deny. Default: the agent's."
+    )
     isolation: Isolation = _describe(
         "standard",
         "strict: a view of its own by bubblewrap, its outputs put in place after success; standard: it reaches its bindings and the system alone; "
         "observe: everything, and what standard would deny is recorded; none: everything (both need allow_unisolated in wakeful.yaml).",
     )
-    allow: AllowKeys | None = _describe(None, "What it may reach besides its bindings, such as {read: [~/.netrc], write: [~/.cache/tool]}.")
+    allow: AllowKeys | None = _describe(
+        None, "What it may reach besides its bindings, such as {read: [~/.netrc], write: [~/.cache/tool]}."
+    )
     for_each: PathPattern | None = _describe(
-        None, "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, {path} and {stem} usable in values."
+        None,
+        "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, {path} and {stem} usable in values.",
     )
     concurrency: Annotated[PoolKeys, *_short_for("pool", {"type": "string"})] | None = _describe(
         None, "A lock or pool shared with other sessions: a name, or {pool: gpu}."
@@ -299,7 +362,9 @@ class PromptKeys(Keys):
 
 
 class ModelKeys(Keys):
-    model: ModelName = _describe(..., "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google.")
+    model: ModelName = _describe(
+        ..., "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google."
+    )
     key: SecretName | None = _describe(None, "The name of the secret that opens it.")
     base_url: BaseUrl | None = _describe(None, "Its address, where that is not the provider's own.")
 
@@ -317,40 +382,74 @@ class ModelSettingKeys(Keys):
     temperature: Temperature | None = _describe(None, "0 to 2; higher varies more. Default: the provider's.")
     effort: Effort | None = _describe(None, "How long it thinks: low, medium or high. Default: the provider's.")
     max_output: Count | None = _describe(None, "Tokens of one answer at most. Default: 8192.", ge=1, le=1_000_000)
-    images: Boolean | None = _describe(None, "Whether the model takes images. Default: true; of openai-compatible: false.")
+    images: Boolean | None = _describe(
+        None, "Whether the model takes images. Default: true; of openai-compatible: false."
+    )
 
 
 class McpKeys(Keys):
     command: Argv | None = _describe(None, "A program that speaks MCP over its standard input and output.")
     url: BaseUrl | None = _describe(None, "The address of a server.")
     key: SecretName | None = _describe(None, "The name of a secret, sent to the address as a bearer token.")
-    env: Environment = _describe({}, "Variables for the program, never secrets. HOME, unless named here, is a folder of the session's own.")
+    env: Environment = _describe(
+        {}, "Variables for the program, never secrets. HOME, unless named here, is a folder of the session's own."
+    )
     secrets: SecretNames = _describe((), "Names of secrets that the program gets as variables of these names.")
-    start_timeout: PositiveDuration | None = _describe(None, "A run waits so long for its tools, and then goes on without them. Default: 10s.")
+    start_timeout: PositiveDuration | None = _describe(
+        None, "A run waits so long for its tools, and then goes on without them. Default: 10s."
+    )
 
 
-McpChoice = Annotated[McpKeys, BeforeValidator(parse_server), _OrShort({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1})]
+McpChoice = Annotated[
+    McpKeys,
+    BeforeValidator(parse_server),
+    _OrShort({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1}),
+]
 
 
 class TokenWindowKeys(Keys):
-    tokens: Count | None = _describe(None, "How much the model takes in. Default: 200,000; of an openai-compatible model its server is asked.", ge=1_000, le=100_000_000)
-    compress_at: Share | None = _describe(None, "Above so many tokens, or such a part, the conversation is compressed. Default: 80%.")
-    compress_by: ModelChoice | None = _describe(None, "A cheaper model that writes the summaries. Default: the agent's own.")
+    tokens: Count | None = _describe(
+        None,
+        "How much the model takes in. Default: 200,000; of an openai-compatible model its server is asked.",
+        ge=1_000,
+        le=100_000_000,
+    )
+    compress_at: Share | None = _describe(
+        None, "Above so many tokens, or such a part, the conversation is compressed. Default: 80%."
+    )
+    compress_by: ModelChoice | None = _describe(
+        None, "A cheaper model that writes the summaries. Default: the agent's own."
+    )
 
 
 class AgentLimitKeys(Keys):
     turns: Count | None = _describe(None, "Requests of one run. Default: 50.", ge=1, le=10_000)
     repeats: Count | None = _describe(None, "The same call of a tool, one after the other. Default: 3.", ge=2, le=1_000)
-    silence: PositiveDuration | None = _describe(None, "How long a provider may say nothing, before an answer and in its middle. Default: 2m.", le=86_400.0)
+    silence: PositiveDuration | None = _describe(
+        None, "How long a provider may say nothing, before an answer and in its middle. Default: 2m.", le=86_400.0
+    )
 
 
 class AcpKeys(Keys):
-    command: Argv = _describe(..., "A program that speaks the Agent Client Protocol over its standard input and output.")
-    key: SecretName | None = _describe(None, "The name of a secret the program needs, handed to it as a variable of that name.")
-    env: Environment = _describe({}, "Variables for the program, never secrets. HOME, unless named here, is a folder of the session's own.")
-    login: FilledText | None = _describe(None, "The way to log in that the program is told to take, by its own name for it, such as gemini-api-key.")
-    mode: FilledText | None = _describe(None, "The mode the program works in, by its own name for it, such as read-only. Default: the program's.")
-    files: FileHands | None = _describe(None, "ours: it is offered our hands for files, which keep to the bindings; own: it opens files itself. Default: ours.")
+    command: Argv = _describe(
+        ..., "A program that speaks the Agent Client Protocol over its standard input and output."
+    )
+    key: SecretName | None = _describe(
+        None, "The name of a secret the program needs, handed to it as a variable of that name."
+    )
+    env: Environment = _describe(
+        {}, "Variables for the program, never secrets. HOME, unless named here, is a folder of the session's own."
+    )
+    login: FilledText | None = _describe(
+        None, "The way to log in that the program is told to take, by its own name for it, such as gemini-api-key."
+    )
+    mode: FilledText | None = _describe(
+        None, "The mode the program works in, by its own name for it, such as read-only. Default: the program's."
+    )
+    files: FileHands | None = _describe(
+        None,
+        "ours: it is offered our hands for files, which keep to the bindings; own: it opens files itself. Default: ours.",
+    )
 
 
 _ARGV_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
@@ -362,34 +461,59 @@ class AgentKeys(Keys):
     prompt: Annotated[PromptKeys, *_short_for("text", {"type": "string"})] | None = _describe(
         None, "What the agent is told: text, or {file: …}."
     )
-    model: ModelName | None = _describe(None, "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google.")
-    key: SecretName | None = _describe(None, "The name of the secret that opens the model. Default: ANTHROPIC_API_KEY and the like.")
+    model: ModelName | None = _describe(
+        None, "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google."
+    )
+    key: SecretName | None = _describe(
+        None, "The name of the secret that opens the model. Default: ANTHROPIC_API_KEY and the like."
+    )
     base_url: BaseUrl | None = _describe(None, "The model's address, where that is not the provider's own.")
-    fallback: ModelChoices | None = _describe(None, "Models to turn to when the first one fails: one or a list, each as text or {model, key, base_url}.")
+    fallback: ModelChoices | None = _describe(
+        None, "Models to turn to when the first one fails: one or a list, each as text or {model, key, base_url}."
+    )
     settings: ModelSettingKeys | None = _describe(None, "temperature, effort, max_output, images.")
-    tools: dict[str, ToolPolicy] = _describe({}, "Name -> allow, ask or deny; mcp:SERVER or mcp:SERVER/TOOL for those of a server.")
-    mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, {command, env, secrets, start_timeout}, or {url, key, start_timeout}.")
+    tools: dict[str, ToolPolicy] = _describe(
+        {}, "Name -> allow, ask or deny; mcp:SERVER or mcp:SERVER/TOOL for those of a server."
+    )
+    mcp: dict[str, McpChoice] = _describe(
+        {},
+        "Servers with further tools: name -> command, {command, env, secrets, start_timeout}, or {url, key, start_timeout}.",
+    )
     subagents: list[FilledText] = _describe([], "The agents that it may give a piece of work in its runs, by name.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
-    skills: tuple[FilledText, ...] | None = _describe(None, "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.")
-    limits: AgentLimitKeys | None = _describe(None, "turns, repeats, silence: when a run that does not come to its end is stopped.")
-    ask_timeout: PositiveDuration | None = _describe(None, "How long a question to a person waits, such as 2h; then it is denied. Default: as long as it takes.")
+    skills: tuple[FilledText, ...] | None = _describe(
+        None,
+        "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.",
+    )
+    limits: AgentLimitKeys | None = _describe(
+        None, "turns, repeats, silence: when a run that does not come to its end is stopped."
+    )
+    ask_timeout: PositiveDuration | None = _describe(
+        None, "How long a question to a person waits, such as 2h; then it is denied. Default: as long as it takes."
+    )
     acp: Annotated[AcpKeys, *_short_for("command", _ARGV_SCHEMA)] | None = _describe(
-        None, "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}."
+        None,
+        "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}.",
     )
 
 
 class ConcurrencyKeys(Keys):
-    commands: WholeNumber | None = _describe(None, "Runs of commands at a time. Default: number of cores.", ge=1, le=10_000)
+    commands: WholeNumber | None = _describe(
+        None, "Runs of commands at a time. Default: number of cores.", ge=1, le=10_000
+    )
     agents: WholeNumber | None = _describe(None, "Runs of agents at a time. Default: 2.", ge=1, le=10_000)
 
 
 class PriceKeys(Keys):
     input: Rate = _describe(..., "USD for a million tokens that go in.")
     output: Rate = _describe(..., "USD for a million tokens that come out.")
-    cached: Rate | None = _describe(None, "USD for a million tokens that go in and that the provider still had. Default: as input.")
-    cache_write: Rate | None = _describe(None, "USD for a million tokens that go in and that the provider puts into its cache. Default: as input.")
+    cached: Rate | None = _describe(
+        None, "USD for a million tokens that go in and that the provider still had. Default: as input."
+    )
+    cache_write: Rate | None = _describe(
+        None, "USD for a million tokens that go in and that the provider puts into its cache. Default: as input."
+    )
 
 
 class SizeLevels(Keys):
@@ -431,26 +555,40 @@ class LimitKeys(Keys):
     output: _SizeLimit = _describe(None, "Output kept of a run: head and tail. Default: {warn: 1MiB, hard: 2MiB}.")
     records: _CountLimit = _describe(None, "Records of a session. Default: {warn: 1000000, hard: 10000000}.")
     mailbox: _CountLimit = _describe(None, "Messages a session has not seen. Default: {warn: 1000, hard: 10000}.")
-    tokens: _CountLimit = _describe(None, "What an agent's model takes in to go on; above `warn`, `list` suggests a fresh start. Default: {warn: 100000, hard: 10000000}.")
+    tokens: _CountLimit = _describe(
+        None,
+        "What an agent's model takes in to go on; above `warn`, `list` suggests a fresh start. Default: {warn: 100000, hard: 10000000}.",
+    )
     kept_file: _KeptSizeLimit = _describe(None, "One file whose content is kept. Default: 8MiB; 0: none is.")
     kept_run: _KeptSizeLimit = _describe(None, "New contents of files kept of one run. Default: 64MiB; 0: none are.")
-    kept_files: _KeptCountLimit = _describe(None, "Files of one run whose contents are new and kept. Default: 2000; 0: none are.")
-    processes: _MostLimit = _describe(None, "Processes of one run at a time, where run.limits.processes of its spec does not say. Default: 1000.")
+    kept_files: _KeptCountLimit = _describe(
+        None, "Files of one run whose contents are new and kept. Default: 2000; 0: none are."
+    )
+    processes: _MostLimit = _describe(
+        None, "Processes of one run at a time, where run.limits.processes of its spec does not say. Default: 1000."
+    )
 
 
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
-    concurrency: Annotated[ConcurrencyKeys, *_short_for("commands", {"type": "integer", "minimum": 1})] | None = _describe(
-        None, "Runs at a time: a number for commands, or {commands: 4, agents: 2}."
+    concurrency: Annotated[ConcurrencyKeys, *_short_for("commands", {"type": "integer", "minimum": 1})] | None = (
+        _describe(None, "Runs at a time: a number for commands, or {commands: 4, agents: 2}.")
     )
     defaults: dict[str, Any] = _describe({}, "Merged under every spec.")
     pools: dict[str, Annotated[WholeNumber, Field(ge=1, le=10_000)]] = _describe({}, "Name -> runs at a time.")
-    prices: dict[str, PriceKeys] = _describe({}, "What models cost, such as {anthropic:claude-sonnet-4-5: {input: 3, output: 15}}; a * at the end stands for all that begin so.")
+    prices: dict[str, PriceKeys] = _describe(
+        {},
+        "What models cost, such as {anthropic:claude-sonnet-4-5: {input: 3, output: 15}}; a * at the end stands for all that begin so.",
+    )
     limits: LimitKeys | None = _describe(None, "What is kept and what is taken at most.")
-    retention: RetentionKeys | None = _describe(None, "For sessions that say nothing of their own, such as {keep: 90d}.")
+    retention: RetentionKeys | None = _describe(
+        None, "For sessions that say nothing of their own, such as {keep: 90d}."
+    )
     loop_depth: WholeNumber = _describe(8, "Longest chain of sessions waking each other. Default: 8.", ge=1, le=1000)
     stop_grace: Duration = _describe(30.0, "How long runs may go on when the daemon stops. Default: 30s.")
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = _describe("auto", "How changes are noticed sooner.")
-    trust: Literal["followed", "pinned"] = _describe("followed", "pinned: no spec counts before `wakeful trust NAME`. Default: followed as they are edited.")
+    trust: Literal["followed", "pinned"] = _describe(
+        "followed", "pinned: no spec counts before `wakeful trust NAME`. Default: followed as they are edited."
+    )
     allow_unisolated: Boolean = _describe(False, "true: sessions may say isolation: none or observe. Default: false.")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from wakeful.core.spec import RESERVED_BINDINGS, find_template
+from wakeful.core.spec.session import RESERVED_BINDINGS, find_template
 from wakeful.errors import CallerError
 from wakeful.specs.build import MESSAGE, RUN_KINDS, Surroundings
-from wakeful.specs.copying import copy_spec
+from wakeful.specs.copy import copy_spec
 from wakeful.specs.load import AGENTS, SUFFIX, read_text
 from wakeful.specs.scalars import find_name_problem
 
@@ -70,7 +70,9 @@ def write_new(specs_dir: Path, name: str, answers: Answers) -> Path:
     """Write the spec where nothing stands yet; returns its path."""
     text = render_spec(name, answers)
     if answers.agent and not (specs_dir / AGENTS / f"{answers.agent}{SUFFIX}").exists():
-        raise CallerError(f"agent '{answers.agent}' does not exist; write {AGENTS}/{answers.agent}{SUFFIX} first, or leave it out")
+        raise CallerError(
+            f"agent '{answers.agent}' does not exist; write {AGENTS}/{answers.agent}{SUFFIX} first, or leave it out"
+        )
     return put_new(specs_dir, name, text)
 
 
@@ -91,8 +93,12 @@ def render_copy(specs_dir: Path, name: str, origin: str) -> str:
         return copy_spec(source.read_bytes(), origin, name)
     except FileNotFoundError:
         if (template := find_template(origin)) and template != origin:
-            raise CallerError(f"{origin} has no file of its own, it comes from {template}{SUFFIX}; begin from a session that has one") from None
-        raise CallerError(f"there is no {source}; name a session of this folder, or another folder with --specs") from None
+            raise CallerError(
+                f"{origin} has no file of its own, it comes from {template}{SUFFIX}; begin from a session that has one"
+            ) from None
+        raise CallerError(
+            f"there is no {source}; name a session of this folder, or another folder with --specs"
+        ) from None
     except OSError as error:
         raise CallerError(f"{source} cannot be read: {error.strerror}") from None
 
@@ -158,7 +164,9 @@ def name_binding(text: str, otherwise: str, taken: set[str]) -> str:
 def _render_run(answers: Answers) -> list[str]:
     lines = ["run:"]
     if answers.prompt:
-        lines.append(f"  prompt: {quote(answers.prompt)}  # what its agent is asked; what changed is told to it as well")
+        lines.append(
+            f"  prompt: {quote(answers.prompt)}  # what its agent is asked; what changed is told to it as well"
+        )
     elif answers.script:
         lines.append("  script: |")
         lines += [f"    {line}" if line else "" for line in textwrap.dedent(answers.script).strip("\n").split("\n")]

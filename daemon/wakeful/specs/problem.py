@@ -40,4 +40,8 @@ def refuse(file: str, line: int, column: int, text: str) -> RefusedSpec:
 def show_name(name: str) -> str:
     """A file name as one printable line, whatever bytes it is made of: problems are told one a line."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    )

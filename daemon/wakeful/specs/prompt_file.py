@@ -13,7 +13,7 @@ import time
 
 from msgspec import Struct
 
-from wakeful.core.paths import contains
+from wakeful.core.looking.patterns import contains
 from wakeful.specs.build import Surroundings
 from wakeful.specs.yaml_text import MAX_BYTES, shorten
 
@@ -41,7 +41,9 @@ def read_prompt(path: str, around: Surroundings) -> tuple[PromptFile, str, str |
     whole = os.path.normpath(os.path.join(around.base, path))
     real, shown = os.path.realpath(whole), shorten(path, 80)
     missing = PromptFile(path=whole, key=_find_key(whole), is_racy=False)
-    if not contains(os.path.realpath(around.base), real) or (around.state is not None and contains(os.path.realpath(around.state), real)):
+    if not contains(os.path.realpath(around.base), real) or (
+        around.state is not None and contains(os.path.realpath(around.state), real)
+    ):
         return missing, "", f"'{shown}' lies outside of the project; move it into the folder that holds sessions.d/"
     if os.path.isdir(real):
         return missing, "", f"'{shown}' is a folder; name the file that holds the prompt"
@@ -70,7 +72,13 @@ def read_file(path: str, shown: str) -> tuple[PromptFile, bytes, str | None]:
         return missing, b"", f"'{shown}' cannot be read: {error.strerror}"
     is_racy = began - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
     file = PromptFile(path=path, key=_key_of(found), is_racy=is_racy, digest=digest_content(data))
-    return file, data, f"'{shown}' has more than {MAX_BYTES // 1024} KB; text that long leaves no room for work" if len(data) > MAX_BYTES else None
+    return (
+        file,
+        data,
+        f"'{shown}' has more than {MAX_BYTES // 1024} KB; text that long leaves no room for work"
+        if len(data) > MAX_BYTES
+        else None,
+    )
 
 
 def find_folder(path: str) -> PromptFile:

@@ -14,9 +14,9 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from wakeful.core.agent import PROVIDERS, split_model
-from wakeful.core.match import Pattern, PatternError
-from wakeful.core.spec import SECRET_NAME, Role
+from wakeful.core.looking.patterns import Pattern, PatternError
+from wakeful.core.spec.agent import PROVIDERS, split_model
+from wakeful.core.spec.session import SECRET_NAME, Role
 from wakeful.specs.shell_signs import has_shell_sign
 from wakeful.specs.yaml_text import shorten
 
@@ -28,10 +28,14 @@ _BYTES = {
 }  # fmt: skip
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WINDOW = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
-_SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*|mcp:[A-Za-z][A-Za-z0-9_-]{0,63})")
+_SERVICE = re.compile(
+    r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*|mcp:[A-Za-z][A-Za-z0-9_-]{0,63})"
+)
 _BASE_URL = re.compile(r"https?://([^/\s?#]+)(/[^\s?#]*)?")
 # Without a host it is a port of this machine, to be listened on.
-_FETCH_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?)(?::(\d{1,5}))?")
+_FETCH_HOST = re.compile(
+    r"(\[[0-9a-fA-F:.]+\]|(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?)(?::(\d{1,5}))?"
+)
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)?:(\d{1,5})")
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # As useradd allows them, with the dots and signs that directories of larger houses use.
@@ -52,7 +56,9 @@ def parse_duration(value: Any) -> float:
         return 0.0
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"'{shorten(text)}' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d")
+        raise ValueError(
+            f"'{shorten(text)}' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"
+        )
     # Rounded, so that 500ms is 0.5 and not what binary fractions make of 500 * 0.001.
     return round(float(found[1]) * _SECONDS[found[2]], 6)
 
@@ -93,7 +99,9 @@ def parse_rate(value: Any) -> float:
     """Money for a million tokens: what runs at home costs nothing."""
     text = _text(value, "an amount such as 0.50, or 0")
     if not re.fullmatch(r"\d{1,6}(\.\d{1,9})?", text):
-        raise ValueError(f"'{shorten(text)}' is not an amount of money; write USD for a million tokens such as 0.50, or 0")
+        raise ValueError(
+            f"'{shorten(text)}' is not an amount of money; write USD for a million tokens such as 0.50, or 0"
+        )
     return float(text)
 
 
@@ -154,7 +162,9 @@ def parse_folder(value: Any) -> str:
 def parse_branch(value: Any) -> str:
     text = _text(value, "a branch such as main or origin/main")
     if text.startswith("-"):
-        raise ValueError(f"branch '{shorten(text)}' begins with '-', which git takes for an option; name the branch itself")
+        raise ValueError(
+            f"branch '{shorten(text)}' begins with '-', which git takes for an option; name the branch itself"
+        )
     if not text or re.search(r"[\s~^:?*\[\\\x00-\x1f\x7f]|\.\.|@\{|//|^/|/$|\.lock$|\.$", text):
         raise ValueError(f"'{shorten(text)}' cannot be a branch; write a name such as main or origin/main")
     return text
@@ -165,7 +175,9 @@ def parse_repository_path(value: Any) -> str:
     text = _text(value, "a path inside the repository such as src/")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if not text or text.startswith(("/", "~")) or ".." in parts:
-        raise ValueError(f"'{shorten(text)}' does not lie inside the repository; write a path such as src/, or . for all of it")
+        raise ValueError(
+            f"'{shorten(text)}' does not lie inside the repository; write a path such as src/, or . for all of it"
+        )
     return "/".join(parts) or "."
 
 
@@ -186,7 +198,9 @@ def parse_argv(value: Any) -> tuple[str, ...]:
 def parse_command(value: Any) -> tuple[str, ...]:
     """The words of a run, which alone has the other way of saying it."""
     if isinstance(value, str) and has_shell_sign(value):
-        raise ValueError(f"a command is a list of words, and it needs a shell; write instead: script: {_quote(value.strip())}")
+        raise ValueError(
+            f"a command is a list of words, and it needs a shell; write instead: script: {_quote(value.strip())}"
+        )
     try:
         return parse_argv(value)
     except ValueError as error:
@@ -203,7 +217,9 @@ def parse_words(value: Any) -> tuple[str, ...]:
 def parse_secret_names(value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) and _SECRET_NAME.fullmatch(name) for name in names):
-        raise ValueError("expected a list of names such as [gh-token, DB_PASSWORD]: each begins with a letter and goes on with letters, digits and _ . -")
+        raise ValueError(
+            "expected a list of names such as [gh-token, DB_PASSWORD]: each begins with a letter and goes on with letters, digits and _ . -"
+        )
     variables: dict[str, str] = {}
     for name in names:
         other = variables.setdefault(re.sub("[.-]", "_", name.upper()), name)
@@ -216,7 +232,9 @@ def parse_secret_name(value: Any) -> str:
     text = _text(value, "a secret's name")
     if _SECRET_NAME.fullmatch(text) is None:
         # Not repeated: it may be the secret itself.
-        raise ValueError("this is no secret's name: it begins with a letter and goes on with letters, digits and _ . -; set one with: wakeful secret set NAME")
+        raise ValueError(
+            "this is no secret's name: it begins with a letter and goes on with letters, digits and _ . -; set one with: wakeful secret set NAME"
+        )
     return text
 
 
@@ -228,14 +246,18 @@ def parse_model_name(value: Any) -> str:
     near = difflib.get_close_matches(word, PROVIDERS, 1) if colon and word not in PROVIDERS else []
     if near:
         raise ValueError(f"there is no provider '{shorten(word)}'; did you mean '{near[0]}:{shorten(model)}'?")
-    raise ValueError(f"'{shorten(text)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {', '.join(PROVIDERS)}")
+    raise ValueError(
+        f"'{shorten(text)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {', '.join(PROVIDERS)}"
+    )
 
 
 def parse_base_url(value: Any) -> str:
     text = _text(value, "an address such as http://localhost:11434/v1")
     found = _BASE_URL.fullmatch(text)
     if found is None:
-        raise ValueError(f"'{shorten(text)}' is not an address; write http://HOST:PORT/PATH or https://…, with nothing behind ? or #")
+        raise ValueError(
+            f"'{shorten(text)}' is not an address; write http://HOST:PORT/PATH or https://…, with nothing behind ? or #"
+        )
     if "@" in found[1]:
         raise ValueError("an address holds no password; name the secret under key")
     return text
@@ -248,7 +270,9 @@ def parse_server(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if not value.startswith(("http://", "https://")):
-        raise ValueError(f"'{shorten(value)}' is no address; write https://…, or the program as a list of words: {_as_list(value)}")
+        raise ValueError(
+            f"'{shorten(value)}' is no address; write https://…, or the program as a list of words: {_as_list(value)}"
+        )
     return {"url": value}
 
 
@@ -317,7 +341,9 @@ def parse_window(value: Any) -> tuple[int, int]:
 def parse_service(value: Any) -> str:
     text = _text(value, "an address such as tcp://localhost:5432")
     if _SERVICE.fullmatch(text) is None:
-        raise ValueError(f"'{shorten(text)}' is not a service; write tcp://HOST:PORT, http://…, or mcp:NAME for a server of its agent")
+        raise ValueError(
+            f"'{shorten(text)}' is not a service; write tcp://HOST:PORT, http://…, or mcp:NAME for a server of its agent"
+        )
     return text
 
 
@@ -342,7 +368,9 @@ def parse_fetch(value: Any) -> tuple[str, ...]:
         return ("*:443", "*:80") if _BOOLEANS[value.lower()] else ()
     hosts = [value] if isinstance(value, str) else value
     if not isinstance(hosts, list) or not hosts:
-        raise ValueError("expected true, false, or a list of hosts such as [docs.example.org, '*.example.org', 10.0.0.5:8080]")
+        raise ValueError(
+            "expected true, false, or a list of hosts such as [docs.example.org, '*.example.org', 10.0.0.5:8080]"
+        )
     return tuple(dict.fromkeys(map(_parse_fetch_host, hosts)))
 
 
@@ -350,7 +378,9 @@ def _parse_fetch_host(value: Any) -> str:
     found = _FETCH_HOST.fullmatch(value) if isinstance(value, str) else None
     if found is None or not 0 < int(found[2] or 443) < 65536:
         shown = f"'{shorten(value)}'" if isinstance(value, str) else "something that is not text"
-        raise ValueError(f"{shown} is not a host; write HOST or HOST:PORT such as docs.example.org, without https:// and without a path")
+        raise ValueError(
+            f"{shown} is not a host; write HOST or HOST:PORT such as docs.example.org, without https:// and without a path"
+        )
     return f"{found[1].lower().rstrip('.')}:{int(found[2] or 443)}"
 
 
@@ -420,8 +450,12 @@ def _typed(parse: Any, schema: dict[str, Any]) -> Any:
 
 # An editor reads `3.10` as a number before we read it as text, so the schema of text allows what YAML may make of it.
 _TEXT_SCHEMA: dict[str, Any] = {"type": ["string", "number", "boolean"]}
-_SIZE_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "pattern": r"^(0|\d+(\.\d+)? ?([kKmMgGtT]?[iI]?[bB]))$"}, {"const": 0}]}
-_DURATION_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "pattern": r"^(0|\d+(\.\d+)?(ms|s|m|h|d))$"}, {"const": 0}]}
+_SIZE_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string", "pattern": r"^(0|\d+(\.\d+)? ?([kKmMgGtT]?[iI]?[bB]))$"}, {"const": 0}]
+}
+_DURATION_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string", "pattern": r"^(0|\d+(\.\d+)?(ms|s|m|h|d))$"}, {"const": 0}]
+}
 _ARGV_SCHEMA: dict[str, Any] = {"type": "array", "items": _TEXT_SCHEMA, "minItems": 1}
 _WORDS_SCHEMA: dict[str, Any] = {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA}]}
 
@@ -435,7 +469,9 @@ Rate = Annotated[float, *_typed(parse_rate, {"type": ["number", "string"], "patt
 Size = Annotated[int, *_typed(parse_size, _SIZE_SCHEMA)]
 Boolean = Annotated[bool, *_typed(parse_boolean, {"anyOf": [{"type": "boolean"}, {"enum": sorted(_BOOLEANS)}]})]
 WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
-Count = Annotated[int, *_typed(parse_count, {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d[\d_,]*$"}]})]
+Count = Annotated[
+    int, *_typed(parse_count, {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d[\d_,]*$"}]})
+]
 PathPattern = Annotated[str, *_typed(parse_pattern, {"type": ["string", "number"], "minLength": 1})]
 FolderPath = Annotated[str, *_typed(parse_folder, {"type": ["string", "number"], "minLength": 1})]
 PathPatterns = Annotated[tuple[str, ...], *_typed(parse_patterns, _WORDS_SCHEMA)]
@@ -445,13 +481,19 @@ Argv = Annotated[tuple[str, ...], *_typed(parse_argv, _ARGV_SCHEMA)]
 Command = Annotated[tuple[str, ...], *_typed(parse_command, _ARGV_SCHEMA)]
 Words = Annotated[tuple[str, ...], *_typed(parse_words, _WORDS_SCHEMA)]
 SecretNames = Annotated[
-    tuple[str, ...], *_typed(parse_secret_names, {"type": ["array", "string"], "items": {"type": "string", "pattern": f"^{SECRET_NAME}$"}})
+    tuple[str, ...],
+    *_typed(
+        parse_secret_names, {"type": ["array", "string"], "items": {"type": "string", "pattern": f"^{SECRET_NAME}$"}}
+    ),
 ]
 SecretName = Annotated[str, *_typed(parse_secret_name, {"type": "string", "pattern": f"^{SECRET_NAME}$"})]
 ModelName = Annotated[str, *_typed(parse_model_name, {"type": "string", "pattern": f"^({'|'.join(PROVIDERS)}):.+"})]
 BaseUrl = Annotated[str, *_typed(parse_base_url, {"type": "string", "pattern": "^https?://"})]
 Temperature = Annotated[float, *_typed(parse_temperature, {"type": ["number", "string"], "minimum": 0, "maximum": 2})]
-Share = Annotated[float | int, *_typed(parse_share, {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^(\d[\d_,]*|\d{1,2}%)$"}]})]
+Share = Annotated[
+    float | int,
+    *_typed(parse_share, {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^(\d[\d_,]*|\d{1,2}%)$"}]}),
+]
 Environment = Annotated[
     dict[str, str], *_typed(parse_environment, {"type": "object", "additionalProperties": _TEXT_SCHEMA})
 ]
@@ -464,11 +506,29 @@ Hours = Annotated[
 ServiceAddress = Annotated[str, *_typed(parse_service, {"type": "string", "pattern": "^((tcp|https?)://|mcp:)"})]
 Network = Annotated[
     bool | tuple[str, ...],
-    *_typed(parse_network, {"anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+    *_typed(
+        parse_network,
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        },
+    ),
 ]
 FetchHosts = Annotated[
     tuple[str, ...],
-    *_typed(parse_fetch, {"anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+    *_typed(
+        parse_fetch,
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        },
+    ),
 ]
 PlacePaths = Annotated[tuple[str, ...], *_typed(parse_places, _WORDS_SCHEMA)]
 SessionName = Annotated[str, *_typed(parse_session_name, {"type": ["string", "number"]})]

@@ -26,7 +26,27 @@ _WILDCARD = re.compile(r"[*?]|\[[^\]]+\]")
 # They compare or end with these signs themselves.
 _OWN_SIGNS = {"test", "[", "expr", "find", "parallel", "tmux"}
 # They match names or text themselves.
-_OWN_PATTERNS = {"find", "git", "grep", "egrep", "fgrep", "rg", "ag", "fd", "sed", "awk", "gawk", "mawk", "perl", "jq", "expr", "case", "tree", "prettier", "eslint"}
+_OWN_PATTERNS = {
+    "find",
+    "git",
+    "grep",
+    "egrep",
+    "fgrep",
+    "rg",
+    "ag",
+    "fd",
+    "sed",
+    "awk",
+    "gawk",
+    "mawk",
+    "perl",
+    "jq",
+    "expr",
+    "case",
+    "tree",
+    "prettier",
+    "eslint",
+}
 # A shell's own words, which no file of PATH stands for.
 SHELL_WORDS = frozenset(
     "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait local function pushd popd let declare".split()

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from wakeful.core.agent import Skill
-from wakeful.core.paths import contains
+from wakeful.core.looking.patterns import contains
+from wakeful.core.spec.agent import Skill
 from wakeful.specs.build import Surroundings
 from wakeful.specs.problem import RefusedSpec
 from wakeful.specs.prompt_file import PromptFile, find_folder, read_file
@@ -53,29 +53,46 @@ def read_skills(paths: Sequence[str], around: Surroundings) -> FoundSkills:
 def strip_front_matter(content: bytes) -> str:
     """The text that a model reads."""
     head = _FRONT_MATTER.match(content.removeprefix(b"\xef\xbb\xbf"))
-    return content.removeprefix(b"\xef\xbb\xbf")[head.end() if head is not None else 0 :].decode(errors="replace").strip()
+    return (
+        content.removeprefix(b"\xef\xbb\xbf")[head.end() if head is not None else 0 :].decode(errors="replace").strip()
+    )
 
 
 def _list_skills(path: str, place: int, around: Surroundings, found: FoundSkills) -> list[str]:
     whole, shown = os.path.normpath(os.path.join(around.base, path)), shorten(path, 80)
     real = os.path.realpath(whole)
     found.folders.append(find_folder(whole))
-    if not contains(os.path.realpath(around.base), real) or (around.state is not None and contains(os.path.realpath(around.state), real)):
-        found.problems.append((place, f"'{shown}' lies outside of the project; move it into the folder that holds sessions.d/"))
+    if not contains(os.path.realpath(around.base), real) or (
+        around.state is not None and contains(os.path.realpath(around.state), real)
+    ):
+        found.problems.append(
+            (place, f"'{shown}' lies outside of the project; move it into the folder that holds sessions.d/")
+        )
         return []
     if not os.path.isdir(whole):
         found.problems.append((place, f"there is no folder '{shown}'; it starts from {shorten(around.base, 80)}"))
         return []
     if os.path.lexists(os.path.join(whole, SKILL_FILE)):
         return [whole]
-    inner = sorted(entry.path for entry in os.scandir(whole) if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."))
+    inner = sorted(
+        entry.path
+        for entry in os.scandir(whole)
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+    )
     skills = [folder for folder in inner if os.path.lexists(os.path.join(folder, SKILL_FILE))]
     # A folder without such a file may get one.
     found.folders.extend(find_folder(folder) for folder in inner if folder not in skills)
     if not skills:
-        found.problems.append((place, f"'{shown}' holds no {SKILL_FILE}, and no folder in it does; write {shown}/NAME/{SKILL_FILE}, with name and description between two lines ---"))
+        found.problems.append(
+            (
+                place,
+                f"'{shown}' holds no {SKILL_FILE}, and no folder in it does; write {shown}/NAME/{SKILL_FILE}, with name and description between two lines ---",
+            )
+        )
     if len(skills) > MOST_SKILLS:
-        found.problems.append((place, f"'{shown}' holds {len(skills)} skills; at most {MOST_SKILLS} are told to a model"))
+        found.problems.append(
+            (place, f"'{shown}' holds {len(skills)} skills; at most {MOST_SKILLS} are told to a model")
+        )
     return skills[:MOST_SKILLS]
 
 
@@ -86,14 +103,18 @@ def _read_skill(folder: str, place: int, around: Surroundings, found: FoundSkill
         shown = os.path.relpath(os.path.join(folder, path), around.base)
         file, data, problem = read_file(os.path.join(folder, path), shorten(shown, 80))
         if problem is not None:
-            (found.problems if path == SKILL_FILE else found.warnings).append((place, f"{problem}; it is left out" if path != SKILL_FILE else problem))
+            (found.problems if path == SKILL_FILE else found.warnings).append(
+                (place, f"{problem}; it is left out" if path != SKILL_FILE else problem)
+            )
             continue
         found.files.append(file)
         files[path] = file.digest
         content = data if path == SKILL_FILE else content
     shown = os.path.relpath(os.path.join(folder, SKILL_FILE), around.base)
     if SKILL_FILE not in files:
-        found.problems.append((place, f"{shorten(shown, 80)} cannot be read as a file; symbolic links are not followed here"))
+        found.problems.append(
+            (place, f"{shorten(shown, 80)} cannot be read as a file; symbolic links are not followed here")
+        )
         return
     read = _read_head(content, shown)
     if isinstance(read, str):
@@ -102,7 +123,9 @@ def _read_skill(folder: str, place: int, around: Surroundings, found: FoundSkill
         found.skills.append(Skill(name=read[0], description=read[1], folder=folder, files=files))
 
 
-def _list_files(folder: str, inner: str, place: int, around: Surroundings, found: FoundSkills, depth: int = 0) -> Iterator[str]:
+def _list_files(
+    folder: str, inner: str, place: int, around: Surroundings, found: FoundSkills, depth: int = 0
+) -> Iterator[str]:
     """Paths from the skill's folder, in order. No link is followed, and hidden files are nobody's instructions."""
     here = os.path.join(folder, inner) if inner else folder
     found.folders.append(find_folder(here))
@@ -111,10 +134,20 @@ def _list_files(folder: str, inner: str, place: int, around: Surroundings, found
         if entry.name.startswith(".") or entry.name in _PASSED_OVER or entry.name.endswith("~"):
             continue
         if number >= MOST_FILES:
-            found.warnings.append((place, f"{shorten(os.path.relpath(here, around.base), 80)} holds more than {MOST_FILES} files; the rest is left out"))
+            found.warnings.append(
+                (
+                    place,
+                    f"{shorten(os.path.relpath(here, around.base), 80)} holds more than {MOST_FILES} files; the rest is left out",
+                )
+            )
             return
         if entry.is_symlink():
-            found.warnings.append((place, f"{shorten(os.path.relpath(entry.path, around.base), 80)} is a symbolic link and is left out; put the file there"))
+            found.warnings.append(
+                (
+                    place,
+                    f"{shorten(os.path.relpath(entry.path, around.base), 80)} is a symbolic link and is left out; put the file there",
+                )
+            )
         elif entry.is_dir():
             if depth < DEEPEST_FOLDER:
                 yield from _list_files(folder, path, place, around, found, depth + 1)
@@ -148,5 +181,10 @@ def _refuse_doubles(found: FoundSkills) -> None:
     first: dict[str, str] = {}
     for skill in found.skills:
         if skill.name in first:
-            found.problems.append((0, f"two skills are called '{skill.name}': in {shorten(first[skill.name], 80)} and {shorten(skill.folder, 80)}; rename one of them"))
+            found.problems.append(
+                (
+                    0,
+                    f"two skills are called '{skill.name}': in {shorten(first[skill.name], 80)} and {shorten(skill.folder, 80)}; rename one of them",
+                )
+            )
         first.setdefault(skill.name, skill.folder)

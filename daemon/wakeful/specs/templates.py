@@ -16,14 +16,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeful.core.match import Excludes, Pattern
-from wakeful.core.spec import DEFAULT_EXCLUDES, TEMPLATE_MARK
-from wakeful.counting import count
+from wakeful.core.looking.patterns import Excludes, Pattern
+from wakeful.core.spec.session import DEFAULT_EXCLUDES, TEMPLATE_MARK
 from wakeful.specs.code_words import find_code, takes_code
 from wakeful.specs.problem import show_name
 from wakeful.specs.scalars import find_name_problem
 from wakeful.specs.translate import Finding
 from wakeful.specs.yaml_text import Path, Value, shorten
+from wakeful.text.counting import count
 
 FOR_EACH = "for_each"
 PLACEHOLDERS = ("path", "stem")
@@ -123,10 +123,24 @@ def _refuse_here(path: Path, text: str) -> list[Finding]:
     if not has_placeholder(text):
         return []
     if path == ("root",):
-        return [(path, False, "root is where for_each looks, so it holds no {path} or {stem}; use run.cwd for a folder of each")]
+        return [
+            (
+                path,
+                False,
+                "root is where for_each looks, so it holds no {path} or {stem}; use run.cwd for a folder of each",
+            )
+        ]
     if path == ("run", "prompt"):
-        return [(path, False, "a file's name never becomes part of a prompt, where it could give orders; bind the file, which the agent is told of as data")]
-    words = "a file's name never becomes part of a script; pass it on with env: {FILE: \"{path}\"} and write \"$FILE\" here"
+        return [
+            (
+                path,
+                False,
+                "a file's name never becomes part of a prompt, where it could give orders; bind the file, which the agent is told of as data",
+            )
+        ]
+    words = (
+        'a file\'s name never becomes part of a script; pass it on with env: {FILE: "{path}"} and write "$FILE" here'
+    )
     return [(path, False, words)]
 
 
@@ -144,9 +158,13 @@ def _refuse_code(value: dict[str, Any]) -> list[Finding]:
 def _list_commands(value: dict[str, Any]) -> Iterator[tuple[Path, list[str]]]:
     """All that is started: the command, the check and probes."""
     run, bindings = value.get("run"), value.get("bindings")
-    found: list[tuple[Path, object]] = [(("run", key), run.get(key)) for key in ("command", "check")] if isinstance(run, dict) else []
+    found: list[tuple[Path, object]] = (
+        [(("run", key), run.get(key)) for key in ("command", "check")] if isinstance(run, dict) else []
+    )
     if isinstance(bindings, dict):
-        found += [(("bindings", name, "probe"), one.get("probe")) for name, one in bindings.items() if isinstance(one, dict)]
+        found += [
+            (("bindings", name, "probe"), one.get("probe")) for name, one in bindings.items() if isinstance(one, dict)
+        ]
     for path, words in found:
         if isinstance(words, list) and all(isinstance(word, str) for word in words):
             yield path, words
@@ -156,13 +174,25 @@ def _refuse_variables(value: dict[str, Any]) -> list[Finding]:
     run = value.get("run")
     env = run.get("env") if isinstance(run, dict) else None
     told = "programs take this variable for code, or for where code lies, so it holds no {path} or {stem}; use a name of your own, such as FILE"
-    return [(("run", "env", name), False, told) for name, text in env.items() if has_placeholder(text) and takes_code(name)] if isinstance(env, dict) else []
+    return (
+        [
+            (("run", "env", name), False, told)
+            for name, text in env.items()
+            if has_placeholder(text) and takes_code(name)
+        ]
+        if isinstance(env, dict)
+        else []
+    )
 
 
 def _refuse_rights(value: dict[str, Any]) -> list[Finding]:
     """The name of a matched file must not decide the rights of its session: strangers may be able to add files there."""
     texts = ((path, text) for path, text in _walk_texts(value, ()) if path[0] in _RIGHTS)
-    return [(path, False, f"a file's name does not say what a session may do, so {path[0]} holds no {{path}} or {{stem}}") for path, text in texts if has_placeholder(text)]
+    return [
+        (path, False, f"a file's name does not say what a session may do, so {path[0]} holds no {{path}} or {{stem}}")
+        for path, text in texts
+        if has_placeholder(text)
+    ]
 
 
 def fill(value: dict[str, Any], path: str, stem: str) -> dict[str, Any]:
@@ -208,7 +238,11 @@ def find_files(template: Template, unseen: str | None = None) -> Glob:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 continue
-            return Glob(pattern=pattern, folders=tuple(folders), problem=f"{folder} cannot be listed: {error.strerror}; check its permissions")
+            return Glob(
+                pattern=pattern,
+                folders=tuple(folders),
+                problem=f"{folder} cannot be listed: {error.strerror}; check its permissions",
+            )
         # A link back up would never end.
         if (own.st_dev, own.st_ino) in entered or folder == unseen:
             continue
@@ -272,4 +306,7 @@ def _shorten_refused(name: str, refused: dict[str, str]) -> dict[str, str]:
     if len(refused) <= MOST_TOLD:
         return refused
     kept = dict(sorted(refused.items())[:MOST_TOLD])
-    return {**kept, f"{name}…": f"{count(len(refused) - MOST_TOLD, 'more file')} cannot be sessions; rename those above first"}
+    return {
+        **kept,
+        f"{name}…": f"{count(len(refused) - MOST_TOLD, 'more file')} cannot be sessions; rename those above first",
+    }

@@ -62,7 +62,11 @@ def _translate_one(detail: ErrorDetails, data: dict[str, Any], kind: FileKind) -
         case "missing":
             return path[:-1], False, f"key '{path[-1]}' is missing; add it"
         case "model_type" | "model_attributes_type" | "dict_type":
-            return path, False, f"{_name(path)} needs keys and values, found {_describe(find_value(data, path))}; write {{key: value}}"
+            return (
+                path,
+                False,
+                f"{_name(path)} needs keys and values, found {_describe(find_value(data, path))}; write {{key: value}}",
+            )
         case other:
             return path, False, f"{_name(path)}: {detail['msg']} ({other})"
 
@@ -73,7 +77,11 @@ def _real_path(loc: Iterable[str | int], data: Any) -> Path:
     if len(steps) > 2 and steps[0] == "bindings" and steps[2] in BINDING_MODELS:
         del steps[2]
     # A list may be written as its one item.
-    steps = [step for at, step in enumerate(steps) if isinstance(step, str) or isinstance(find_value(data, tuple(steps[:at])), list)]
+    steps = [
+        step
+        for at, step in enumerate(steps)
+        if isinstance(step, str) or isinstance(find_value(data, tuple(steps[:at])), list)
+    ]
     while len(steps) > 1 and not isinstance(find_value(data, tuple(steps[:-1])), dict | list):
         steps.pop()
     return tuple(steps)
@@ -109,13 +117,21 @@ def _explain_kind(path: Path, found: Any) -> Finding:
     """A binding that is no mapping, or has no kind, several, or one of a later version."""
     name = shorten(str(path[-1]))
     if not isinstance(found, dict):
-        words = f"binding '{name}' is {_describe(found)}; expected a kind and its value, such as {{file: \"data/*.csv\"}}"
+        words = (
+            f"binding '{name}' is {_describe(found)}; expected a kind and its value, such as {{file: \"data/*.csv\"}}"
+        )
         return path, False, words
     kinds = [key for key in found if key in BINDING_MODELS or key in NOT_YET_KINDS]
     if len(kinds) > 1:
-        return path, False, f"binding '{name}' has {len(kinds)} kinds ({', '.join(kinds)}); split it into one binding each"
+        return (
+            path,
+            False,
+            f"binding '{name}' has {len(kinds)} kinds ({', '.join(kinds)}); split it into one binding each",
+        )
     if kinds:
-        words = f"{NOT_YET}: binding '{name}' is of kind '{kinds[0]}', which this version does not have; remove it for now"
+        words = (
+            f"{NOT_YET}: binding '{name}' is of kind '{kinds[0]}', which this version does not have; remove it for now"
+        )
         return (*path, kinds[0]), True, words
     for key in found:
         if key not in BindingKeys.model_fields and (nearest := find_nearest(key, BINDING_MODELS)):
@@ -131,7 +147,9 @@ def _explain_unknown_key(path: Path, data: dict[str, Any], kind: FileKind) -> st
         return f"{NOT_YET}: '{shown}' {place} is known, but this version cannot do it; remove it for now"
     if where[:1] == ("bindings",) and len(where) == 2 and (owners := _owners_of(key)):
         own = next(known for known in BINDING_MODELS if known in find_value(data, where))
-        return f"'{shown}' belongs to {_list_words(owners)} bindings, and binding '{where[1]}' is of kind {own}; remove it"
+        return (
+            f"'{shown}' belongs to {_list_words(owners)} bindings, and binding '{where[1]}' is of kind {own}; remove it"
+        )
     if nearest := find_nearest(key, keys):
         return f"unknown key '{shown}' {place}; did you mean '{nearest}'?"
     if len(path) == 1 and kind == "session" and key in RunKeys.model_fields:

@@ -24,7 +24,9 @@ def explain(error: YAMLError, text: str) -> Explanation:
     at = error.problem_mark
     began = error.context_mark or at
     if "alias" in context or "anchor" in context:
-        return _at(began, _NEEDS_QUOTES.format(_line(text, began)[began.column : began.column + 1], quote_found(text, began)))
+        return _at(
+            began, _NEEDS_QUOTES.format(_line(text, began)[began.column : began.column + 1], quote_found(text, began))
+        )
     if "tab character" in problem:
         return _at(at, "a tab cannot indent; use spaces")
     if "cannot start any token" in problem or "expected node content" in problem:
@@ -68,7 +70,7 @@ def _explain_first_character(text: str, at: Mark) -> str:
 
 def _explain_quoted(problem: str) -> str:
     if "escape" in problem or "hex" in problem.lower():
-        return 'a backslash inside "…" must begin an escape; write \\\\ for one, or use \'single quotes\''
+        return "a backslash inside \"…\" must begin an escape; write \\\\ for one, or use 'single quotes'"
     return "the quote that opens here is never closed; close it"
 
 
@@ -80,7 +82,7 @@ def _explain_colon(text: str, at: Mark) -> str:
     if not colon:
         return "this line is indented as if it belonged to the value above it; check the indentation"
     whole = (value + line[at.column :]).strip()
-    return f"a value with `: ` inside needs quotes: {key.strip()}: \"{whole[:60]}\""
+    return f'a value with `: ` inside needs quotes: {key.strip()}: "{whole[:60]}"'
 
 
 def _explain_misaligned(text: str, at: Mark) -> str:

@@ -15,18 +15,34 @@ from typing import Any
 
 import msgspec
 
-from wakeful.core.agent import AgentSpec
-from wakeful.core.granted import list_granted_reads
-from wakeful.core.paths import contains
-from wakeful.core.spec import CommandRun, FileBinding, ProbeBinding, PromptRun, ScriptRun, SessionSpec, find_template
-from wakeful.core.state import Session
+from wakeful.core.looking.granted_places import list_granted_reads
+from wakeful.core.looking.patterns import contains
+from wakeful.core.record.state import Session
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.session import (
+    CommandRun,
+    FileBinding,
+    ProbeBinding,
+    PromptRun,
+    ScriptRun,
+    SessionSpec,
+    find_template,
+)
 from wakeful.errors import CallerError
 from wakeful.settings import SPECS_FOLDER
 from wakeful.specs.scalars import find_name_problem
 from wakeful.specs.yaml_text import read_mapping
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
-from wakeful.trust.reader import DEFAULTS_MARK, REACH_MARK, HouseReader, Standing, digest_files, show_defaults, show_reach
-from wakeful.trust.ways import WAY_MARK, read_mark
+from wakeful.trust.path_chain import WAY_MARK, read_mark
+from wakeful.trust.spec_reader import (
+    DEFAULTS_MARK,
+    REACH_MARK,
+    HouseReader,
+    Standing,
+    digest_files,
+    show_defaults,
+    show_reach,
+)
 
 # A longer file is mentioned, but its content is not shown.
 LONGEST_SHOWN_BYTES = 256 * 1024
@@ -56,13 +72,17 @@ class TrustDesk:
     # -- looking ------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        folders = [{"folder": one.folder, "project": one.project, "pinned": one.pinned, "others": one.others} for one in self._house.folders]
+        folders = [
+            {"folder": one.folder, "project": one.project, "pinned": one.pinned, "others": one.others}
+            for one in self._house.folders
+        ]
         waiting = [one for _, one in sorted(self._house.standings.items()) if one.needs_trust is not None]
         loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one in self.list_loaded()]
         return {
             "folders": folders,
             "trusted": len(self._house.standings) - len(waiting),
-            "waiting": [{"name": one.name, "file": one.spec_file, "reason": one.needs_trust} for one in waiting] + loaded,
+            "waiting": [{"name": one.name, "file": one.spec_file, "reason": one.needs_trust} for one in waiting]
+            + loaded,
         }
 
     def show(self, name: str) -> dict[str, Any]:
@@ -83,7 +103,11 @@ class TrustDesk:
 
     def _find_loaded(self, name: str) -> Session | None:
         """A spec that lies in a file comes first: it is what would count."""
-        return None if name in self._house.standings else next((one for one in self.list_loaded() if one.name == name), None)
+        return (
+            None
+            if name in self._house.standings
+            else next((one for one in self.list_loaded() if one.name == name), None)
+        )
 
     def _show_loaded(self, session: Session) -> dict[str, Any]:
         spec = session.spec
@@ -106,9 +130,13 @@ class TrustDesk:
     def _find(self, name: str) -> Standing:
         found = self._house.standings.get(name)
         if found is None:
-            found = next((one for _, one in sorted(self._house.standings.items()) if find_template(one.name) == name), None)
+            found = next(
+                (one for _, one in sorted(self._house.standings.items()) if find_template(one.name) == name), None
+            )
         if found is None:
-            raise CallerError(f"{name} is in a folder that is followed, or there is no such session; `wakeful trust` lists what is pinned")
+            raise CallerError(
+                f"{name} is in a folder that is followed, or there is no such session; `wakeful trust` lists what is pinned"
+            )
         return found
 
     def _compare(self, standing: Standing, path: str, content: bytes | None) -> dict[str, Any]:
@@ -117,7 +145,11 @@ class TrustDesk:
         now = _digest_contents({path: content})[path]
         state = "same" if trusted == now else "new" if trusted in (None, ABSENT) else "changed"
         is_plain = state == "same" or REACH_MARK in path
-        return {"file": standing.label(path), "state": state, "diff": [] if is_plain else _diff(standing.label(path), before, content)}
+        return {
+            "file": standing.label(path),
+            "state": state,
+            "diff": [] if is_plain else _diff(standing.label(path), before, content),
+        }
 
     # -- trusting -----------------------------------------------------------------------------
 
@@ -132,7 +164,11 @@ class TrustDesk:
         if digest_files(_digest_contents(contents)) != digest:
             raise CallerError(f"{name} changed since it was shown; look at it again with: wakeful trust {name}")
         # The daemon's own settings have no log to be recorded in.
-        same = [one.name for one in self._house.standings.values() if one.spec is not None and one.spec_file == standing.spec_file]
+        same = [
+            one.name
+            for one in self._house.standings.values()
+            if one.spec is not None and one.spec_file == standing.spec_file
+        ]
         return Trusting(contents, dict.fromkeys(same, digest), tuple(map(standing.label, contents)))
 
     def commit(self, trusting: Trusting) -> None:
@@ -151,7 +187,13 @@ class TrustDesk:
             "folder": project.folder,
             "digest": digest_files(files),
             "sessions": [
-                {"name": one.name, "file": one.label(one.spec_file), "files": _list_labels(one), "reach": _list_reach(one), **describe(one.spec, one.agent)}
+                {
+                    "name": one.name,
+                    "file": one.label(one.spec_file),
+                    "files": _list_labels(one),
+                    "reach": _list_reach(one),
+                    **describe(one.spec, one.agent),
+                }
                 for one in standings
                 if one.spec is not None
             ],
@@ -168,7 +210,9 @@ class TrustDesk:
         project = self._build(folder, name)
         standings, _ = self._read_apart(project)
         if digest_files({path: one for standing in standings for path, one in standing.files.items()}) != digest:
-            raise CallerError(f"{project.folder} changed since it was shown; look at it again with: wakeful add {project.folder}")
+            raise CallerError(
+                f"{project.folder} changed since it was shown; look at it again with: wakeful add {project.folder}"
+            )
         self._ledger.attach(project)
         return project
 
@@ -176,7 +220,9 @@ class TrustDesk:
         standings = [one for one in self._house.standings.values() if one.name.startswith(f"{project.name}/")]
         contents = {path: read_trusted(path) for one in standings for path in one.files}
         if digest_files(_digest_contents(contents)) != digest:
-            raise CallerError(f"{project.folder} changed since it was shown; it is attached, and what changed sleeps: wakeful trust lists it")
+            raise CallerError(
+                f"{project.folder} changed since it was shown; it is attached, and what changed sleeps: wakeful trust lists it"
+            )
         labels = tuple(dict.fromkeys(one.label(path) for one in standings for path in one.files))
         return Trusting(contents, {one.name: one.digest for one in standings if one.spec is not None}, labels)
 
@@ -191,7 +237,10 @@ class TrustDesk:
     def follow(self, folder: str, *, is_followed: bool) -> Project:
         """Follow an attached project as it is edited, or pin it again."""
         real = os.path.realpath(folder)
-        found = next((one for one in self._ledger.pages.projects.values() if real in (one.folder, os.path.realpath(one.specs))), None)
+        found = next(
+            (one for one in self._ledger.pages.projects.values() if real in (one.folder, os.path.realpath(one.specs))),
+            None,
+        )
         if found is None:
             raise CallerError(f"{folder} is no attached project; attach it with: wakeful add {folder}")
         project = Project(name=found.name, folder=found.folder, is_followed=is_followed)
@@ -211,7 +260,9 @@ class TrustDesk:
             raise CallerError(f"{problem}; choose another name with --as")
         for one in self._ledger.pages.projects.values():
             if one.folder == real or one.name == chosen:
-                raise CallerError(f"{one.folder} is attached as {one.name} already; wakeful add --remove {one.name} lets it go")
+                raise CallerError(
+                    f"{one.folder} is attached as {one.name} already; wakeful add --remove {one.name} lets it go"
+                )
         if any(os.path.realpath(one.folder) == os.path.join(real, SPECS_FOLDER) for one in self._house.folders):
             raise CallerError(f"{folder} is what the daemon follows already (--specs)")
         return Project(name=chosen, folder=real)
@@ -253,7 +304,11 @@ def _diff(label: str, before: bytes | None, content: bytes | None) -> list[str]:
     if any(len(one) > LONGEST_SHOWN_BYTES or b"\0" in one for one in (before or b"", content or b"")):
         return [f"({label}: {len(content or b''):,} bytes, which are not shown: look at the file itself)"]
     old, new = ((one or b"").decode(errors="backslashreplace").split("\n") for one in (before, content))
-    return list(difflib.unified_diff(old if before else [], new if content else [], f"{label} (trusted)", f"{label} (now)", lineterm=""))
+    return list(
+        difflib.unified_diff(
+            old if before else [], new if content else [], f"{label} (trusted)", f"{label} (now)", lineterm=""
+        )
+    )
 
 
 def digest_spec(spec: SessionSpec) -> str:
@@ -285,10 +340,15 @@ def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
         return None
     models = (*agent.models, *((agent.window.compress_by,) if agent.window.compress_by is not None else ()))
     return {
-        "models": list(dict.fromkeys(f"{one.name} at {one.base_url}" if one.base_url is not None else one.name for one in models)),
+        "models": list(
+            dict.fromkeys(f"{one.name} at {one.base_url}" if one.base_url is not None else one.name for one in models)
+        ),
         # As a shell would spell it: where it is led by a variable is worth a look.
         "acp": [*(f"{name}={value}" for name, value in agent.outside.env.items()), *agent.acp],
-        "servers": {one.name: [*(f"{name}={value}" for name, value in one.env.items()), *one.argv] or [one.url] for one in agent.mcp},
+        "servers": {
+            one.name: [*(f"{name}={value}" for name, value in one.env.items()), *one.argv] or [one.url]
+            for one in agent.mcp
+        },
         "tools": dict(agent.tools),
         "subagents": list(agent.subagents),
         "keys": list(agent.secrets),
@@ -303,7 +363,11 @@ def _list_patterns(spec: SessionSpec) -> list[str]:
 def _list_other_reads(spec: SessionSpec) -> list[str]:
     """Every read that is granted without a file binding: allow.read, repositories, and files that commands, checks and probes name."""
     files = {one.name for one in spec.files}
-    others = (one for one in list_granted_reads(spec, os.path.isfile) if one.binding not in files and one.by != "allow.write" and one.path != "/")
+    others = (
+        one
+        for one in list_granted_reads(spec, os.path.isfile)
+        if one.binding not in files and one.by != "allow.write" and one.path != "/"
+    )
     return [os.path.relpath(one.path, spec.root) if contains(spec.root, one.path) else one.path for one in others]
 
 

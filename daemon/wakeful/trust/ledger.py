@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.errors import OperatorError
-from wakeful.folders import make_private
+from wakeful.system.private_folders import make_private
 
 # In the place of a digest: there is no such file, and that is what was trusted.
 ABSENT = "absent"
@@ -74,7 +74,11 @@ class Ledger:
                 self.pages,
                 projects={key: one for key, one in self.pages.projects.items() if key != name},
                 # Attached again, it is looked at again.
-                trusted={path: digest for path, digest in self.pages.trusted.items() if not path.startswith(f"{gone.folder}/")},
+                trusted={
+                    path: digest
+                    for path, digest in self.pages.trusted.items()
+                    if not path.startswith(f"{gone.folder}/")
+                },
             )
         )
 
@@ -93,7 +97,9 @@ class Ledger:
 
     def clear(self, path: str) -> None:
         """It is as it was before: there is nothing left to doubt."""
-        self._write(replace(self.pages, doubted={key: words for key, words in self.pages.doubted.items() if key != path}))
+        self._write(
+            replace(self.pages, doubted={key: words for key, words in self.pages.doubted.items() if key != path})
+        )
 
     def find_text(self, path: str) -> bytes | None:
         """What was trusted at this path; None where nothing was, or its text was not kept."""

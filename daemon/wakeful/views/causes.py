@@ -10,11 +10,10 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from wakeful.core.events import Cause, MessageAdded
-from wakeful.core.owed import find_unseen
-from wakeful.core.state import LastRun, OpenRun, Session
+from wakeful.core.deciding.owed import find_unseen
+from wakeful.core.record.events import Cause, MessageAdded
+from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
-
 
 # The text of messages that a run is told: so many characters of each, about so many of all together.
 LONGEST_TEXT = 64 * 1024
@@ -39,7 +38,9 @@ def view_causes(causes: tuple[Cause, ...]) -> list[dict[str, Any]]:
     return [view_cause(cause) for cause in causes]
 
 
-def view_causes_file(session: Session, run: OpenRun, received: Sequence[tuple[int, MessageAdded]] = ()) -> dict[str, Any]:
+def view_causes_file(
+    session: Session, run: OpenRun, received: Sequence[tuple[int, MessageAdded]] = ()
+) -> dict[str, Any]:
     """The document a run finds at WAKEFUL_CAUSES. `received`: the messages it is the first to deal with, oldest first, with their times."""
     messages = _view_messages(received)
     seen, until = find_unseen(session, run)
@@ -65,7 +66,15 @@ def _view_messages(received: Sequence[tuple[int, MessageAdded]]) -> list[dict[st
         room -= len(text)
         if room < 0:
             break
-        shown.append({"position": message.position, "sender": message.sender, "at": show_time(at), "text": text, "cut": len(text) < len(message.text)})
+        shown.append(
+            {
+                "position": message.position,
+                "sender": message.sender,
+                "at": show_time(at),
+                "text": text,
+                "cut": len(text) < len(message.text),
+            }
+        )
     return shown[::-1]
 
 

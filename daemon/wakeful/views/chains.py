@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 
-from wakeful.core.events import Cause, RunFinished, RunStarted
-from wakeful.core.spec import SessionSpec
+from wakeful.core.record.events import Cause, RunFinished, RunStarted
+from wakeful.core.spec.session import SessionSpec
 from wakeful.views.causes import view_causes
-from wakeful.views.reasons import describe_cause
 from wakeful.views.records import Recorded, say_cost
-from wakeful.views.times import say_time, show_time
-from wakeful.views.versions import shorten
+from wakeful.views.times import say_time, shorten, show_time
+from wakeful.views.why import describe_cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,12 @@ def view_link(link: Link) -> dict[str, Any]:
         "versions": _name_versions(link) if started is not None else {},
         "written": finished.written if finished is not None else {},
         "workspace": finished.workspace if finished is not None else None,
-        "usage": None if finished is None else {name: getattr(finished.usage, name) for name in ("wall_seconds", "cpu_seconds", "tokens", "estimated_tokens", "usd")},
+        "usage": None
+        if finished is None
+        else {
+            name: getattr(finished.usage, name)
+            for name in ("wall_seconds", "cpu_seconds", "tokens", "estimated_tokens", "usd")
+        },
         "led_by": [_view_origin(origin) for origin in link.origins],
         "words": say_link(link),
     }

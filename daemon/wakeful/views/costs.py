@@ -15,15 +15,26 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.observation import Output, Usage
-from wakeful.core.turn import SubSpent
+from wakeful.core.agents.turns import SubSpent
+from wakeful.core.observations import Output, Usage
 from wakeful.errors import CallerError
 from wakeful.views.records import Exported
 from wakeful.views.times import show_time
 
 Key = Literal["session", "agent", "cause", "day"]
 KEYS: tuple[Key, ...] = ("session", "agent", "cause", "day")
-FIGURES = ("runs", "failed", "cpu_seconds", "wall_seconds", "tokens", "usd", "read_bytes", "written_bytes", "output_bytes", "estimated_tokens")
+FIGURES = (
+    "runs",
+    "failed",
+    "cpu_seconds",
+    "wall_seconds",
+    "tokens",
+    "usd",
+    "read_bytes",
+    "written_bytes",
+    "output_bytes",
+    "estimated_tokens",
+)
 CAUSES_NAMED = 3
 # The kinds of records the ledger takes anything from.
 COUNTED = ("run_finished", "run_started", "session_migrated", "spec_declared")
@@ -103,9 +114,15 @@ class Ledger:
                 agent = started.agent.name if started.agent is not None else None
                 self._open[(record.session, record.run)] = (self._number(name_causes(started.causes)), agent)
             case "spec_declared" if payload is not None:
-                self._agents[record.session] = (_DECODE_DECLARED(payload).spec.agent, self._agents.get(record.session, (None, None))[1])
+                self._agents[record.session] = (
+                    _DECODE_DECLARED(payload).spec.agent,
+                    self._agents.get(record.session, (None, None))[1],
+                )
             case "session_migrated" if payload is not None:
-                self._agents[record.session] = (self._agents.get(record.session, (None, None))[0], _DECODE_MIGRATED(payload).agent)
+                self._agents[record.session] = (
+                    self._agents.get(record.session, (None, None))[0],
+                    _DECODE_MIGRATED(payload).agent,
+                )
 
     def _add(self, record: Exported, finished: _Finished) -> None:
         declared, migrated = self._agents.get(record.session, (None, None))
@@ -128,7 +145,9 @@ class Ledger:
             self._session.append(self._number(record.session))
             self._agent.append(self._number(name))
             self._cause.append(cause)
-            self._add_figures(0, False, Usage(tokens=spent.tokens, estimated_tokens=spent.estimated_tokens, usd=spent.usd), 0)
+            self._add_figures(
+                0, False, Usage(tokens=spent.tokens, estimated_tokens=spent.estimated_tokens, usd=spent.usd), 0
+            )
 
     def _add_figures(self, runs: int, is_failed: bool, usage: Usage, output_bytes: int) -> None:
         self._runs.append(runs)
@@ -156,7 +175,18 @@ class Ledger:
             columns["day"] = array("l", (at // _DAY for at in self._at))
         sums: dict[tuple[Any, ...], list[float]] = {}
         groups = zip(*(columns[key] for key in keys), strict=True)
-        figures = (self._runs, self._failed, self._cpu, self._wall, self._tokens, self._usd, self._read, self._written, self._output, self._estimated)
+        figures = (
+            self._runs,
+            self._failed,
+            self._cpu,
+            self._wall,
+            self._tokens,
+            self._usd,
+            self._read,
+            self._written,
+            self._output,
+            self._estimated,
+        )
         rows = zip(groups, self._at, *figures, strict=True)
         for group, at, runs, failed, cpu, wall, tokens, usd, read, written, output, estimated in rows:
             if since is not None and at < since:
@@ -175,7 +205,10 @@ class Ledger:
             row[7] += written
             row[8] += output
             row[9] += estimated
-        return {tuple(one if key == "day" else self._words[one] for key, one in zip(keys, group, strict=True)): row for group, row in sums.items()}
+        return {
+            tuple(one if key == "day" else self._words[one] for key, one in zip(keys, group, strict=True)): row
+            for group, row in sums.items()
+        }
 
 
 def name_causes(causes: tuple[_Cause, ...]) -> str:
@@ -196,7 +229,9 @@ def read_keys(text: str) -> tuple[Key, ...]:
     words = tuple(text.split(","))
     for word in words:
         if word not in KEYS:
-            raise CallerError(f"costs are not kept by {word!r}; expected one or several of {', '.join(KEYS)}, parted by commas")
+            raise CallerError(
+                f"costs are not kept by {word!r}; expected one or several of {', '.join(KEYS)}, parted by commas"
+            )
     if len(set(words)) < len(words):
         raise CallerError(f"{text!r} names a key twice; expected each of {', '.join(KEYS)} at most once")
     return words  # type: ignore[return-value]
@@ -208,7 +243,11 @@ def view_costs(sums: dict[tuple[Any, ...], list[float]], keys: Sequence[Key], na
     days = keys.index("day") if "day" in keys else None
     rows.sort(key=lambda row: ("" if days is None else row[0]["day"], -row[1][3], *map(str, row[0].values())))
     total = [sum(column) for column in zip(*sums.values(), strict=True)] or [0] * len(FIGURES)
-    return {"by": list(keys), "rows": [group | _view_figures(figures) for group, figures in rows], "total": _view_figures(total)}
+    return {
+        "by": list(keys),
+        "rows": [group | _view_figures(figures) for group, figures in rows],
+        "total": _view_figures(total),
+    }
 
 
 def _view_group(group: tuple[Any, ...], keys: Sequence[Key], names: dict[str, str]) -> dict[str, Any]:
@@ -225,4 +264,7 @@ def show_day(day: int) -> str:
 
 
 def _view_figures(figures: Sequence[float]) -> dict[str, float]:
-    return {name: round(figure, 6) if name.endswith("_seconds") or name == "usd" else int(figure) for name, figure in zip(FIGURES, figures, strict=True)}
+    return {
+        name: round(figure, 6) if name.endswith("_seconds") or name == "usd" else int(figure)
+        for name, figure in zip(FIGURES, figures, strict=True)
+    }

@@ -12,18 +12,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.events import RunFinished
-from wakeful.core.looked import Bound, bounds_of
-from wakeful.core.spec import SessionSpec
-from wakeful.core.state import Session
-from wakeful.views.showing import describe_binding, show_past, view_fact
+from wakeful.core.looking.looked import Bound, bounds_of
+from wakeful.core.record.events import RunFinished
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import SessionSpec
+from wakeful.views.session_page import describe_binding, show_past, view_fact
 from wakeful.views.times import show_time_or_none
 
 # Two sessions differ in their names by being two.
 _NOT_COMPARED = ("name",)
 
 
-def compare(a: Session, b: Session, runs_between: Iterable[RunFinished] = (), at: tuple[int | None, int | None] = (None, None)) -> dict[str, Any]:
+def compare(
+    a: Session, b: Session, runs_between: Iterable[RunFinished] = (), at: tuple[int | None, int | None] = (None, None)
+) -> dict[str, Any]:
     """`runs_between` are those that ended after `a` and up to `b`, of one session; `at` is when each side was recorded."""
     return {
         "a": _view_side(a, at[0]),
@@ -44,14 +46,21 @@ def _view_side(session: Session, at: int | None) -> dict[str, Any]:
 
 
 def compare_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": key, "a": a.get(key), "b": b.get(key)} for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+    return [
+        {"key": key, "a": a.get(key), "b": b.get(key)}
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key)
+    ]
 
 
 def _compare_session(a: Session, b: Session) -> list[dict[str, Any]]:
     sides = []
     for session in (a, b):
         shown = show_past(session)
-        sides.append({key: shown[key] for key in ("state", "reason", "runs", "mailbox")} | {"agent": session.agent, "model": session.model})
+        sides.append(
+            {key: shown[key] for key in ("state", "reason", "runs", "mailbox")}
+            | {"agent": session.agent, "model": session.model}
+        )
         if a.id == b.id:
             sides[-1]["name"] = session.name
     return compare_keys(*sides)
@@ -63,7 +72,13 @@ def _compare_facts(a: Session, b: Session) -> list[dict[str, Any]]:
     for key in sorted(a.facts.keys() | b.facts.keys()):
         before, after = a.facts.get(key), b.facts.get(key)
         if before is None or after is None or before.value != after.value:
-            found.append({"key": key, "a": None if before is None else view_fact(before), "b": None if after is None else view_fact(after)})
+            found.append(
+                {
+                    "key": key,
+                    "a": None if before is None else view_fact(before),
+                    "b": None if after is None else view_fact(after),
+                }
+            )
     return found
 
 
@@ -79,7 +94,11 @@ def flatten_spec(spec: SessionSpec | None) -> dict[str, Any]:
 def _tell(value: Struct) -> dict[str, Any]:
     """The fields that do not have their default, and the kind of one that has siblings."""
     fields = ((field, getattr(value, field.name)) for field in msgspec.structs.fields(value))
-    told = {field.name: one for field, one in fields if one != (field.default_factory() if callable(field.default_factory) else field.default)}
+    told = {
+        field.name: one
+        for field, one in fields
+        if one != (field.default_factory() if callable(field.default_factory) else field.default)
+    }
     tag = value.__struct_config__.tag
     return told if tag is None else {"kind": tag, **told}
 
@@ -108,7 +127,9 @@ def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
         if bound.is_written or not (is_new or is_gone or any(mark["a"] != mark["b"] for mark in marks.values())):
             continue
         change = "added" if is_new else "removed" if is_gone else "moved"
-        found.append({"name": bound.name, "kind": bound.kind, "what": describe_binding(bound.binding), "change": change, **marks})
+        found.append(
+            {"name": bound.name, "kind": bound.kind, "what": describe_binding(bound.binding), "change": change, **marks}
+        )
     return found
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeful.core.people import PERSON, find_role
-from wakeful.core.state import Session
+from wakeful.core.calls.roles import PERSON, find_role
+from wakeful.core.record.state import Session
 from wakeful.views.times import show_time
 
 # The daemon's own author: what it records is no part in a session.
@@ -34,7 +34,9 @@ def view_participants(session: Session, parts: Mapping[str, Part], uids: Mapping
     by_uid = {str(uid) for uid in uids.values()}
     people = session.spec.people if session.spec is not None else {}
     named = {f"{PERSON}{name}" for name in people if name not in by_uid} | uids.keys()
-    rows = sorted(parts.items(), key=lambda one: (-one[1].last_at, one[0])) + [(who, None) for who in sorted(named - parts.keys())]
+    rows = sorted(parts.items(), key=lambda one: (-one[1].last_at, one[0])) + [
+        (who, None) for who in sorted(named - parts.keys())
+    ]
     return [
         {
             "author": who,

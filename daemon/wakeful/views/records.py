@@ -89,7 +89,10 @@ def _show_periods(payload: dict[str, Any]) -> dict[str, Any]:
     periods = payload.get("periods")
     if not periods:
         return payload
-    return {**payload, "periods": {zone: {name: show_time(at) for name, at in begins.items()} for zone, begins in periods.items()}}
+    return {
+        **payload,
+        "periods": {zone: {name: show_time(at) for name, at in begins.items()} for zone, begins in periods.items()},
+    }
 
 
 # Every kind whose payload holds a moment: microseconds in the log, RFC 3339 outside of it.

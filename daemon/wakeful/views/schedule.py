@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from wakeful.core.machine import Core
-from wakeful.core.state import Session
+from wakeful.core.deciding.machine import Core
+from wakeful.core.record.state import Session
 
 # The change that comes with the moment: a hold ends, a question counts as denied, a queued wake starts, a slot falls due.
 NextWord = Literal["goes on", "denied", "next start", "next slot"]
@@ -29,5 +29,7 @@ def find_next_slot(core: Core, session: Session) -> NextSlot | None:
         return None
     clocks = (bound for bound in core.looked.bounds.get(session.id, ()) if bound.is_clock and bound.wake)
     looks = ((bound.name, core.looked.clocks.get((session.id, bound.key))) for bound in clocks)
-    slots = [NextSlot(name, clock.next_due) for name, clock in looks if clock is not None and clock.next_due is not None]
+    slots = [
+        NextSlot(name, clock.next_due) for name, clock in looks if clock is not None and clock.next_due is not None
+    ]
     return min(slots, key=lambda slot: slot.at, default=None)

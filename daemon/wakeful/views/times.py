@@ -49,3 +49,13 @@ def read_time(text: str) -> int:
     if moment.tzinfo is None:
         raise CallerError(f"{text!r} has no time zone; write it as {text}Z, or with an offset such as +08:00")
     return (moment - _EPOCH) // _MICROSECOND
+
+
+SHORT_VERSION = 12
+
+
+def shorten(version: str | None) -> str:
+    """Digests are told apart by their beginning; slots and positions are short anyway."""
+    if version is None:
+        return "nothing"
+    return version if len(version) <= 24 else version[:SHORT_VERSION]

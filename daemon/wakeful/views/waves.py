@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from wakeful.core.machine import Core
-from wakeful.core.observation import Moment
-from wakeful.core.owed import owed_names
-from wakeful.core.spec import DEFAULT_EXCLUDES
-from wakeful.core.state import Session
-from wakeful.core.verdict import find_hold_words, find_queue_words
-from wakeful.views.reach import find_woken, wakes_reader
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.may_start import find_hold_words, find_queue_words
+from wakeful.core.deciding.owed import owed_names
+from wakeful.core.observations import Moment
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import DEFAULT_EXCLUDES
+from wakeful.views.path_bindings import find_woken, wakes_reader
 
 
 def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
@@ -49,7 +49,9 @@ def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
 
 def plan_now(core: Core, moment: Moment) -> dict[str, Any]:
     """What runs, what is owed and what each wake waits for, in the order of the graph."""
-    active = {s.name: s for s in core.state if s.run is not None or s.wake is not None or s.id in core.looked.owed_since}
+    active = {
+        s.name: s for s in core.state if s.run is not None or s.wake is not None or s.id in core.looked.owed_since
+    }
     levels = _level(core, set(active))
     ordered = sorted(active.values(), key=lambda session: (levels[session.name], _rank(core, session), session.name))
     return {

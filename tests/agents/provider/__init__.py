@@ -3,7 +3,24 @@
 from agents.provider.asked import Asked, Message, Text, Thought, Tool, ToolCall, ToolResult
 from agents.provider.endpoint import Endpoint
 from agents.provider.remote import Remote, spawn
-from agents.provider.script import Call, Cut, Empty, Fail, Garbage, Hold, Reply, Route, Routes, Say, Script, Slow, Think, Turn, Turns, Usage
+from agents.provider.script import (
+    Call,
+    Cut,
+    Empty,
+    Fail,
+    Garbage,
+    Hold,
+    Reply,
+    Route,
+    Routes,
+    Say,
+    Script,
+    Slow,
+    Think,
+    Turn,
+    Turns,
+    Usage,
+)
 from agents.provider.server import Provider
 
 __all__ = [

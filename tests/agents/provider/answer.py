@@ -71,7 +71,11 @@ def make_id(*seeds: object) -> str:
 
 def cut_text(text: str) -> list[str]:
     """Cut at words, keeping every character; no piece for no text. A character that a script writes as two halves is cut between them."""
-    return [half for piece in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text) for half in re.split("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])", piece)]
+    return [
+        half
+        for piece in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text)
+        for half in re.split("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])", piece)
+    ]
 
 
 def write_args(call: Call) -> str:

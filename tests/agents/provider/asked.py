@@ -129,10 +129,14 @@ def refuse_broken_history(messages: tuple[Message, ...]) -> None:
         for result in results:
             found = next((call for call in open_calls if _answers(result, call)), None)
             if found is None:
-                raise BrokenHistory(f"result {result.id or result.name!r} answers no call of the model's turn before it")
+                raise BrokenHistory(
+                    f"result {result.id or result.name!r} answers no call of the model's turn before it"
+                )
             open_calls.remove(found)
         if open_calls:
-            raise BrokenHistory(f"calls {[call[0] or call[1] for call in open_calls]} were not answered right after the model's turn")
+            raise BrokenHistory(
+                f"calls {[call[0] or call[1] for call in open_calls]} were not answered right after the model's turn"
+            )
         open_calls = [(piece.id, piece.name) for piece in message.pieces if isinstance(piece, ToolCall)]
     if open_calls:
         raise BrokenHistory(f"calls {[call[0] or call[1] for call in open_calls]} were not answered")

@@ -83,7 +83,9 @@ def _answer(reply: Turn, asked: Asked, format: Format) -> Delivery:
 def _fail(turn: Fail, asked: Asked, format: Format) -> Delivery:
     if asked.is_streaming and turn.after_chunks:
         begun = _cut(Cut(turn.after_chunks, how="end"), _answer(UNHEARD, asked, format))
-        return msgspec.structs.replace(begun, chunks=(*begun.chunks, format.fail_event(turn.status, turn.message).encode()))
+        return msgspec.structs.replace(
+            begun, chunks=(*begun.chunks, format.fail_event(turn.status, turn.message).encode())
+        )
     headers = {} if turn.retry_after is None else {"Retry-After": f"{turn.retry_after:g}"}
     return plain(turn.status, format.fail(turn.status, turn.message, turn.retry_after), headers)
 

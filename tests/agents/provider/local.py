@@ -14,10 +14,22 @@ class Vllm:
     """`GET /v1/models`."""
 
     def __init__(self, model: str, tokens: int) -> None:
-        self._card = {"id": model, "object": "model", "created": 1723770563, "owned_by": "vllm", "root": model, "parent": None, "max_model_len": tokens}
+        self._card = {
+            "id": model,
+            "object": "model",
+            "created": 1723770563,
+            "owned_by": "vllm",
+            "root": model,
+            "parent": None,
+            "max_model_len": tokens,
+        }
 
     def answer(self, path: str, body: bytes) -> object | None:
-        return {"object": "list", "data": [{"id": "another", "object": "model", "max_model_len": 5}, self._card]} if path == "/v1/models" else None
+        return (
+            {"object": "list", "data": [{"id": "another", "object": "model", "max_model_len": 5}, self._card]}
+            if path == "/v1/models"
+            else None
+        )
 
 
 class LlamaCpp:
@@ -29,9 +41,18 @@ class LlamaCpp:
     def answer(self, path: str, body: bytes) -> object | None:
         match path:
             case "/v1/models":
-                return {"object": "list", "data": [{"id": self._model, "object": "model", "owned_by": "llamacpp", "meta": {"n_ctx_train": 131072}}]}
+                return {
+                    "object": "list",
+                    "data": [
+                        {"id": self._model, "object": "model", "owned_by": "llamacpp", "meta": {"n_ctx_train": 131072}}
+                    ],
+                }
             case "/props":
-                return {"default_generation_settings": {"n_ctx": self._tokens, "params": {"temperature": 0.8}}, "total_slots": 1, "model_path": "/models/small.gguf"}
+                return {
+                    "default_generation_settings": {"n_ctx": self._tokens, "params": {"temperature": 0.8}},
+                    "total_slots": 1,
+                    "model_path": "/models/small.gguf",
+                }
             case _:
                 return None
 
@@ -45,15 +66,40 @@ class Ollama:
     def answer(self, path: str, body: bytes) -> object | None:
         match path:
             case "/v1/models":
-                return {"object": "list", "data": [{"id": self._model, "object": "model", "created": 1, "owned_by": "library"}]}
+                return {
+                    "object": "list",
+                    "data": [{"id": self._model, "object": "model", "created": 1, "owned_by": "library"}],
+                }
             case "/api/show" if msgspec.json.decode(body)["model"] == self._model:
-                parameters = f"stop                           \"<|eot|>\"\nnum_ctx                        {self._num_ctx}" if self._num_ctx else 'stop  "<|eot|>"'
-                return {"parameters": parameters, "details": {"family": "llama"}, "model_info": {"general.architecture": "llama", "llama.context_length": 131072}, "capabilities": ["tools"]}
+                parameters = (
+                    f'stop                           "<|eot|>"\nnum_ctx                        {self._num_ctx}'
+                    if self._num_ctx
+                    else 'stop  "<|eot|>"'
+                )
+                return {
+                    "parameters": parameters,
+                    "details": {"family": "llama"},
+                    "model_info": {"general.architecture": "llama", "llama.context_length": 131072},
+                    "capabilities": ["tools"],
+                }
             case "/api/generate":
                 self._is_loaded = True
-                return {"model": self._model, "created_at": "2026-11-17T00:00:00Z", "response": "", "done": True, "done_reason": "load"}
+                return {
+                    "model": self._model,
+                    "created_at": "2026-11-17T00:00:00Z",
+                    "response": "",
+                    "done": True,
+                    "done_reason": "load",
+                }
             case "/api/ps":
-                loaded = {"name": f"{self._model}:latest", "model": f"{self._model}:latest", "size": 1, "digest": "0", "size_vram": 1, "context_length": self._tokens}
+                loaded = {
+                    "name": f"{self._model}:latest",
+                    "model": f"{self._model}:latest",
+                    "size": 1,
+                    "digest": "0",
+                    "size_vram": 1,
+                    "context_length": self._tokens,
+                }
                 return {"models": [loaded] if self._is_loaded else []}
             case _:
                 return None

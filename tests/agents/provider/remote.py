@@ -51,7 +51,9 @@ def spawn(script: Turns | Routes | Sequence[Turn], folder: Path) -> Iterator[Rem
     path = folder / "script.json"
     path.write_bytes(write_script(script))
     command = [sys.executable, "-m", "agents.provider", str(path), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(_TESTS)}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(_TESTS)}
+    ) as process:
         try:
             url = process.stdout.readline().strip()
             assert url, f"the provider did not start: {process.wait()}"

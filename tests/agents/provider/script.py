@@ -231,7 +231,9 @@ class Playing:
                     self._met[place, number] = met + 1
                     return fault
             if reply is None:
-                raise ScriptExhausted(f"the script has {len(self._places)} places by {self._by}; this request is at place {place + 1}")
+                raise ScriptExhausted(
+                    f"the script has {len(self._places)} places by {self._by}; this request is at place {place + 1}"
+                )
             return reply
 
     def _place_of(self, asked: Asked) -> int:

@@ -46,7 +46,9 @@ class Provider(Endpoint):
         self._closing = threading.Event()
         self._choose = start(script)
         self._server = _Server(self, port)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), name="scripted provider")
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="scripted provider"
+        )
         super().__init__(f"http://127.0.0.1:{self._server.server_port}")
         self._thread.start()
 
@@ -251,4 +253,3 @@ class _Handler(BaseHTTPRequestHandler):
         for wait in delivery.waits:
             if wait.chunk == chunk:
                 self.server.provider.wait(wait.seconds, wait.gate)
-

@@ -14,19 +14,18 @@ from typing import Any, Protocol
 import msgspec
 
 from wakeful.agents.contract import Tool, ToolOffer, ToolResult
-from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.daemon_client import DaemonLink
+from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.files import Before, FileTools
+from wakeful.agents.tools.folder_rules import NestedRules
 from wakeful.agents.tools.knowledge import KnowledgeTools
 from wakeful.agents.tools.mcp import McpTools
-from wakeful.agents.tools.offering import ResultLimit, say_parameters
-from wakeful.agents.tools.pages import ResultPages
-from wakeful.agents.tools.place import Bounds
-from wakeful.agents.tools.redaction import Redact, redact_nothing
-from wakeful.agents.tools.rules import NestedRules
+from wakeful.agents.tools.pages import Redact, ResultPages, redact_nothing
 from wakeful.agents.tools.search import SearchTool
-from wakeful.core.agent import ToolPolicy
-from wakeful.core.turn import DownServer, ToolCall, WroteFile
-from wakeful.sendable import find_lone_half
+from wakeful.agents.tools.tool import ResultLimit, say_parameters
+from wakeful.core.agents.turns import DownServer, ToolCall, WroteFile
+from wakeful.core.spec.agent import ToolPolicy
+from wakeful.text.unicode import find_lone_half
 
 # Where nobody declared otherwise. What reaches no further than the bindings is allowed; a shell is somebody's word.
 DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
@@ -60,7 +59,12 @@ class ToolBox:
     """`tools` are those that may be called at all; the rest was never offered."""
 
     def __init__(
-        self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: dict[str, list[WroteFile]], pages: ResultPages | None = None, rules: NestedRules | None = None,
+        self,
+        tools: Iterable[Tool],
+        policies: Mapping[str, ToolPolicy],
+        written: dict[str, list[WroteFile]],
+        pages: ResultPages | None = None,
+        rules: NestedRules | None = None,
         servers: McpTools | None = None,
     ) -> None:
         self._own = tuple(tools)
@@ -76,8 +80,15 @@ class ToolBox:
         """The tools as they are now: ours stay, those of servers come and go."""
         more = tuple(self._servers.list_tools()) if self._servers is not None else ()
         self._revision = self._servers.revision if self._servers is not None else None
-        self._policies = {**self._declared, **(self._servers.find_policies(self._declared) if self._servers is not None else {})}
-        self.tools: dict[str, Tool] = {tool.offer.name: tool for tool in (*self._own, *more) if self._policies.get(tool.offer.name, "deny") != "deny"}
+        self._policies = {
+            **self._declared,
+            **(self._servers.find_policies(self._declared) if self._servers is not None else {}),
+        }
+        self.tools: dict[str, Tool] = {
+            tool.offer.name: tool
+            for tool in (*self._own, *more)
+            if self._policies.get(tool.offer.name, "deny") != "deny"
+        }
 
     async def refresh(self) -> bool:
         """Ask before each request: are there other tools than before, or other servers down?"""
@@ -133,29 +144,57 @@ class ToolBox:
         if self._policies.get(name) == "deny":
             return f"{name[:100]} is not allowed in this session; the tools are {', '.join(self.tools)}"
         near = difflib.get_close_matches(name, self.tools, 1)
-        return f"there is no tool {name[:100]!r}" + (f"; did you mean {near[0]}?" if near else f"; the tools are {', '.join(self.tools)}")
+        return f"there is no tool {name[:100]!r}" + (
+            f"; did you mean {near[0]}?" if near else f"; the tools are {', '.join(self.tools)}"
+        )
 
 
 def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolResult:
     """What a model wrote as JSON; nothing at all is an empty object, as some of them write it."""
     if (half := find_lone_half(call.arguments)) is not None:
-        return ToolResult(f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was done: write whole characters", is_error=True)
+        return ToolResult(
+            f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was done: write whole characters",
+            is_error=True,
+        )
     try:
         found = msgspec.json.decode(call.arguments or "{}")
     except (msgspec.DecodeError, RecursionError) as error:
-        return ToolResult(f"{call.name}: the arguments are not JSON ({error}); it takes an object with {say_parameters(offer)}", is_error=True)
+        return ToolResult(
+            f"{call.name}: the arguments are not JSON ({error}); it takes an object with {say_parameters(offer)}",
+            is_error=True,
+        )
     if not isinstance(found, dict):
-        return ToolResult(f"{call.name}: the arguments are a JSON {type(found).__name__}; it takes an object with {say_parameters(offer)}", is_error=True)
+        return ToolResult(
+            f"{call.name}: the arguments are a JSON {type(found).__name__}; it takes an object with {say_parameters(offer)}",
+            is_error=True,
+        )
     return found
 
 
 def make_tools(
-    bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, kept: str | None = None, before: Before | None = None,
-    limit: ResultLimit | None = None, redact: Redact = redact_nothing, rules: NestedRules | None = None, more: Iterable[ToolSet] = (),
+    bounds: Bounds,
+    policies: Mapping[str, ToolPolicy],
+    link: DaemonLink,
+    *,
+    session: str,
+    run_id: str,
+    kept: str | None = None,
+    before: Before | None = None,
+    limit: ResultLimit | None = None,
+    redact: Redact = redact_nothing,
+    rules: NestedRules | None = None,
+    more: Iterable[ToolSet] = (),
     servers: McpTools | None = None,
 ) -> ToolBox:
     """The tools every agent has, and `more` where its session or its role declares some. `kept`: the hand-off that hand_off changes in part. `rules` tells those of the folders it works in."""
     limit = limit or ResultLimit()
     files = FileTools(bounds, before, limit, redact, rules)
     sets: tuple[ToolSet, ...] = (files, SearchTool(bounds, redact), KnowledgeTools(link, session, run_id, kept), *more)
-    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written, ResultPages(bounds, limit, redact), rules, servers)
+    return ToolBox(
+        (tool for one in sets for tool in one.list_tools()),
+        policies,
+        files.written,
+        ResultPages(bounds, limit, redact),
+        rules,
+        servers,
+    )

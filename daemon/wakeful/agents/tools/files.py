@@ -16,15 +16,15 @@ from typing import Annotated
 from msgspec import Meta
 
 from wakeful.agents.contract import Tool, ToolResult
+from wakeful.agents.tools.bound_files import Bounds, Refused
+from wakeful.agents.tools.file_replace import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
+from wakeful.agents.tools.folder_rules import NestedRules
 from wakeful.agents.tools.image import describe_image, find_obstacle
-from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
-from wakeful.agents.tools.place import Bounds, Refused
-from wakeful.agents.tools.redaction import Redact, redact_nothing
-from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
-from wakeful.agents.tools.rules import NestedRules
-from wakeful.core.paths import contains
-from wakeful.core.turn import WroteFile
-from wakeful.counting import count
+from wakeful.agents.tools.pages import Redact, redact_nothing
+from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
+from wakeful.core.agents.turns import WroteFile
+from wakeful.core.looking.patterns import contains
+from wakeful.text.counting import count
 
 _MOST_LINES = 2_000
 _LONGEST_LINE = 4_000
@@ -46,7 +46,9 @@ class ReadArguments(Arguments):
     path: _Path
     offset: Annotated[int, Meta(ge=1, description="the first line wanted")] = 1
     limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="how many lines")] = _MOST_LINES
-    column: Annotated[int, Meta(ge=1, description="the first character wanted of the first line, for one that was cut")] = 1
+    column: Annotated[
+        int, Meta(ge=1, description="the first character wanted of the first line, for one that was cut")
+    ] = 1
 
 
 class ListArguments(Arguments):
@@ -60,20 +62,31 @@ class WriteArguments(Arguments):
 
 class EditArguments(Arguments):
     path: _Path
-    old: Annotated[str, Meta(min_length=1, description="the exact text to replace, with enough around it to occur once")]
+    old: Annotated[
+        str, Meta(min_length=1, description="the exact text to replace, with enough around it to occur once")
+    ]
     new: Annotated[str, Meta(description="what takes its place")]
     all: Annotated[bool, Meta(description="replace every occurrence")] = False
 
 
 class DiffArguments(Arguments):
     path: _Path
-    against: Annotated[str, Meta(description="another bound file, taken as the older one; empty: the file as the last run saw it")] = ""
+    against: Annotated[
+        str, Meta(description="another bound file, taken as the older one; empty: the file as the last run saw it")
+    ] = ""
 
 
 class FileTools:
     """The tools of one run; `written` is what each call wrote of what is bound. Nobody but the run looks at its scratch folder."""
 
-    def __init__(self, bounds: Bounds, before: Before | None = None, limit: ResultLimit | None = None, redact: Redact = redact_nothing, rules: NestedRules | None = None) -> None:
+    def __init__(
+        self,
+        bounds: Bounds,
+        before: Before | None = None,
+        limit: ResultLimit | None = None,
+        redact: Redact = redact_nothing,
+        rules: NestedRules | None = None,
+    ) -> None:
         self.written: dict[str, list[WroteFile]] = {}
         self._rules = rules
         self._bounds = bounds
@@ -87,12 +100,31 @@ class FileTools:
 
     def list_tools(self) -> Iterable[Tool]:
         bound = f"Bound are: {self._bounds.describe()}."
-        yield CheckedTool("read", "Read a bound file, by lines; an image is shown.", ReadArguments, self._read, is_look=True)
-        yield CheckedTool("list", f"List bound files with their sizes. {bound}", ListArguments, self._list, is_look=True)
-        yield CheckedTool("diff", "Show how a bound file differs from what the last run saw, or from another bound file.", DiffArguments, self._diff)
+        yield CheckedTool(
+            "read", "Read a bound file, by lines; an image is shown.", ReadArguments, self._read, is_look=True
+        )
+        yield CheckedTool(
+            "list", f"List bound files with their sizes. {bound}", ListArguments, self._list, is_look=True
+        )
+        yield CheckedTool(
+            "diff",
+            "Show how a bound file differs from what the last run saw, or from another bound file.",
+            DiffArguments,
+            self._diff,
+        )
         if self._bounds.writes:
-            yield CheckedTool("write", "Write a whole file that is bound for writing; missing folders are made.", WriteArguments, self._write)
-            yield CheckedTool("edit", "Replace one exact piece of text in a file that is bound for writing.", EditArguments, self._edit)
+            yield CheckedTool(
+                "write",
+                "Write a whole file that is bound for writing; missing folders are made.",
+                WriteArguments,
+                self._write,
+            )
+            yield CheckedTool(
+                "edit",
+                "Replace one exact piece of text in a file that is bound for writing.",
+                EditArguments,
+                self._edit,
+            )
 
     async def _read(self, given: ReadArguments, _: str) -> str | ToolResult:
         path, content = await asyncio.to_thread(self._find_content, given.path)
@@ -109,7 +141,11 @@ class FileTools:
 
     async def _tell_rules(self, path: str) -> str:
         """At the very beginning of a result, where no file's content can stand."""
-        return await self._rules.tell(self._bounds.name(os.path.dirname(path))) if self._rules is not None and contains(self._bounds.root, path) else ""
+        return (
+            await self._rules.tell(self._bounds.name(os.path.dirname(path)))
+            if self._rules is not None and contains(self._bounds.root, path)
+            else ""
+        )
 
     def _find_content(self, text: str) -> tuple[str, bytes]:
         path = self._bounds.place(text, "read")
@@ -151,7 +187,9 @@ class FileTools:
         if seen is not None and (old is None or digest_content(old) != seen):
             # Nobody's work is overwritten unseen. Told once: whoever insists has been told.
             del self._known[path]
-            raise Refused(f"{name} was changed by somebody else since you saw it; nothing was written: read it again, then decide")
+            raise Refused(
+                f"{name} was changed by somebody else since you saw it; nothing was written: read it again, then decide"
+            )
         new = make(old)
         digest = digest_content(new)
         if old == new:
@@ -173,7 +211,9 @@ class FileTools:
         else:
             found = await self._before(path) if self._before is not None else None
             if found is None:
-                raise Refused(f"nobody kept what {name} held when the last run saw it; give another bound file as `against`, or read it")
+                raise Refused(
+                    f"nobody kept what {name} held when the last run saw it; give another bound file as `against`, or read it"
+                )
             old, label = found, f"{name} (as the last run saw it)"
         # The marks of a diff stand between the lines of a value of several lines.
         old, new = [await redact_content(content, self._redact) for content in (old, new)]
@@ -192,7 +232,11 @@ async def redact_content(content: bytes, redact: Redact) -> bytes:
 def show_image(words: str, content: bytes) -> ToolResult:
     """The image with words about it, or the words alone with the reason."""
     obstacle = find_obstacle(content)
-    return ToolResult(words, images=(content,)) if obstacle is None else ToolResult(f"{words}. It cannot be shown: {obstacle}")
+    return (
+        ToolResult(words, images=(content,))
+        if obstacle is None
+        else ToolResult(f"{words}. It cannot be shown: {obstacle}")
+    )
 
 
 def find_page_bytes(result_bytes: int) -> int:
@@ -205,7 +249,9 @@ def find_longest_line(page_bytes: int) -> int:
     return min(_LONGEST_LINE, page_bytes // 2)
 
 
-def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES, column: int = 1) -> str:
+def show_lines(
+    name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES, column: int = 1
+) -> str:
     """A header, then the lines as they are; what is missing is named with the call that brings it."""
     if not content:
         return f"{name} is empty"
@@ -217,20 +263,35 @@ def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: i
     if offset > len(lines):
         raise Refused(f"{name} has {count(len(lines), 'line')}; offset {offset} lies behind its end")
     if column > len(lines[offset - 1]) + 1:
-        raise Refused(f"line {offset} of {name} has {count(len(lines[offset - 1]), 'character')}; column {column} lies behind its end")
+        raise Refused(
+            f"line {offset} of {name} has {count(len(lines[offset - 1]), 'character')}; column {column} lies behind its end"
+        )
     shown: list[str] = []
     room, longest = page_bytes, find_longest_line(page_bytes)
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
         # A caller who reads on in a line gets as much of it as fits.
         is_read_on = number == offset and column > 1
-        cut = cut_line(line, number, column if is_read_on else 1, (page_bytes - _LINE_NOTE_BYTES) // 4 if is_read_on else longest)
+        cut = cut_line(
+            line, number, column if is_read_on else 1, (page_bytes - _LINE_NOTE_BYTES) // 4 if is_read_on else longest
+        )
         room -= len(cut.encode(errors="replace")) + 1
         if room < 0:
             break
         shown.append(cut.removesuffix("\r"))
     last = offset + len(shown) - 1
-    notes = [words for words, is_so in (("with CRLF line ends", b"\r\n" in content), ("not valid UTF-8: bytes that cannot be shown are �", not _is_utf8(content))) if is_so]
-    head = f"{name}, lines {offset}-{last} of {len(lines)}" + (f", line {offset} from column {column}" if column > 1 else "") + (f" ({'; '.join(notes)})" if notes else "")
+    notes = [
+        words
+        for words, is_so in (
+            ("with CRLF line ends", b"\r\n" in content),
+            ("not valid UTF-8: bytes that cannot be shown are �", not _is_utf8(content)),
+        )
+        if is_so
+    ]
+    head = (
+        f"{name}, lines {offset}-{last} of {len(lines)}"
+        + (f", line {offset} from column {column}" if column > 1 else "")
+        + (f" ({'; '.join(notes)})" if notes else "")
+    )
     rest = [f"[lines {last + 1}-{len(lines)} are left; read on with offset {last + 1}]"] if last < len(lines) else []
     return "\n".join([f"{head}:", *shown, *rest])
 
@@ -239,7 +300,11 @@ def cut_line(line: str, number: int, column: int, longest: int) -> str:
     """From a column on, at most so many characters; what is left says how to read on."""
     end = column - 1 + longest
     left = len(line) - end
-    return line[column - 1 :] if left <= 0 else f"{line[column - 1 : end]}… [{left} more characters in this line; read on with offset {number} and column {end + 1}]"
+    return (
+        line[column - 1 :]
+        if left <= 0
+        else f"{line[column - 1 : end]}… [{left} more characters in this line; read on with offset {number} and column {end + 1}]"
+    )
 
 
 def list_files(bounds: Bounds, under: str) -> str:
@@ -256,7 +321,11 @@ def list_files(bounds: Bounds, under: str) -> str:
             break
         lines.append(line)
     head = f"{count(len(walk.files), 'bound file')}, {count(sum(found.size_bytes for found in walk.files), 'byte')} in all{whole}:"
-    rest = [f"[{len(walk.files) - len(lines)} more; give a folder or a pattern as path]"] if len(lines) < len(walk.files) else []
+    rest = (
+        [f"[{len(walk.files) - len(lines)} more; give a folder or a pattern as path]"]
+        if len(lines) < len(walk.files)
+        else []
+    )
     return "\n".join([head, *lines, *rest])
 
 
@@ -270,9 +339,13 @@ def edit_content(given: EditArguments, content: bytes) -> bytes:
         old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
     found = text.count(old)
     if found == 0:
-        raise Refused(f"{given.path} does not hold the text to replace{_say_nearest(old, text)}; it must be exact, spaces and line ends included")
+        raise Refused(
+            f"{given.path} does not hold the text to replace{_say_nearest(old, text)}; it must be exact, spaces and line ends included"
+        )
     if found > 1 and not given.all:
-        raise Refused(f"the text to replace occurs {found} times in {given.path}, on lines {_say_places(old, text)}; give more of what is around it, or all: true")
+        raise Refused(
+            f"the text to replace occurs {found} times in {given.path}, on lines {_say_places(old, text)}; give more of what is around it, or all: true"
+        )
     return encode_text(text.replace(old, new), "new")
 
 
@@ -280,7 +353,9 @@ def encode_text(text: str, what: str) -> bytes:
     try:
         content = text.encode()
     except UnicodeEncodeError as error:
-        raise Refused(f"{what} holds half of a character at {error.start} (a lone surrogate); give whole characters") from None
+        raise Refused(
+            f"{what} holds half of a character at {error.start} (a lone surrogate); give whole characters"
+        ) from None
     if len(content) > LARGEST_FILE_BYTES:
         raise Refused(f"{what} has {len(content)} bytes; at most {LARGEST_FILE_BYTES} are written at once")
     return content
@@ -304,7 +379,11 @@ def show_difference(old_name: str, old: bytes, new_name: str, new: bytes) -> str
     shown: list[str] = []
     room = _ROOM_BYTES
     for line in difflib.unified_diff(before, after, old_name, new_name, lineterm=""):
-        cut = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}… [{len(line) - _LONGEST_LINE} more characters in this line; read shows them]"
+        cut = (
+            line
+            if len(line) <= _LONGEST_LINE
+            else f"{line[:_LONGEST_LINE]}… [{len(line) - _LONGEST_LINE} more characters in this line; read shows them]"
+        )
         room -= len(cut.encode(errors="replace")) + 1
         if room < 0:
             shown.append(f"[cut here; in all {say_change(old, new)}: read the file for the rest]")

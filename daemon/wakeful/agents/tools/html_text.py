@@ -15,7 +15,29 @@ from urllib.parse import urljoin
 _SILENT = ("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "head", "select")
 # Marks without an end.
 _SINGLE = ("br", "hr", "img", "input", "meta", "link", "col", "area", "base", "embed", "source", "track", "wbr")
-_BLOCKS = ("p", "div", "section", "article", "header", "footer", "main", "aside", "nav", "ul", "ol", "dl", "table", "tr", "blockquote", "form", "figure", "dt", "dd", "address", "fieldset")
+_BLOCKS = (
+    "p",
+    "div",
+    "section",
+    "article",
+    "header",
+    "footer",
+    "main",
+    "aside",
+    "nav",
+    "ul",
+    "ol",
+    "dl",
+    "table",
+    "tr",
+    "blockquote",
+    "form",
+    "figure",
+    "dt",
+    "dd",
+    "address",
+    "fieldset",
+)
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _SPACES = re.compile(r"[ \t\r\f\v\xa0]+")
 _LINES = re.compile(r"\n{3,}")

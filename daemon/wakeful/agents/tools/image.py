@@ -10,7 +10,7 @@ import struct
 
 from msgspec import Struct
 
-from wakeful.counting import count
+from wakeful.text.counting import count
 
 MOST_BYTES = 3_500_000
 MOST_IMAGES = 4
@@ -43,7 +43,11 @@ def find_image(content: bytes) -> ImageKind | None:
 def describe_image(content: bytes) -> str | None:
     """In words, without the image; None where it is none."""
     found = find_image(content)
-    return f"an image, {found.media_type}, {found.width} x {found.height} pixels, {count(len(content), 'byte')}" if found is not None else None
+    return (
+        f"an image, {found.media_type}, {found.width} x {found.height} pixels, {count(len(content), 'byte')}"
+        if found is not None
+        else None
+    )
 
 
 def find_obstacle(content: bytes) -> str | None:

@@ -17,9 +17,9 @@ from urllib.parse import quote
 from msgspec import UNSET, Meta, UnsetType
 
 from wakeful.agents.contract import Tool
-from wakeful.agents.daemon import DaemonLink
-from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool
-from wakeful.agents.tools.place import Refused
+from wakeful.agents.daemon_client import DaemonLink
+from wakeful.agents.tools.bound_files import Refused
+from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool
 
 _MOST_RECORDS = 200
 _ROOM_BYTES = RESULT_BYTES - 1_024
@@ -58,7 +58,15 @@ class HandOffArguments(Arguments):
 
 
 class TodoArguments(Arguments):
-    items: Annotated[list[str], Meta(description="a new list, in order; an item whose text stays keeps its status. Without it the list stays")] | UnsetType = UNSET
+    items: (
+        Annotated[
+            list[str],
+            Meta(
+                description="a new list, in order; an item whose text stays keeps its status. Without it the list stays"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     doing: Annotated[list[int], Meta(description="numbers of items, from 1: in progress")] = []
     done: Annotated[list[int], Meta(description="numbers of items: done")] = []
     open: Annotated[list[int], Meta(description="numbers of items: to be done after all")] = []
@@ -75,11 +83,28 @@ class KnowledgeTools:
         self._kept = read_hand_off(kept) if kept is not None else None
 
     def list_tools(self) -> Iterable[Tool]:
-        yield CheckedTool("remember", "Keep a fact of this session. Facts last, and stand before every later run.", RememberArguments, self._remember)
-        yield CheckedTool("recall", "Read this session's facts, with who said so and why.", RecallArguments, self._recall)
-        yield CheckedTool("history", "Read this session's own log: what woke it, what runs did, what was said.", HistoryArguments, self._history)
+        yield CheckedTool(
+            "remember",
+            "Keep a fact of this session. Facts last, and stand before every later run.",
+            RememberArguments,
+            self._remember,
+        )
+        yield CheckedTool(
+            "recall", "Read this session's facts, with who said so and why.", RecallArguments, self._recall
+        )
+        yield CheckedTool(
+            "history",
+            "Read this session's own log: what woke it, what runs did, what was said.",
+            HistoryArguments,
+            self._history,
+        )
         yield CheckedTool("send", "Put a message into another session's mailbox.", SendArguments, self._send)
-        yield CheckedTool("hand_off", "Leave the hand-off that the next run of this session starts from.", HandOffArguments, self._hand_off)
+        yield CheckedTool(
+            "hand_off",
+            "Leave the hand-off that the next run of this session starts from.",
+            HandOffArguments,
+            self._hand_off,
+        )
         yield CheckedTool("todo", TODO_WORDS, TodoArguments, self._todo)
 
     async def _remember(self, given: RememberArguments, call_id: str) -> str:
@@ -89,7 +114,9 @@ class KnowledgeTools:
     async def _recall(self, given: RecallArguments, _: str) -> str:
         facts: list[dict[str, Any]] = await self._link.look(f"{self._route}/facts")
         if not given.key:
-            return _fit([_say_fact(fact) for fact in facts], "recall one by its key") if facts else "no facts are kept yet"
+            return (
+                _fit([_say_fact(fact) for fact in facts], "recall one by its key") if facts else "no facts are kept yet"
+            )
         found = next((fact for fact in facts if fact["key"] == given.key), None)
         if found is None:
             known = ", ".join(fact["key"] for fact in facts[:50])

@@ -21,11 +21,11 @@ import msgspec
 
 from wakeful.agents.contract import Tool, ToolOffer, ToolResult
 from wakeful.agents.tools.image import MOST_IMAGES, describe_image, find_obstacle
-from wakeful.agents.tools.narrowing import Narrowing
-from wakeful.core.agent import MCP_TOOL_PREFIX, McpServer, ToolPolicy
-from wakeful.core.turn import DownServer
+from wakeful.agents.tools.shell_confinement import Narrowing
+from wakeful.core.agents.turns import DownServer
+from wakeful.core.spec.agent import MCP_TOOL_PREFIX, McpServer, ToolPolicy
 from wakeful.errors import OperatorError
-from wakeful.sendable import tell_sendable
+from wakeful.text.unicode import tell_sendable
 
 # A run goes on without a server after the time that is declared for it. The server itself may take longer.
 LONGEST_START_SECONDS = 120.0
@@ -95,12 +95,17 @@ class McpTools:
             for tool, description, schema in server.list_known():
                 safe = make_safe_name(server.name, tool, tools)
                 self._names[safe] = f"{MCP_TOOL_PREFIX}{server.name}" + (f"/{tool}" if tool else "")
-                tools[safe] = _ServerTool(server, tool, ToolOffer(name=safe, description=description, parameters=schema))
+                tools[safe] = _ServerTool(
+                    server, tool, ToolOffer(name=safe, description=description, parameters=schema)
+                )
         return tuple(tools.values())
 
     def find_policies(self, declared: Mapping[str, ToolPolicy]) -> dict[str, ToolPolicy]:
         """By the names models know: what was declared for the tool, else for its server. Who declares a server lets it be used."""
-        return {safe: declared.get(name) or declared.get(name.partition("/")[0]) or "allow" for safe, name in self._names.items()}
+        return {
+            safe: declared.get(name) or declared.get(name.partition("/")[0]) or "allow"
+            for safe, name in self._names.items()
+        }
 
 
 @contextlib.asynccontextmanager
@@ -142,11 +147,15 @@ class _ServerTool:
         try:
             if not self._name:
                 listed = await self._server.list_anew()
-                return ToolResult(f"{self._server.name} is up, with {', '.join(name for name, *_ in listed) or 'no tools'}: these can be called now")
+                return ToolResult(
+                    f"{self._server.name} is up, with {', '.join(name for name, *_ in listed) or 'no tools'}: these can be called now"
+                )
             result = await self._server.call(self._name, dict(arguments))
         except ServerDown as down:
             return ToolResult(tell_sendable(str(down)), is_error=True)
-        return ToolResult(tell_sendable(_read_content(result)), is_error=bool(result.is_error), images=_read_images(result))
+        return ToolResult(
+            tell_sendable(_read_content(result)), is_error=bool(result.is_error), images=_read_images(result)
+        )
 
 
 class _Server:
@@ -215,7 +224,10 @@ class _Server:
             if self._listed is None:
                 self._put_down(DownServer(name=self.name, words=str(down)))
             raise
-        listed = [(tool.name, (tool.description or "")[:_LONGEST_DESCRIPTION], _read_schema(tool.input_schema)) for tool in found]
+        listed = [
+            (tool.name, (tool.description or "")[:_LONGEST_DESCRIPTION], _read_schema(tool.input_schema))
+            for tool in found
+        ]
         if listed != self._listed or self.down is not None:
             self._listed, self.down = listed, None
             self.revision += 1
@@ -248,7 +260,9 @@ class _Server:
             async with asyncio.timeout(seconds):
                 return await what(client)
         except TimeoutError:
-            raise ServerDown(f"MCP server {self.name} did not answer within {seconds:g} s; whether it did what it was asked is not known") from None
+            raise ServerDown(
+                f"MCP server {self.name} did not answer within {seconds:g} s; whether it did what it was asked is not known"
+            ) from None
         except Exception as error:
             # Whatever a server can cause, and the library has many names for it, is a result and no defect of ours.
             if not _is_refusal(error):
@@ -300,7 +314,12 @@ class _Server:
     async def _subscribe(self, client: Any) -> None:
         """Until it ends, or for as long as the run. A server that knows no subscriptions tells everybody, or nobody."""
         listening = importlib.import_module("mcp.client.subscriptions")
-        with contextlib.suppress(listening.ListenNotSupportedError, listening.SubscriptionLost, importlib.import_module("mcp").MCPError, TimeoutError):
+        with contextlib.suppress(
+            listening.ListenNotSupportedError,
+            listening.SubscriptionLost,
+            importlib.import_module("mcp").MCPError,
+            TimeoutError,
+        ):
             async with client.listen(tools_list_changed=True) as subscription:
                 async for _ in subscription:
                     self._is_stale = True
@@ -316,7 +335,9 @@ class _Server:
             return self._open_address(library, self._spec.url), lambda: None, lambda: None
         place = self._place
         module = importlib.import_module("wakeful.agents.tools.mcp_program")
-        program = module.ServerProgram(place.words[self.name], place.root, place.environments[self.name], place.narrowing)
+        program = module.ServerProgram(
+            place.words[self.name], place.root, place.environments[self.name], place.narrowing
+        )
         client = library.Client(program.open(), message_handler=self._hear, cache=None)
 
         def be_polite() -> None:
@@ -331,14 +352,20 @@ class _Server:
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
         async with (
             http.create_mcp_http_client(headers=headers) as connection,
-            library.Client(http.streamable_http_client(url, http_client=connection), message_handler=self._hear, cache=None) as opened,
+            library.Client(
+                http.streamable_http_client(url, http_client=connection), message_handler=self._hear, cache=None
+            ) as opened,
         ):
             yield opened
 
 
 def _read_schema(schema: Any) -> Mapping[str, Any]:
     """As the server gives it, where that is a schema of an object and of a sane size."""
-    if not isinstance(schema, dict) or schema.get("type") != "object" or len(msgspec.json.encode(schema)) > _LARGEST_SCHEMA_BYTES:
+    if (
+        not isinstance(schema, dict)
+        or schema.get("type") != "object"
+        or len(msgspec.json.encode(schema)) > _LARGEST_SCHEMA_BYTES
+    ):
         return _ANY_OBJECT
     return {"properties": {}, **schema}
 
@@ -356,7 +383,9 @@ def _read_content(result: Any) -> str:
 def _read_images(result: Any) -> tuple[bytes, ...]:
     """The first images of a result, of kinds that a model can be shown."""
     contents = (_decode_image(part) for part in result.content if part.type == "image")
-    return tuple(content for content in contents if content is not None and find_obstacle(content) is None)[:MOST_IMAGES]
+    return tuple(content for content in contents if content is not None and find_obstacle(content) is None)[
+        :MOST_IMAGES
+    ]
 
 
 def _decode_image(part: Any) -> bytes | None:

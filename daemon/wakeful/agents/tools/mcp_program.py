@@ -19,12 +19,12 @@ import anyio
 import mcp_types
 from mcp.shared.message import SessionMessage
 
-from wakeful.agents.tools import keeper
-from wakeful.agents.tools.narrowing import Narrowing, make_domain
+from wakeful.agents.tools import process_keeper as keeper
 from wakeful.agents.tools.shell import wrap
-from wakeful.core.paths import contains
-from wakeful.runners.isolation.messages import find_complaints
-from wakeful.sendable import make_json_sendable
+from wakeful.agents.tools.shell_confinement import Narrowing, make_domain
+from wakeful.core.looking.patterns import contains
+from wakeful.runners.isolation.denial_messages import find_complaints
+from wakeful.text.unicode import make_json_sendable
 
 # One message, images included.
 _LONGEST_LINE_BYTES = 32 * 1024 * 1024
@@ -40,7 +40,9 @@ _KILL_SECONDS = keeper.PATIENCE_SECONDS + 2.0
 class ServerProgram:
     """One start of a program. `open` is the library's transport; `say_end` tells afterwards why there is nobody to speak with."""
 
-    def __init__(self, argv: Sequence[str], root: str, environment: Mapping[str, str], narrowing: Narrowing | None) -> None:
+    def __init__(
+        self, argv: Sequence[str], root: str, environment: Mapping[str, str], narrowing: Narrowing | None
+    ) -> None:
         self._argv = argv
         self._root = root
         self._environment = dict(environment)
@@ -55,7 +57,10 @@ class ServerProgram:
         process = await self._spawn()
         arriving, arrived = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         leaving, left = anyio.create_memory_object_stream[SessionMessage](0)
-        readers = [asyncio.create_task(self._read(process, arriving), name="mcp output"), asyncio.create_task(self._listen(process), name="mcp errors")]
+        readers = [
+            asyncio.create_task(self._read(process, arriving), name="mcp output"),
+            asyncio.create_task(self._listen(process), name="mcp errors"),
+        ]
         writer = asyncio.create_task(_write(process, left, arriving), name="mcp input")
         try:
             yield arrived, leaving
@@ -85,7 +90,11 @@ class ServerProgram:
         granted = [*self._narrowing.reads, *self._narrowing.writes]
         for complaint in find_complaints(self._tail.decode(errors="replace"), shlex.join(self._argv)):
             if complaint.access == "connect":
-                return "; it was denied the network: list its addresses under network of the session" if not self._narrowing.network else ""
+                return (
+                    "; it was denied the network: list its addresses under network of the session"
+                    if not self._narrowing.network
+                    else ""
+                )
             path = os.path.normpath(os.path.join(self._root, complaint.what))
             is_path = complaint.what.startswith("/") or os.path.lexists(path)
             if is_path and not complaint.is_absent and not any(contains(place, path) for place in granted):
@@ -95,10 +104,21 @@ class ServerProgram:
     async def _spawn(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         with make_domain(self._narrowing) if self._narrowing is not None else nullcontext() as domain:
-            words = wrap(self._argv, str(domain.ruleset_fd), domain.filter) if domain is not None else wrap(self._argv, keeper.UNCONFINED, b"")
+            words = (
+                wrap(self._argv, str(domain.ruleset_fd), domain.filter)
+                if domain is not None
+                else wrap(self._argv, keeper.UNCONFINED, b"")
+            )
             fds = (domain.ruleset_fd,) if domain is not None else ()
             return await asyncio.create_subprocess_exec(
-                *words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self._root, env=self._environment, pass_fds=fds, limit=_LONGEST_LINE_BYTES
+                *words,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                cwd=self._root,
+                env=self._environment,
+                pass_fds=fds,
+                limit=_LONGEST_LINE_BYTES,
             )
 
     async def _read(self, process: asyncio.subprocess.Process, arriving: Any) -> None:
@@ -161,7 +181,11 @@ async def _write(process: asyncio.subprocess.Process, left: Any, arriving: Any) 
 def _parse(line: bytes) -> SessionMessage | Exception:
     try:
         # The library refuses a message with half a character, and its caller would wait in vain.
-        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(make_json_sendable(line.decode(errors="replace")), by_name=False))
+        return SessionMessage(
+            mcp_types.jsonrpc_message_adapter.validate_json(
+                make_json_sendable(line.decode(errors="replace")), by_name=False
+            )
+        )
     except ValueError as error:
         return error
 

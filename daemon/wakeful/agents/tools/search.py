@@ -19,13 +19,13 @@ from typing import Annotated, Protocol
 from msgspec import Meta
 
 from wakeful.agents.contract import Tool
-from wakeful.agents.tools import matcher
+from wakeful.agents.tools import regex_process as matcher
+from wakeful.agents.tools.bound_files import Bounds, Found, Refused
+from wakeful.agents.tools.file_replace import read_content
 from wakeful.agents.tools.files import is_binary, redact_content
-from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool
-from wakeful.agents.tools.place import Bounds, Found, Refused
-from wakeful.agents.tools.redaction import Redact, redact_nothing
-from wakeful.agents.tools.replacing import read_content
-from wakeful.counting import count
+from wakeful.agents.tools.pages import Redact, redact_nothing
+from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool
+from wakeful.text.counting import count
 
 DEADLINE_SECONDS = 10.0
 MOST_BYTES = 256 * 1024 * 1024
@@ -43,7 +43,9 @@ class SearchArguments(Arguments):
     text: Annotated[str, Meta(min_length=1, max_length=_LONGEST_PATTERN, description="what a line must hold")]
     regex: Annotated[bool, Meta(description="text is a Python regular expression")] = False
     ignore_case: bool = False
-    path: Annotated[str, Meta(description="a file, folder or pattern such as src/**/*.py to look in; empty: everything")] = ""
+    path: Annotated[
+        str, Meta(description="a file, folder or pattern such as src/**/*.py to look in; empty: everything")
+    ] = ""
     most: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="how many lines to show")] = 50
 
 
@@ -55,7 +57,13 @@ class SearchTool:
         self._redact = redact
 
     def list_tools(self) -> Iterable[Tool]:
-        yield CheckedTool("search", "Find lines of bound files that hold a text or a regular expression.", SearchArguments, self._search, is_look=True)
+        yield CheckedTool(
+            "search",
+            "Find lines of bound files that hold a text or a regular expression.",
+            SearchArguments,
+            self._search,
+            is_look=True,
+        )
 
     async def _search(self, given: SearchArguments, _: str) -> str:
         if not given.regex and "\n" in given.text:
@@ -64,10 +72,14 @@ class SearchTool:
         try:
             expression = re.compile(pattern, re.IGNORECASE if given.ignore_case else 0)
         except (re.error, RecursionError, OverflowError) as error:
-            raise Refused(f"{given.text!r} is not a regular expression: {error}; without regex: true it is looked for as it stands") from None
+            raise Refused(
+                f"{given.text!r} is not a regular expression: {error}; without regex: true it is looked for as it stands"
+            ) from None
         walk = await asyncio.to_thread(self._bounds.walk, given.path or None)
         if not walk.files:
-            raise Refused(f"no bound file is there to search{f' under {given.path}' if given.path else ''}; bound are: {self._bounds.describe()}")
+            raise Refused(
+                f"no bound file is there to search{f' under {given.path}' if given.path else ''}; bound are: {self._bounds.describe()}"
+            )
         hunt = _Hunt(self._bounds, given.most, self._redact, is_whole=walk.is_whole)
         matching = _match_apart(pattern, given) if given.regex else _match_here(expression)
         async with matching as match:
@@ -120,10 +132,14 @@ async def _match_apart(pattern: str, given: SearchArguments) -> AsyncIterator[_M
     # Isolated, and without site-packages: it starts in a hundredth of a second, and finds no module that a project put in its way.
     program = (sys.executable, "-I", "-S", str(Path(matcher.__file__)))
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env={}, limit=1 << 24)
+    process = await asyncio.create_subprocess_exec(
+        *program, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env={}, limit=1 << 24
+    )
     try:
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"pattern": pattern, "ignore_case": given.ignore_case, "most": given.most}).encode() + b"\n")
+        process.stdin.write(
+            json.dumps({"pattern": pattern, "ignore_case": given.ignore_case, "most": given.most}).encode() + b"\n"
+        )
         yield _MatchApart(process)
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -169,7 +185,9 @@ class _Hunt:
             if lines and (redacted := await redact_content(content, self._redact)) is not content:
                 lines = await match(redacted, self._most + 1 - len(self._lines), self._deadline)
         except TimeoutError:
-            self._notes.append(f"stopped at {name} after {DEADLINE_SECONDS:g} s: the expression takes too long there; make it simpler (nested repeats such as (a+)+ never end)")
+            self._notes.append(
+                f"stopped at {name} after {DEADLINE_SECONDS:g} s: the expression takes too long there; make it simpler (nested repeats such as (a+)+ never end)"
+            )
             return False
         return self._take(name, lines)
 
@@ -179,13 +197,22 @@ class _Hunt:
             words = f"{name}:{number}: {line}"
             self._room -= len(words.encode(errors="replace")) + 1
             if len(self._lines) >= self._most or self._room < 0:
-                self._notes.append(f"there are more, from {name}:{number} on; narrow the path or the text" + ("" if self._room < 0 else ", or raise most"))
+                self._notes.append(
+                    f"there are more, from {name}:{number} on; narrow the path or the text"
+                    + ("" if self._room < 0 else ", or raise most")
+                )
                 return False
             self._lines.append(words)
         return True
 
     def tell(self) -> str:
         if self._skipped:
-            self._notes.append(f"{count(len(self._skipped), 'file')} above {_LARGEST_FILE_BYTES} bytes left out, such as {self._skipped[0]}")
-        head = f"{count(len(self._lines), 'line')} in {count(self._files, 'file')}:" if self._lines else "no bound file holds it"
+            self._notes.append(
+                f"{count(len(self._skipped), 'file')} above {_LARGEST_FILE_BYTES} bytes left out, such as {self._skipped[0]}"
+            )
+        head = (
+            f"{count(len(self._lines), 'line')} in {count(self._files, 'file')}:"
+            if self._lines
+            else "no bound file holds it"
+        )
         return "\n".join([head, *self._lines, *(f"[{note}]" for note in self._notes)])

@@ -20,11 +20,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from wakeful.agents.contract import Tool
-from wakeful.agents.tools import keeper
-from wakeful.agents.tools.narrowing import Narrowing, make_domain, select_environment
-from wakeful.agents.tools.offering import KEPT_BYTES, Arguments, CheckedTool
-from wakeful.agents.tools.place import Refused
-from wakeful.agents.tools.redaction import Redact, redact_nothing
+from wakeful.agents.tools import process_keeper as keeper
+from wakeful.agents.tools.bound_files import Refused
+from wakeful.agents.tools.pages import Redact, redact_nothing
+from wakeful.agents.tools.shell_confinement import Narrowing, make_domain, select_environment
+from wakeful.agents.tools.tool import KEPT_BYTES, Arguments, CheckedTool
 
 _MOST_SECONDS = 600
 # Kept of what a command says; more than a model is shown at once is paged.
@@ -36,7 +36,7 @@ _PIECE_BYTES = 1 << 16
 _GRACE_SECONDS = keeper.PATIENCE_SECONDS + 2.0
 _TICK_SECONDS = 0.05
 # Isolated, and without site-packages: it starts in some hundredths of a second, and nothing that a project holds is imported.
-_KEEPER = "import sys; sys.path.append(sys.argv.pop(1)); from wakeful.agents.tools.keeper import main; sys.exit(main(sys.argv[1:]))"
+_KEEPER = "import sys; sys.path.append(sys.argv.pop(1)); from wakeful.agents.tools.process_keeper import main; sys.exit(main(sys.argv[1:]))"
 _SOURCE = str(Path(keeper.__file__).parents[3])
 
 
@@ -60,7 +60,9 @@ class Ended(Struct, frozen=True):
 class ShellTool:
     """`narrowing` None: the command may all that the run may, its token and keys included; for sessions that asked for no isolation."""
 
-    def __init__(self, root: str, narrowing: Narrowing | None, environ: Mapping[str, str], redact: Redact = redact_nothing) -> None:
+    def __init__(
+        self, root: str, narrowing: Narrowing | None, environ: Mapping[str, str], redact: Redact = redact_nothing
+    ) -> None:
         self._root = root
         self._redact = redact
         self._narrowing = narrowing
@@ -68,7 +70,12 @@ class ShellTool:
 
     def list_tools(self) -> Iterable[Tool]:
         network = "" if self._narrowing is None or self._narrowing.network else " It has no network."
-        yield CheckedTool("shell", f"Run a command in the session's root. It sees what is bound and programs of the system.{network}", ShellArguments, self._run)
+        yield CheckedTool(
+            "shell",
+            f"Run a command in the session's root. It sees what is bound and programs of the system.{network}",
+            ShellArguments,
+            self._run,
+        )
 
     async def _run(self, given: ShellArguments, _: str) -> str:
         if bool(given.line) == bool(given.argv):
@@ -88,7 +95,14 @@ def wrap(argv: Sequence[str], ruleset: str, program: bytes) -> tuple[str, ...]:
 class Command:
     """One command under way."""
 
-    def __init__(self, argv: list[str], root: str, environment: Mapping[str, str], narrowing: Narrowing | None, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        argv: list[str],
+        root: str,
+        environment: Mapping[str, str],
+        narrowing: Narrowing | None,
+        timeout_seconds: float,
+    ) -> None:
         self._argv = argv
         self._root = root
         self._environment = dict(environment)
@@ -118,7 +132,9 @@ class Command:
                 if not self._read(process, fd, said, monotonic() + _GRACE_SECONDS, lambda: False):
                     process.kill()
             process.stdout.close()
-            return Ended(process.wait(), is_timed_out, monotonic() - began, bytes(said.head), bytes(said.tail), said.total_bytes)
+            return Ended(
+                process.wait(), is_timed_out, monotonic() - began, bytes(said.head), bytes(said.tail), said.total_bytes
+            )
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._narrowing is None:
@@ -133,7 +149,9 @@ class Command:
         )  # fmt: skip
 
     @staticmethod
-    def _read(process: subprocess.Popen[bytes], fd: int, said: _Said, deadline: float, is_given_up: Callable[[], bool]) -> bool:
+    def _read(
+        process: subprocess.Popen[bytes], fd: int, said: _Said, deadline: float, is_given_up: Callable[[], bool]
+    ) -> bool:
         """Until it has ended: True; until the deadline, or until nobody waits for it: False."""
         poll = select.poll()
         poll.register(fd, select.POLLIN)
@@ -185,7 +203,9 @@ async def _tell_output(ended: Ended, redact: Redact) -> str:
     if not missing:
         return (ended.head + ended.tail).decode(errors="replace")
     head, tail = [await redact(said.decode(errors="replace")) for said in (ended.head, ended.tail)]
-    cut = f"\n[cut: {missing + 2 * _MARGIN_BYTES} bytes are missing here; send long output to a file, and search that]\n"
+    cut = (
+        f"\n[cut: {missing + 2 * _MARGIN_BYTES} bytes are missing here; send long output to a file, and search that]\n"
+    )
     return head[:-_MARGIN_BYTES] + cut + tail[_MARGIN_BYTES:]
 
 

@@ -1,6 +1,6 @@
 """The tool `skill`: reads the instructions of a skill, or another file of its folder, when the model needs them.
 
-The daemon reads (api/working.py), since a skill need not be bound to the session, and hands out only what was read with the agent: text that somebody
+The daemon reads (api/routes/agent_work.py), since a skill need not be bound to the session, and hands out only what was read with the agent: text that somebody
 changed since is refused.
 """
 
@@ -12,9 +12,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from wakeful.agents.contract import Tool
-from wakeful.agents.daemon import DaemonLink
-from wakeful.agents.tools.offering import Arguments, CheckedTool
-from wakeful.core.agent import Skill
+from wakeful.agents.daemon_client import DaemonLink
+from wakeful.agents.tools.tool import Arguments, CheckedTool
+from wakeful.core.spec.agent import Skill
 
 
 class SkillArguments(Arguments):
@@ -29,7 +29,9 @@ class SkillTools:
 
     def list_tools(self) -> Iterable[Tool]:
         if self._skills:
-            yield CheckedTool("skill", "Read the instructions of a skill, or another file of it.", SkillArguments, self._read)
+            yield CheckedTool(
+                "skill", "Read the instructions of a skill, or another file of it.", SkillArguments, self._read
+            )
 
     async def _read(self, given: SkillArguments, _: str) -> str:
         found = await self._link.look("/work/skill", {"name": given.name, "file": given.file or None})

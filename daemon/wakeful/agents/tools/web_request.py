@@ -77,7 +77,13 @@ async def _follow(url: str, allowed: Sequence[str]) -> Page:
         hop = await _ask(parts, host, port, addresses)
         target = hop.headers.get("location")
         if hop.status not in _REDIRECTS or target is None:
-            return Page(url=url, status=hop.status, content_type=hop.headers.get("content-type", ""), body=hop.body, is_cut=hop.is_cut)
+            return Page(
+                url=url,
+                status=hop.status,
+                content_type=hop.headers.get("content-type", ""),
+                body=hop.body,
+                is_cut=hop.is_cut,
+            )
         url = urljoin(url, target)
     raise FetchRefused(f"it was sent on more than {_MOST_HOPS} times, last to {url[:200]}")
 
@@ -92,7 +98,11 @@ def split_url(url: str) -> tuple[SplitResult, str, int]:
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)
-        host = (parts.hostname or "").rstrip(".").encode("idna").decode("ascii").lower() if not _is_literal(parts.hostname) else parts.hostname or ""
+        host = (
+            (parts.hostname or "").rstrip(".").encode("idna").decode("ascii").lower()
+            if not _is_literal(parts.hostname)
+            else parts.hostname or ""
+        )
     except (ValueError, UnicodeError):
         raise FetchRefused(f"this is no address of a page: {url[:200]!r}") from None
     if parts.scheme not in _PORTS or not host or port is None:
@@ -119,7 +129,9 @@ def check_host(host: str, port: int, allowed: Sequence[str]) -> None:
         if is_meant and int(declared) == port:
             return
     known = ", ".join(allowed)
-    raise FetchRefused(f"{host}:{port} is not among the hosts that this session may fetch from ({known}); a person can add it under fetch")
+    raise FetchRefused(
+        f"{host}:{port} is not among the hosts that this session may fetch from ({known}); a person can add it under fetch"
+    )
 
 
 def _is_same(name: str, host: str) -> bool:
@@ -128,12 +140,18 @@ def _is_same(name: str, host: str) -> bool:
 
 def check_addresses(host: str, port: int, found: Sequence[str], allowed: Sequence[str]) -> list[str]:
     """Each must be public, or declared as an address: one that is neither spoils them all."""
-    declared = {ip_address(name) for entry in allowed if int(entry.rpartition(":")[2]) == port and _is_literal(name := entry.rpartition(":")[0].strip("[]"))}
+    declared = {
+        ip_address(name)
+        for entry in allowed
+        if int(entry.rpartition(":")[2]) == port and _is_literal(name := entry.rpartition(":")[0].strip("[]"))
+    }
     for text in found:
         address = ip_address(text.partition("%")[0])
         if address not in declared and not is_public(address):
             where = host if host == text else f"{host} is {text}, which"
-            raise FetchRefused(f"{where} is an address of this machine or of a private network; a person can declare it by address, fetch: [{text}:{port}]")
+            raise FetchRefused(
+                f"{where} is an address of this machine or of a private network; a person can declare it by address, fetch: [{text}:{port}]"
+            )
     return list(found)
 
 
@@ -145,7 +163,12 @@ def is_public(address: _Address) -> bool:
         return is_public(address.ipv4_mapped)
     wrapped = [address.sixtofour, *(address.teredo or ())]
     wrapped += [IPv4Address(int(address) & 0xFFFFFFFF)] if any(address in network for network in _TRANSLATED) else []
-    return address.is_global and not address.is_multicast and not address.is_site_local and all(is_public(one) for one in wrapped if one is not None)
+    return (
+        address.is_global
+        and not address.is_multicast
+        and not address.is_site_local
+        and all(is_public(one) for one in wrapped if one is not None)
+    )
 
 
 async def _resolve(host: str, port: int) -> list[str]:
@@ -164,7 +187,10 @@ async def _ask(parts: SplitResult, host: str, port: int, addresses: Sequence[str
     reader, writer = await _connect(addresses, port, security, host)
     try:
         peer = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
-        writer.write(peer.send(h11.Request(method="GET", target=_spell_target(parts), headers=_make_headers(parts))) + peer.send(h11.EndOfMessage()))
+        writer.write(
+            peer.send(h11.Request(method="GET", target=_spell_target(parts), headers=_make_headers(parts)))
+            + peer.send(h11.EndOfMessage())
+        )
         await writer.drain()
         return await _hear(peer, reader)
     finally:
@@ -179,7 +205,9 @@ async def _connect(
     fault: OSError | None = None
     for address in addresses:
         try:
-            return await asyncio.open_connection(address, port, ssl=security, server_hostname=host if security is not None else None)
+            return await asyncio.open_connection(
+                address, port, ssl=security, server_hostname=host if security is not None else None
+            )
         except ssl.SSLError:
             raise
         except OSError as error:

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from wakeful.cli.bar import Bar
 from wakeful.cli.command import verb
-from wakeful.cli.completing import POSITION, SESSION, SESSION_OR_PATH, complete_files, complete_folders
-from wakeful.cli.failure import Failure
+from wakeful.cli.completion_values import POSITION, SESSION, SESSION_OR_PATH, complete_files, complete_folders
+from wakeful.cli.exit_codes import Failure
 from wakeful.cli.options import Options
+from wakeful.cli.progress import Bar
 from wakeful.cli.text import escape, paint
-from wakeful.cli.verbs.calls import carry_out, named
+from wakeful.cli.verbs.lifecycle import carry_out, named
 from wakeful.cli.verbs.trust import accept, print_session, trust_one
 
 SUFFIX = ".bundle"
@@ -33,10 +33,16 @@ SUFFIX = ".bundle"
 @verb("save", "wakeful save payroll -o payroll.bundle", "wakeful save payroll --as march --note 'before the audit'")
 @named
 @click.option("--as", "mark", metavar="MARK", help="Mark a checkpoint of this name instead of writing a bundle.")
-@click.option("--at", type=POSITION, metavar="POSITION", help="With --as: mark this position instead of the present one.")
+@click.option(
+    "--at", type=POSITION, metavar="POSITION", help="With --as: mark this position instead of the present one."
+)
 @click.option("--note", metavar="TEXT", help="With --as: why, kept with it.")
-@click.option("-o", "--output", shell_complete=complete_files, metavar="FILE", help=f"Where to, NAME{SUFFIX} unless told.")
-def save_verb(options: Options, name: str, key: str | None, mark: str | None, at: str | None, note: str | None, output: str | None) -> None:
+@click.option(
+    "-o", "--output", shell_complete=complete_files, metavar="FILE", help=f"Where to, NAME{SUFFIX} unless told."
+)
+def save_verb(
+    options: Options, name: str, key: str | None, mark: str | None, at: str | None, note: str | None, output: str | None
+) -> None:
     """A session as one file: its records, blobs, scratch files and spec, every byte verified by its hashes. With --as, a checkpoint."""
     if mark is not None:
         if output is not None:
@@ -52,11 +58,30 @@ def save_verb(options: Options, name: str, key: str | None, mark: str | None, at
 @verb("load", "wakeful load payroll.bundle --as trial", "wakeful load payroll            # out of the archive")
 @click.argument("source", type=SESSION_OR_PATH, metavar="FILE|NAME")
 @click.option("--as", "new", metavar="NAME", help="The name of the session it becomes.")
-@click.option("--root", shell_complete=complete_folders, metavar="DIR", help="Where it may read and write here; else what it writes is detached.")
-@click.option("--move", "is_move", is_flag=True, help="Complete a migrate: the session itself, not a fork of it. Prints the receipt.")
-@click.option("--trust", "is_trusted", is_flag=True, help="Ask at once whether its spec, which is shown, is to be trusted.")
-@click.option("--yes", "is_sure", is_flag=True, help="With --trust: trust it without asking; what is trusted is printed all the same.")
-def load_verb(options: Options, source: str, new: str | None, root: str | None, is_move: bool, is_trusted: bool, is_sure: bool) -> None:
+@click.option(
+    "--root",
+    shell_complete=complete_folders,
+    metavar="DIR",
+    help="Where it may read and write here; else what it writes is detached.",
+)
+@click.option(
+    "--move",
+    "is_move",
+    is_flag=True,
+    help="Complete a migrate: the session itself, not a fork of it. Prints the receipt.",
+)
+@click.option(
+    "--trust", "is_trusted", is_flag=True, help="Ask at once whether its spec, which is shown, is to be trusted."
+)
+@click.option(
+    "--yes",
+    "is_sure",
+    is_flag=True,
+    help="With --trust: trust it without asking; what is trusted is printed all the same.",
+)
+def load_verb(
+    options: Options, source: str, new: str | None, root: str | None, is_move: bool, is_trusted: bool, is_sure: bool
+) -> None:
     """Bring a bundle in as a session of its own, or an archived session back by its NAME. Nothing of a bundle runs before its spec is trusted."""
     if is_sure and not is_trusted:
         raise click.UsageError("--yes goes with --trust")
@@ -65,7 +90,9 @@ def load_verb(options: Options, source: str, new: str | None, root: str | None, 
     if source == "-":
         answer = load_from_input(options, new, root, is_move)
     elif os.sep in source or os.path.exists(source):
-        answer = carry(options, "load", path=os.path.abspath(source), new=new, root=root and os.path.abspath(root), move=is_move)
+        answer = carry(
+            options, "load", path=os.path.abspath(source), new=new, root=root and os.path.abspath(root), move=is_move
+        )
     else:
         answer = carry(options, "load", name=source)
     if not is_trusted or answer.get("needs_trust") is None:
@@ -108,7 +135,9 @@ def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool
     answer = carry(options, "archive", name=name) if name is not None else carry(options, "due", dry_run=dry_run)
     say(options, answer)
     for one in (*answer.get("sessions", ()), *answer.get("outputs", ())) if not options.is_json else ():
-        print(f"  {escape(one['name'])}: {escape(one['why'])}" + (f"; {escape(one['words'])}" if "words" in one else ""))
+        print(
+            f"  {escape(one['name'])}: {escape(one['why'])}" + (f"; {escape(one['words'])}" if "words" in one else "")
+        )
 
 
 @verb(
@@ -121,18 +150,37 @@ def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool
 @click.option("--agent", metavar="NAME", help="Another agent works here from the next run on.")
 @click.option("--model", metavar="NAME", help="Another model.")
 @click.option("--to", metavar="ssh://HOST|FILE", help="To another host: through ssh, or as a bundle to carry there.")
-@click.option("--trust", "is_trusted", is_flag=True, help="With --to ssh://: you know its spec; have it trusted there, as your own.")
-@click.option("--receipt", shell_complete=complete_files, metavar="FILE", help="What `load --move` printed there: the move is complete.")
+@click.option(
+    "--trust",
+    "is_trusted",
+    is_flag=True,
+    help="With --to ssh://: you know its spec; have it trusted there, as your own.",
+)
+@click.option(
+    "--receipt",
+    shell_complete=complete_files,
+    metavar="FILE",
+    help="What `load --move` printed there: the move is complete.",
+)
 @click.option("--give-up", is_flag=True, help="Stay: the bundle that was cut must not be loaded.")
 def migrate_verb(
-    options: Options, name: str, key: str | None, agent: str | None, model: str | None, to: str | None, is_trusted: bool, receipt: str | None,
+    options: Options,
+    name: str,
+    key: str | None,
+    agent: str | None,
+    model: str | None,
+    to: str | None,
+    is_trusted: bool,
+    receipt: str | None,
     give_up: bool,
 ) -> None:
     """To another agent or model, or to another host. Without options: whom the spec names works here again."""
     if sum((to is not None, receipt is not None, give_up, bool(agent or model))) > 1:
         raise click.UsageError("give an agent or model, or --to, or --receipt, or --give-up: these are different calls")
     if is_trusted and not (to or "").startswith("ssh://"):
-        raise click.UsageError("--trust goes with --to ssh://HOST; a bundle that is carried there is trusted there: wakeful load --move FILE --trust")
+        raise click.UsageError(
+            "--trust goes with --to ssh://HOST; a bundle that is carried there is trusted there: wakeful load --move FILE --trust"
+        )
     if to is None:
         given = read_receipt(receipt) if receipt is not None else None
         carry_out(options, "migrate", key, name=name, agent=agent, model=model, receipt=given, give_up=give_up or None)
@@ -151,7 +199,9 @@ def read_receipt(path: str) -> dict[str, Any]:
     try:
         found = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
-        raise Failure(f"{escape(path)}: no receipt can be read there ({error}); expected what `wakeful load --move FILE --json` printed") from None
+        raise Failure(
+            f"{escape(path)}: no receipt can be read there ({error}); expected what `wakeful load --move FILE --json` printed"
+        ) from None
     found = found.get("receipt", found) if isinstance(found, dict) else None
     if not isinstance(found, dict) or "move" not in found:
         raise Failure(f"{escape(path)} holds no receipt; expected what `wakeful load --move FILE --json` printed")
@@ -165,7 +215,15 @@ def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> No
     if not host or target.path not in ("", "/") or host.startswith("-"):
         raise Failure(f"{escape(to)} names no host; expected such as ssh://laptop or ssh://user@laptop:2222")
     words = ["ssh", "-T", "-o", "BatchMode=yes", *(["-p", str(target.port)] if target.port else [])]
-    words += ["--", f"{target.username}@{host}" if target.username else host, "wakeful", "load", "--move", "-", "--json"]
+    words += [
+        "--",
+        f"{target.username}@{host}" if target.username else host,
+        "wakeful",
+        "load",
+        "--move",
+        "-",
+        "--json",
+    ]
     words += ["--trust", "--yes"] if is_trusted else []
     with tempfile.TemporaryDirectory(prefix="wakeful-move-") as folder:
         path = Path(folder) / f"move{SUFFIX}"
@@ -174,10 +232,14 @@ def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> No
             try:
                 done = subprocess.run(words, stdin=bundle, capture_output=True, text=True, check=False)
             except OSError as error:
-                raise Failure(f"{escape(name)} is frozen, and ssh cannot be started: {error.strerror}; {_what_now(name)}") from None
+                raise Failure(
+                    f"{escape(name)} is frozen, and ssh cannot be started: {error.strerror}; {_what_now(name)}"
+                ) from None
     if done.returncode != 0:
         said = escape(" ".join((done.stderr or done.stdout).split())[-300:])
-        raise Failure(f"{escape(name)} is frozen, and {escape(to)} did not take it (exit {done.returncode}): {said}; {_what_now(name)}")
+        raise Failure(
+            f"{escape(name)} is frozen, and {escape(to)} did not take it (exit {done.returncode}): {said}; {_what_now(name)}"
+        )
     try:
         answer = json.loads(done.stdout)
         receipt, doubt = answer["receipt"], answer.get("needs_trust")

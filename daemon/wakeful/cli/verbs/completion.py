@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completion_scripts import SHELLS, make_script
 from wakeful.cli.options import Options
-from wakeful.cli.shells import SHELLS, make_script
 
 
 @verb(
     "completion",
-    "eval \"$(wakeful completion bash)\"   # in ~/.bashrc; zsh the same",
+    'eval "$(wakeful completion bash)"   # in ~/.bashrc; zsh the same',
     "wakeful completion fish > ~/.config/fish/completions/wakeful.fish",
 )
 @click.argument("shell", type=click.Choice(SHELLS))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from wakeful.cli.command import verb
-from wakeful.cli.completing import SESSION
+from wakeful.cli.completion_values import SESSION
 from wakeful.cli.options import Options
 from wakeful.cli.text import columns, count, escape, fit, measure, paint, quote_prose, wrap
 
@@ -69,7 +69,9 @@ def _format_part(head: str, tokens: int, text: str, is_brief: bool) -> Iterator[
 def _format_talk(found: dict[str, Any], is_brief: bool) -> Iterator[str]:
     entries = [*found["conversation"], *found["later"]]
     if is_brief and entries:
-        yield from _format_part(f"conversation: {count(len(entries), 'turn')}", sum(entry["tokens"] for entry in entries), "", True)
+        yield from _format_part(
+            f"conversation: {count(len(entries), 'turn')}", sum(entry["tokens"] for entry in entries), "", True
+        )
     for entry in entries if not is_brief else ():
         yield from _format_part(f"conversation: {_name_entry(entry)}", entry["tokens"], _show_entry(entry), False)
     for call in found["pending"]:
@@ -83,9 +85,16 @@ def _format_tools(tools: dict[str, Any] | None, is_brief: bool) -> Iterator[str]
         yield from wrap("Tools: their definitions are on record from the first run of an agent on.")
         return
     if is_brief:
-        yield from _format_part(f"tools: {len(tools['offered'])}, as run {tools['run']} offered them", tools["tokens"], "", True)
+        yield from _format_part(
+            f"tools: {len(tools['offered'])}, as run {tools['run']} offered them", tools["tokens"], "", True
+        )
     for tool in tools["offered"] if not is_brief else ():
-        yield from _format_part(f"tool: {escape(tool['name'])}", tool["tokens"], f"{tool['description']}\n{json.dumps(tool['parameters'])}", False)
+        yield from _format_part(
+            f"tool: {escape(tool['name'])}",
+            tool["tokens"],
+            f"{tool['description']}\n{json.dumps(tool['parameters'])}",
+            False,
+        )
 
 
 def _name_entry(entry: dict[str, Any]) -> str:
@@ -105,7 +114,11 @@ def _show_entry(entry: dict[str, Any]) -> str:
 
 def _say_total(found: dict[str, Any]) -> str:
     tokens, counted = found["tokens"], found["counted"]
-    tools = f"{found['tools']['tokens']:,} for tools and the answer" if found["tools"] is not None else "tools and the answer"
+    tools = (
+        f"{found['tools']['tokens']:,} for tools and the answer"
+        if found["tools"] is not None
+        else "tools and the answer"
+    )
     source = f" (the window: {escape(tokens['window_source'])})" if tokens["window_source"] else ""
     total = f"{tokens['total']:,} of {tokens['window']:,} tokens{source}, by estimate; {tools} come on top. It is compressed from {tokens['compress_at']:,} on."
     if counted is None or not counted["estimated"]:

@@ -20,16 +20,15 @@ import click
 from wakeful import __version__
 from wakeful.cli.client import Client
 from wakeful.cli.command import verb
-from wakeful.cli.completing import complete_folders
-from wakeful.cli.failure import FAILED, DaemonBusy, Failure, NoDaemon
+from wakeful.cli.completion_values import complete_folders
+from wakeful.cli.exit_codes import FAILED, DaemonBusy, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state, say_start
 from wakeful.cli.text import count, escape, format_bytes, paint, wrap
-from wakeful.cli.verbs.store import Check, check_store, mend
-from wakeful.cli.verbs.surroundings import check_surroundings
-from wakeful.core.limits import UNWARNED, LimitName, say_amount
-from wakeful.core.room import judge_room
-from wakeful.keeping import REMOTE, find_file_system, find_holder, is_affected
+from wakeful.cli.verbs.doctor_machine import check_surroundings
+from wakeful.cli.verbs.doctor_store import Check, check_store, mend
+from wakeful.core.spec.limits import UNWARNED, LimitName, judge_room, say_amount
+from wakeful.service.offline_store import REMOTE, find_file_system, find_holder, is_affected
 
 FEW_BYTES = 1_000_000_000
 # Holds what belongs together on one line; printed as a space.
@@ -38,8 +37,18 @@ INOTIFY = Path("/proc/sys/fs/inotify")
 
 
 @verb("doctor", "wakeful doctor", "wakeful doctor --mend           # with the daemon stopped")
-@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own.")
-@click.option("--mend", "is_mending", is_flag=True, help="With the daemon stopped: make anew what is told from the records, and say what was done.")
+@click.option(
+    "--state",
+    shell_complete=complete_folders,
+    metavar="DIR",
+    help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own.",
+)
+@click.option(
+    "--mend",
+    "is_mending",
+    is_flag=True,
+    help="With the daemon stopped: make anew what is told from the records, and say what was done.",
+)
 def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
     """Check the daemon and its service, SQLite, watches, git, bubblewrap, the clock, the state folder, disk space, the log and what it leans on, specs and bindings."""
     if is_mending:
@@ -77,7 +86,12 @@ def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Chec
         health = client.get("/doctor")
     except NoDaemon as error:
         if client.project is not None and find_holder(Path(client.project)) is None:
-            return None, Check("daemon", "bad", f"the daemon of this project is down: none answers for {client.project}", say_start(client.project))
+            return None, Check(
+                "daemon",
+                "bad",
+                f"the daemon of this project is down: none answers for {client.project}",
+                say_start(client.project),
+            )
         return None, _explain_silence(client.path, Path(state), " ".join(str(error).split()))
     except DaemonBusy as error:
         return None, Check("daemon", "bad", str(error), "ss -xp                # which process holds connections")
@@ -95,7 +109,12 @@ def _explain_silence(socket: str, state: Path, words: str) -> Check:
         return Check("daemon", "bad", words, "wakeful daemon")
     lives = f"but process {holder} is a daemon that has {state}"
     if os.path.lexists(socket):
-        return Check("daemon", "bad", f"nobody answers at {socket}, {lives}: it is stopped, or listens elsewhere", f"ps -o stat,args -p {holder}")
+        return Check(
+            "daemon",
+            "bad",
+            f"nobody answers at {socket}, {lives}: it is stopped, or listens elsewhere",
+            f"ps -o stat,args -p {holder}",
+        )
     words = f"there is no socket at {socket}, {lives}: the file was removed, and it listens anew within seconds; or it listens elsewhere"
     return Check("daemon", "bad", words, f"wakeful doctor --socket PATH, or: kill {holder}, then wakeful daemon")
 
@@ -117,7 +136,12 @@ def _check_watches(health: dict[str, Any] | None) -> Iterator[Check]:
     used = count_watches(health["pid"]) if health is not None else 0
     raise_limit = f"sudo sysctl fs.inotify.max_user_watches={max(most * 4, 524288)}"
     if used > most * 0.8:
-        yield Check("watches", "warn", f"{used} of {most} are in use by the daemon alone; beyond that folders are polled", raise_limit)
+        yield Check(
+            "watches",
+            "warn",
+            f"{used} of {most} are in use by the daemon alone; beyond that folders are polled",
+            raise_limit,
+        )
     else:
         yield Check("watches", "good", f"{used} of {most} inotify watches in use by the daemon")
 
@@ -147,12 +171,19 @@ def _check_folder(state: Path) -> Iterator[Check]:
     if found.st_uid != os.geteuid():
         yield Check("state", "bad", f"{state} belongs to user {found.st_uid}", f"sudo chown -R {os.geteuid()} {state}")
     elif stat.S_IMODE(found.st_mode) & 0o077:
-        yield Check("state", "bad", f"{state} can be read by others ({stat.S_IMODE(found.st_mode):04o})", f"chmod 700 {state}")
+        yield Check(
+            "state", "bad", f"{state} can be read by others ({stat.S_IMODE(found.st_mode):04o})", f"chmod 700 {state}"
+        )
     else:
         yield Check("state", "good", f"{state}, for its owner alone")
     system = find_file_system(state)
     if system in REMOTE:
-        yield Check("disk", "bad", f"{state} lies on {system}, where a write-ahead log is not safe", "wakeful daemon --state LOCAL_FOLDER")
+        yield Check(
+            "disk",
+            "bad",
+            f"{state} lies on {system}, where a write-ahead log is not safe",
+            "wakeful daemon --state LOCAL_FOLDER",
+        )
     yield _check_room(state, system)
 
 
@@ -187,8 +218,16 @@ def _say_levels(name: LimitName, levels: dict[str, Any]) -> str:
 
 def _check_blobs(blobs: dict[str, Any]) -> Check:
     """What runs printed, read and wrote. What a crash left half written belongs to nobody and is small."""
-    left = f"; {count(blobs['unfinished'], 'file')} half written when a daemon was killed, which nobody needs" if blobs["unfinished"] else ""
-    return Check("blobs", "good", f"{blobs['blobs']:,} contents and outputs of runs are kept, {format_bytes(blobs['size_bytes'])}{left}")
+    left = (
+        f"; {count(blobs['unfinished'], 'file')} half written when a daemon was killed, which nobody needs"
+        if blobs["unfinished"]
+        else ""
+    )
+    return Check(
+        "blobs",
+        "good",
+        f"{blobs['blobs']:,} contents and outputs of runs are kept, {format_bytes(blobs['size_bytes'])}{left}",
+    )
 
 
 def _check_trust(trust: dict[str, Any]) -> Iterator[Check]:
@@ -206,16 +245,31 @@ def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
     """What runs can be kept from here, what not, and who runs without."""
     if not isolation["landlock"]:
         words = "this kernel has no Landlock: no session runs, but those that say isolation: none"
-        yield Check("isolation", "bad", words, "add landlock to lsm= of the kernel's command line (Linux 5.13 or newer)")
+        yield Check(
+            "isolation", "bad", words, "add landlock to lsm= of the kernel's command line (Linux 5.13 or newer)"
+        )
         return
-    yield Check("isolation", "good", f"Landlock ABI {isolation['landlock']}; cannot be enforced: {'; '.join(isolation['unenforced'])}")
+    yield Check(
+        "isolation",
+        "good",
+        f"Landlock ABI {isolation['landlock']}; cannot be enforced: {'; '.join(isolation['unenforced'])}",
+    )
     yield from _check_kernel(isolation)
     if not isolation["shielding"]:
         words = "no namespaces for you here: specs beside an output are within that run's reach, and an output beside .git or the state folder cannot be replaced by renaming"
-        yield Check("isolation", "warn", words, "give outputs a folder of their own, such as out/, or allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns)")
+        yield Check(
+            "isolation",
+            "warn",
+            words,
+            "give outputs a folder of their own, such as out/, or allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns)",
+        )
     if isolation["unisolated"]:
-        told = "would run" if not isolation["allow_unisolated"] else "run" if len(isolation["unisolated"]) > 1 else "runs"
-        yield Check("isolation", "warn", f"{', '.join(isolation['unisolated'])} {told} without any isolation", "wakeful list")
+        told = (
+            "would run" if not isolation["allow_unisolated"] else "run" if len(isolation["unisolated"]) > 1 else "runs"
+        )
+        yield Check(
+            "isolation", "warn", f"{', '.join(isolation['unisolated'])} {told} without any isolation", "wakeful list"
+        )
 
 
 def _check_kernel(isolation: dict[str, Any]) -> Iterator[Check]:
@@ -231,7 +285,12 @@ def _check_kernel(isolation: dict[str, Any]) -> Iterator[Check]:
         paths = ", ".join(isolation["kept_closed"])
         words = f"{paths}: closed to others when first seen, and readable by everybody since; closed to runs all the same, for a run may have changed that"
         first = shlex.quote(isolation["kept_closed"][0])
-        yield Check("settings", "warn", words, f"if it should be readable: cp -p {first} {first}.new && mv {first}.new {first}; else: chmod o= {first}")
+        yield Check(
+            "settings",
+            "warn",
+            words,
+            f"if it should be readable: cp -p {first} {first}.new && mv {first}.new {first}; else: chmod o= {first}",
+        )
 
 
 def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
@@ -246,7 +305,12 @@ def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
     for one in connections["largest"]:
         if one["run"] is not None and one["connections"] >= of_one:
             name = one["run"].rpartition("#")[0]
-            yield Check("connections", "warn", f"{one['holder']} has {one['connections']}, the most a run may have; more are refused", f"wakeful interrupt {shlex.quote(name)}")
+            yield Check(
+                "connections",
+                "warn",
+                f"{one['holder']} has {one['connections']}, the most a run may have; more are refused",
+                f"wakeful interrupt {shlex.quote(name)}",
+            )
 
 
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
@@ -260,9 +324,16 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     if not health["problems"]:
         yield Check("specs", "good", f"all of {health['specs']} are taken")
     for words, times in sorted(health.get("defects", {}).items()):
-        yield Check("defect", "bad", f"{words}, {count(times, 'time')}", "look at its traceback in the daemon's output, and report it: wakeful doctor --json")
+        yield Check(
+            "defect",
+            "bad",
+            f"{words}, {count(times, 'time')}",
+            "look at its traceback in the daemon's output, and report it: wakeful doctor --json",
+        )
     for one in health["degraded"]:
-        yield Check("binding", "warn", f"{one['session']}, {one['binding']}: {one['words']}", f"wakeful show {one['session']}")
+        yield Check(
+            "binding", "warn", f"{one['session']}, {one['binding']}: {one['words']}", f"wakeful show {one['session']}"
+        )
     for one in health["guarded"]:
         mend = f"wakeful {'resume' if one['is_stopped'] else 'why'} {one['session']}"
         yield Check("loop guard", "bad" if one["is_stopped"] else "warn", f"{one['session']}: {one['words']}", mend)

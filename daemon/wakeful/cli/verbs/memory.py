@@ -15,11 +15,11 @@ import click
 
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
-from wakeful.cli.completing import FACT, NAMED_KEY, SESSION
-from wakeful.cli.failure import Failure
+from wakeful.cli.completion_values import FACT, NAMED_KEY, SESSION
+from wakeful.cli.exit_codes import Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines, paint
-from wakeful.cli.verbs.calls import say
+from wakeful.cli.verbs.lifecycle import say
 
 
 def own_session() -> str | None:
@@ -58,7 +58,11 @@ def send_verb(options: Options, name: str, text: str, no_wake: bool, key: str | 
     say(options, options.client().call("send", key, name=name, text=text, wake=not no_wake))
 
 
-@verb("remember", "wakeful remember payroll currency EUR --because 'the contracts'", "wakeful remember currency EUR   # inside a run")
+@verb(
+    "remember",
+    "wakeful remember payroll currency EUR --because 'the contracts'",
+    "wakeful remember currency EUR   # inside a run",
+)
 @click.argument("words", type=NAMED_KEY, nargs=-1, metavar="[NAME] KEY VALUE")
 @click.option("--because", metavar="TEXT", help="Why, kept with the fact.")
 @click.option("--confidence", type=click.FloatRange(0, 1), help="How sure it is, from 0 to 1.")
@@ -93,7 +97,9 @@ def recall_verb(options: Options, words: tuple[str, ...]) -> None:
         return
     found = next((fact for fact in facts if fact["key"] == rest[0]), None)
     if found is None:
-        raise Failure(f"{escape(name)} has no fact {escape(rest[0])!r}; without a key it shows those there are: wakeful recall {escape(name)}")
+        raise Failure(
+            f"{escape(name)} has no fact {escape(rest[0])!r}; without a key it shows those there are: wakeful recall {escape(name)}"
+        )
     # The value alone: programs inside a run read it as it was kept, a person's terminal must not obey it.
     value = escape_lines(found["value"]) if sys.stdout.isatty() else found["value"]
     print(json.dumps(found) if options.is_json else value)

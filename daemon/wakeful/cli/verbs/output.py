@@ -15,8 +15,8 @@ import click
 
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
-from wakeful.cli.completing import RUN, SESSION, complete_folders
-from wakeful.cli.failure import NoDaemon
+from wakeful.cli.completion_values import RUN, SESSION, complete_folders
+from wakeful.cli.exit_codes import NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, wrap
@@ -32,13 +32,22 @@ class Printed(NamedTuple):
     hint: str | None
 
 
-@verb("output", "wakeful output payroll          # of the present or last run", "wakeful output payroll --run 3 --raw > run3.log", "wakeful output payroll --state .wakeful   # without a daemon")
+@verb(
+    "output",
+    "wakeful output payroll          # of the present or last run",
+    "wakeful output payroll --run 3 --raw > run3.log",
+    "wakeful output payroll --state .wakeful   # without a daemon",
+)
 @click.argument("name", type=SESSION)
 @click.option("--run", type=RUN, metavar="N", help="Which run; the present or last one unless told.")
 @click.option("--follow", "is_following", is_flag=True, help="Go on until the present run ends.")
 @click.option("--raw", "is_raw", is_flag=True, help="The bytes as they are, terminal escapes included.")
-@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="Read this state folder, and ask no daemon.")
-def output_verb(options: Options, name: str, run: int | None, is_following: bool, is_raw: bool, state: str | None) -> None:
+@click.option(
+    "--state", shell_complete=complete_folders, metavar="DIR", help="Read this state folder, and ask no daemon."
+)
+def output_verb(
+    options: Options, name: str, run: int | None, is_following: bool, is_raw: bool, state: str | None
+) -> None:
     """What a run wrote to its standard output and error.
 
     Terminal escapes in it are shown, not obeyed, also into a pipe or a file; --raw gives the bytes as they are.
@@ -48,13 +57,29 @@ def output_verb(options: Options, name: str, run: int | None, is_following: bool
     if is_following and state is not None:
         raise click.UsageError("--follow waits for a daemon's run; leave --state out")
     if is_following and run is None:
-        _print_pieces(options.client().stream(f"/sessions/{quote_name(name)}/output", follow="true"), is_raw, options.is_json)
+        _print_pieces(
+            options.client().stream(f"/sessions/{quote_name(name)}/output", follow="true"), is_raw, options.is_json
+        )
         return
     found = _ask_daemon(options, name, run) if state is None else _read_folder(Path(find_state(state)), name, run)
     left_out = found.total_bytes - len(found.head) - len(found.tail)
     if options.is_json:
-        text = {"head": found.head.decode(errors="backslashreplace"), "tail": found.tail.decode(errors="backslashreplace")}
-        print(json.dumps({"name": name, "run": found.run, "total_bytes": found.total_bytes, "left_out_bytes": left_out, "hint": found.hint, **text}))
+        text = {
+            "head": found.head.decode(errors="backslashreplace"),
+            "tail": found.tail.decode(errors="backslashreplace"),
+        }
+        print(
+            json.dumps(
+                {
+                    "name": name,
+                    "run": found.run,
+                    "total_bytes": found.total_bytes,
+                    "left_out_bytes": left_out,
+                    "hint": found.hint,
+                    **text,
+                }
+            )
+        )
         return
     _write(found.head, is_raw)
     if left_out > 0:
@@ -80,12 +105,14 @@ def _ask_daemon(options: Options, name: str, run: int | None) -> Printed:
         return _read_folder(folder, name, run)
     body, head = answer.read(), int(answer.headers["wakeful-head"])
     hint = json.loads(answer.headers["wakeful-hint"]) if answer.headers.get("wakeful-hint") else None
-    return Printed(int(answer.headers["wakeful-run"]), body[:head], body[head:], int(answer.headers["wakeful-total"]), hint)
+    return Printed(
+        int(answer.headers["wakeful-run"]), body[:head], body[head:], int(answer.headers["wakeful-total"]), hint
+    )
 
 
 def _read_folder(folder: Path, name: str, run: int | None) -> Printed:
     # The engine of the log takes longer to import than a daemon takes to answer.
-    return Printed(*importlib.import_module("wakeful.keeping").read_stored_output(folder, name, run))
+    return Printed(*importlib.import_module("wakeful.service.offline_store").read_stored_output(folder, name, run))
 
 
 def _print_pieces(pieces: Iterator[bytes], is_raw: bool, is_json: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from wakeful.cli.text import escape, paint, quote_prose, wrap
-from wakeful.cli.verbs.comparing import format_differences
+from wakeful.cli.verbs.diff import format_differences
 
 
 def show_rewind(preview: dict[str, Any]) -> Iterator[str]:
@@ -22,7 +22,9 @@ def show_rewind(preview: dict[str, Any]) -> Iterator[str]:
         return
     steps = [_say_step(step) for step in files["steps"]]
     unknown = [f"{'cannot':<8}  what {_say_writer(one)} wrote: it was not kept" for one in files["unrecorded"]]
-    yield from _block("FILES, what would become of them", (*steps, *unknown) or ("none of its runs wrote anything since",))
+    yield from _block(
+        "FILES, what would become of them", (*steps, *unknown) or ("none of its runs wrote anything since",)
+    )
 
 
 def _say_step(step: dict[str, Any]) -> str:
@@ -36,7 +38,9 @@ def _say_writer(run: int | str) -> str:
 def show_merge(preview: dict[str, Any]) -> Iterator[str]:
     yield from _block("FACTS it would take", (_say_fact(fact) for fact in preview["taken"]))
     yield from _block("FACTS it would forget", preview["retracted"])
-    yield from _block("CONFLICTS it would open, to be settled with wakeful resolve", map(say_conflict, preview["conflicts"]))
+    yield from _block(
+        "CONFLICTS it would open, to be settled with wakeful resolve", map(say_conflict, preview["conflicts"])
+    )
     yield from _quote("HAND-OFF it would leave", preview["summary"])
     yield from _block("FILES it would bring", (_say_file(path, words) for path, words in preview["files"].items()))
 
@@ -49,7 +53,9 @@ def _say_fact(fact: dict[str, Any]) -> str:
 def say_conflict(conflict: dict[str, Any]) -> str:
     """A question that a merge leaves open: `show` lists it so."""
     sides = (("was", "base"), ("here", "ours"), (conflict["fork"], "theirs"))
-    said = "; ".join(f"{who}: {value if (value := conflict.get(side)) is not None else '(none)'}" for who, side in sides)
+    said = "; ".join(
+        f"{who}: {value if (value := conflict.get(side)) is not None else '(none)'}" for who, side in sides
+    )
     return f"{conflict['number']}  {conflict['key']}  {said}"
 
 
@@ -64,7 +70,9 @@ def show_compress(preview: dict[str, Any]) -> Iterator[str]:
 
 
 def show_erase(preview: dict[str, Any]) -> Iterator[str]:
-    yield from _block("THE RECORD, as it would be left", (f"{key}: {_say_value(value)}" for key, value in preview["stand_in"].items()))
+    yield from _block(
+        "THE RECORD, as it would be left", (f"{key}: {_say_value(value)}" for key, value in preview["stand_in"].items())
+    )
     yield from _block("THE SAME WORDS stand in these records, too: wakeful erase NAME SEQ", preview["also_in"])
 
 

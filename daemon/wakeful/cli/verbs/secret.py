@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from wakeful.cli.command import verb
-from wakeful.cli.failure import Failure, NoDaemon
+from wakeful.cli.exit_codes import Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_secrets
 from wakeful.cli.text import escape, measure, pad, paint
@@ -47,7 +47,9 @@ def secret_verb(options: Options, what: str, name: str | None, rest: tuple[str, 
     """
     if rest:
         # Not said again: what was typed there is perhaps the value.
-        raise click.UsageError("a value is never an argument: others can see it, and your shell may remember it now; give it on standard input, or when asked")
+        raise click.UsageError(
+            "a value is never an argument: others can see it, and your shell may remember it now; give it on standard input, or when asked"
+        )
     if (what == "list") != (name is None):
         raise click.UsageError("list takes no name" if what == "list" else f"say which: wakeful secret {what} NAME")
     if what == "list":
@@ -83,16 +85,34 @@ def _tell(options: Options, name: str, done: str) -> None:
     except NoDaemon:
         found = None
     here = find_secrets()
-    row: dict[str, Any] = next((one for one in found["secrets"] if one["name"] == name), {}) if found is not None else {}
+    row: dict[str, Any] = (
+        next((one for one in found["secrets"] if one["name"] == name), {}) if found is not None else {}
+    )
     if options.is_json:
-        print(json.dumps({"name": name, "folder": here, "done": done, "source": row.get("source"), "sessions": row.get("sessions", [])}))
+        print(
+            json.dumps(
+                {
+                    "name": name,
+                    "folder": here,
+                    "done": done,
+                    "source": row.get("source"),
+                    "sessions": row.get("sessions", []),
+                }
+            )
+        )
     else:
         users = row.get("sessions", [])
         print(f"{name} {done}" + (f", used by {', '.join(map(escape, users))}" if users else ""))
     if found is not None and found["folder"] != here:
-        print(f"wakeful: the daemon reads its secrets from {escape(found['folder'])}, not from {escape(here)}", file=sys.stderr)
+        print(
+            f"wakeful: the daemon reads its secrets from {escape(found['folder'])}, not from {escape(here)}",
+            file=sys.stderr,
+        )
     elif row.get("source") not in (None, "file"):
-        print(f"wakeful: the daemon takes {name} from {_FROM[row['source']]}, which comes first or is all there is", file=sys.stderr)
+        print(
+            f"wakeful: the daemon takes {name} from {_FROM[row['source']]}, which comes first or is all there is",
+            file=sys.stderr,
+        )
     elif done == "set" and row.get("problem"):
         print(f"wakeful: {escape(row['problem'])}", file=sys.stderr)
 
@@ -110,7 +130,10 @@ def _print_list(options: Options) -> None:
     elif not rows:
         print("no secrets; set one with: wakeful secret set NAME")
     else:
-        table = [_HEADINGS, *((one["name"], one["problem"] or _FROM[one["source"]], ", ".join(one["sessions"]) or "-") for one in rows)]
+        table = [
+            _HEADINGS,
+            *((one["name"], one["problem"] or _FROM[one["source"]], ", ".join(one["sessions"]) or "-") for one in rows),
+        ]
         shown = [tuple(map(escape, row)) for row in table]
         widths = [max(map(measure, column)) for column in zip(*shown, strict=True)]
         for number, row in enumerate(shown):

@@ -15,32 +15,38 @@ from typing import Any, NamedTuple
 
 import click
 
-from wakeful.cli.bar import Bar
 from wakeful.cli.command import verb
-from wakeful.cli.completing import SESSION, complete_files, complete_folders
-from wakeful.cli.failure import FAILED, Failure, NoDaemon
+from wakeful.cli.completion_values import SESSION, complete_files, complete_folders
+from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
+from wakeful.cli.mcp_warnings import warn_about_servers
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
-from wakeful.cli.server_warnings import warn_about_servers
+from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
-from wakeful.core.agent import AgentSpec, ModelSpec
-from wakeful.core.graph import Graph
-from wakeful.core.match import parse_under
-from wakeful.core.spec import TEMPLATE_MARK, SessionSpec, find_template
-from wakeful.counting import TellFar, tell_nobody
-from wakeful.program_reach import ProgramReach, declare_written, find_search_path, list_unbound_files, name_derived
+from wakeful.core.deciding.graph import Graph
+from wakeful.core.looking.patterns import parse_under
+from wakeful.core.spec.agent import AgentSpec, ModelSpec
+from wakeful.core.spec.session import TEMPLATE_MARK, SessionSpec, find_template
+from wakeful.service.program_reach import (
+    ProgramReach,
+    declare_written,
+    find_search_path,
+    list_unbound_files,
+    name_derived,
+)
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings, say_meant_model
 from wakeful.specs.build import Surroundings
+from wakeful.specs.file_ownership import find_others
+from wakeful.specs.likely_mistakes import Mistakes
 from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FolderReading, locate, read_folder, read_template, read_text
-from wakeful.specs.mistakes import Mistakes
 from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
-from wakeful.specs.others import find_others
 from wakeful.specs.problem import Problem, RefusedSpec
-from wakeful.specs.promises import Unkept, find_unkept
 from wakeful.specs.schema import json_schema
 from wakeful.specs.shell_signs import has_shell_sign
 from wakeful.specs.timezones import find_local_zone
 from wakeful.specs.translate import find_nearest
+from wakeful.specs.unkept_promises import Unkept, find_unkept
+from wakeful.text.counting import TellFar, tell_nobody
 
 # Of a template's sessions; beyond these they are counted.
 MOST_NAMED = 10
@@ -59,16 +65,30 @@ class Findings(NamedTuple):
 
 @verb("check", "wakeful check                   # the whole folder", "wakeful check sessions.d/payroll.yaml")
 @click.argument("files", nargs=-1, shell_complete=complete_files, metavar="[FILE|DIR]...")
-@click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to check when no file is named.")
+@click.option(
+    "--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to check when no file is named."
+)
 def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> None:
     """Judge specs as the daemon would, with file:line:column. Without a file: the whole folder. Exit 1 on a problem."""
     if files:
-        found = _join([check_folder(Path(file), options) if os.path.isdir(file) else check_file(file) for file in files])
+        found = _join(
+            [check_folder(Path(file), options) if os.path.isdir(file) else check_file(file) for file in files]
+        )
     else:
         found = check_folder(Path(find_specs(specs)), options)
     if options.is_json:
         views = {"problems": [_view(one) for one in found.problems], "warnings": [_view(one) for one in found.warnings]}
-        print(json.dumps({"ok": not found.problems, "sessions": found.sessions, **views, "templates": found.templates, "reach": found.reach}))
+        print(
+            json.dumps(
+                {
+                    "ok": not found.problems,
+                    "sessions": found.sessions,
+                    **views,
+                    "templates": found.templates,
+                    "reach": found.reach,
+                }
+            )
+        )
     else:
         _print(found)
     if found.problems:
@@ -98,7 +118,11 @@ def _print(found: Findings) -> None:
     for name, own in sorted(found.templates.items()):
         print(escape(_say_template(name, own)))
     for places, names in _group_reach(found.reach):
-        print(escape(f"{', '.join(names)}: {'its' if len(names) == 1 else 'their'} programs also reach {', '.join(places)}"))
+        print(
+            escape(
+                f"{', '.join(names)}: {'its' if len(names) == 1 else 'their'} programs also reach {', '.join(places)}"
+            )
+        )
     if not found.problems:
         sessions = [count(found.sessions, "session")] if found.sessions or not found.others else []
         print(f"{escape(' and '.join([*sessions, *found.others]))}: all good")
@@ -141,7 +165,16 @@ def check_folder(specs: Path, options: Options) -> Findings:
     unbound, reach = _look_at_programs(reading, reading.sessions)
     mistakes = _find_mistakes(reading, reading.sessions, specs)
     servers = warn_about_servers(reading, _look_for_mistakes(reading.sessions.values()), specs, options)
-    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_promises(specs, reading), *_warn_about_models(specs, reading), *_warn_about_subagents(reading), *unbound, *servers]
+    warnings = [
+        *reading.warnings,
+        *mistakes,
+        *_warn_about_writers(specs, reading),
+        *_warn_about_promises(specs, reading),
+        *_warn_about_models(specs, reading),
+        *_warn_about_subagents(reading),
+        *unbound,
+        *servers,
+    ]
     return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading), reach)
 
 
@@ -157,7 +190,10 @@ def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[lis
         derived = programs.find(spec, reading.agents.get(spec.agent or ""))
         if derived.places:
             reach[name] = list(name_derived(derived, spec.root))
-        unbound = (f"{path} is read, because its run names it, and wakes nobody; add to bindings: {_offer_binding(spec, path)}" for path in list_unbound_files(spec))
+        unbound = (
+            f"{path} is read, because its run names it, and wakes nobody; add to bindings: {_offer_binding(spec, path)}"
+            for path in list_unbound_files(spec)
+        )
         file = _file_of(reading, find_template(name) or name)
         warnings |= {Problem(file, 1, 1, words): None for words in (*unbound, *derived.refused)}
     return list(warnings), reach
@@ -174,12 +210,17 @@ def _find_mistakes(reading: FolderReading, names: Iterable[str], specs: Path) ->
             continue
         judged.add(owner)
         path = str(specs / f"{owner}{SUFFIX}")
-        found += [Problem(_file_of(reading, owner), *locate(path, place), words) for place, _, words in mistakes.find(reading.sessions[name])]
+        found += [
+            Problem(_file_of(reading, owner), *locate(path, place), words)
+            for place, _, words in mistakes.find(reading.sessions[name])
+        ]
     return found
 
 
 def _look_for_mistakes(specs: Iterable[SessionSpec]) -> Mistakes:
-    return Mistakes(find_search_path(os.environ), [parse_under(text, spec.root) for spec in specs for text in spec.written_patterns])
+    return Mistakes(
+        find_search_path(os.environ), [parse_under(text, spec.root) for spec in specs for text in spec.written_patterns]
+    )
 
 
 def _choose_some(names: Iterable[str]) -> Iterator[str]:
@@ -204,7 +245,9 @@ def _warn_about_promises(specs: Path, reading: FolderReading) -> list[Problem]:
     """Budgets that nothing enforces, and questions that nobody may be there to answer. Of a template's sessions the first is judged."""
     judged = {find_template(name) or name: spec for name, spec in reversed(reading.sessions.items())}
     found = find_unkept({spec.name: spec for spec in judged.values()}, reading.agents, read_settings(specs)[0].prices)
-    return list(dict.fromkeys(_place_promise(specs, reading, find_template(one.file) or one.file, one) for one in found))
+    return list(
+        dict.fromkeys(_place_promise(specs, reading, find_template(one.file) or one.file, one) for one in found)
+    )
 
 
 def _place_promise(specs: Path, reading: FolderReading, file: str, found: Unkept) -> Problem:
@@ -239,7 +282,11 @@ def _warn_about_subagents(reading: FolderReading) -> list[Problem]:
             if other is not None and other.models:
                 continue
             nearest = find_nearest(name, reading.agents)
-            why = "has no model, and only an agent with one can be a sub-agent" if other is not None else "does not exist" + (f"; did you mean '{nearest}'?" if nearest else "")
+            why = (
+                "has no model, and only an agent with one can be a sub-agent"
+                if other is not None
+                else "does not exist" + (f"; did you mean '{nearest}'?" if nearest else "")
+            )
             found.append(Problem(_file_of(reading, f"agents/{agent.name}"), 1, 1, f"subagents: agent {name} {why}"))
     return found
 
@@ -247,13 +294,27 @@ def _warn_about_subagents(reading: FolderReading) -> list[Problem]:
 def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
     """What others can write is not followed: a person is asked to trust it, and to mend it."""
     found = [Problem(specs.name, 1, 1, words) for words in [find_others(str(specs))] if words is not None]
-    found += [Problem(one.file, 1, 1, one.others) for key, one in reading.files.items() if one.others is not None and INSTANCE not in key]
-    return [Problem(one.file, one.line, one.column, f"{one.text}; until that is mended, it counts only as you trusted it: wakeful trust") for one in found]
+    found += [
+        Problem(one.file, 1, 1, one.others)
+        for key, one in reading.files.items()
+        if one.others is not None and INSTANCE not in key
+    ]
+    return [
+        Problem(
+            one.file,
+            one.line,
+            one.column,
+            f"{one.text}; until that is mended, it counts only as you trusted it: wakeful trust",
+        )
+        for one in found
+    ]
 
 
 def _read(specs: Path, tell_far: TellFar = tell_nobody) -> tuple[FolderReading, list[Problem]]:
     settings, defaults, problems = read_settings(specs)
-    around = Surroundings(os.path.dirname(os.path.abspath(specs)), find_local_zone(os.environ), frozenset(settings.pools))
+    around = Surroundings(
+        os.path.dirname(os.path.abspath(specs)), find_local_zone(os.environ), frozenset(settings.pools)
+    )
     return read_folder(specs, around, defaults, tell_far=tell_far), list(problems)
 
 
@@ -302,7 +363,9 @@ def _check_alone(path: Path, file: str) -> Findings:
         return Findings(0, list(refusal.problems), [])
     except OSError as error:
         return Findings(0, [Problem(file, 1, 1, f"cannot be read: {error.strerror}")], [])
-    mistakes = [Problem(file, *locate(str(path), place), words) for place, _, words in _look_for_mistakes([spec]).find(spec)]
+    mistakes = [
+        Problem(file, *locate(str(path), place), words) for place, _, words in _look_for_mistakes([spec]).find(spec)
+    ]
     return Findings(1, _judge_alone(spec, file), [*warnings, *mistakes])
 
 
@@ -325,27 +388,41 @@ def schema_verb(options: Options, kind: Any) -> None:
     "wakeful new trial --from payroll",
 )
 @click.argument("name")
-@click.option("--file", "files", multiple=True, metavar="PATTERN", help="Wakes when files that match change; may be repeated.")
+@click.option(
+    "--file", "files", multiple=True, metavar="PATTERN", help="Wakes when files that match change; may be repeated."
+)
 @click.option("--commits", metavar="PATH", help="Wakes on commits that touch this path.")
 @click.option("--branch", help="The branch of --commits; the one checked out unless told.")
 @click.option("--cron", metavar="EXPRESSION", help='Wakes by the clock, such as "0 6 * * *".')
 @click.option("--every", metavar="DURATION", help="Wakes every so often, such as 30m.")
 @click.option("--writes", multiple=True, metavar="PATTERN", help="What it writes; may be repeated.")
-@click.option("--command", metavar="WORDS", help="The program and its words; a line that needs a shell becomes a script.")
+@click.option(
+    "--command", metavar="WORDS", help="The program and its words; a line that needs a shell becomes a script."
+)
 @click.option("--script", metavar="TEXT", help="Several lines for sh -eu, instead of a command.")
 @click.option("--prompt", metavar="TEXT", help="What its --agent is asked, instead of a command.")
 @click.option("--objective", metavar="TEXT", help="One sentence.")
 @click.option("--agent", metavar="NAME", help="The owner.")
 @click.option("--priority", type=click.IntRange(0, 100), help="Higher first.")
-@click.option("--from", "origin", type=SESSION, metavar="SESSION", help="Begin from another session: a copy of its spec, its facts and its hand-off.")
+@click.option(
+    "--from",
+    "origin",
+    type=SESSION,
+    metavar="SESSION",
+    help="Begin from another session: a copy of its spec, its facts and its hand-off.",
+)
 @click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to write to.")
-def new_verb(options: Options, name: str, origin: str | None, specs: str | None, command: str | None, **flags: Any) -> None:
+def new_verb(
+    options: Options, name: str, origin: str | None, specs: str | None, command: str | None, **flags: Any
+) -> None:
     """Write a commented spec that checks. Asks, when it is given no flags and somebody is there to answer."""
     # Here unless told: a daemon started here reads ./sessions.d before any other folder.
     folder = Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d"))
     if origin is not None:
         if command is not None or any(value not in (None, ()) for value in flags.values()):
-            raise click.UsageError("--from copies the spec of another session; give no other keys, and edit the file afterwards")
+            raise click.UsageError(
+                "--from copies the spec of another session; give no other keys, and edit the file afterwards"
+            )
         _begin_from(options, folder, name, origin)
         return
     if not any(flags.values()) and command is None and sys.stdin.isatty():
@@ -366,7 +443,9 @@ def new_verb(options: Options, name: str, origin: str | None, specs: str | None,
     if is_script:
         print("the command needs a shell, so it is written as a script, which sh -eu runs")
     # The whole path, and where the paths inside it begin.
-    print(f"{escape(str(path))} is written; its paths begin at {escape(str(folder.parent))}; edit it, then: wakeful check")
+    print(
+        f"{escape(str(path))} is written; its paths begin at {escape(str(folder.parent))}; edit it, then: wakeful check"
+    )
 
 
 def _begin_from(options: Options, folder: Path, name: str, origin: str) -> None:
@@ -396,9 +475,16 @@ def _take_over(options: Options, folder: Path, name: str, origin: str) -> str | 
 
 def _ask(flags: dict[str, Any]) -> tuple[dict[str, Any], str]:
     objective = click.prompt("What is it for, in one sentence", default="", show_default=False)
-    files = click.prompt("Which files wake it (patterns, split by spaces; empty for none)", default="", show_default=False)
+    files = click.prompt(
+        "Which files wake it (patterns, split by spaces; empty for none)", default="", show_default=False
+    )
     every = "" if files else click.prompt("How often, such as 30m (empty for never)", default="", show_default=False)
     writes = click.prompt("What does it write (patterns; empty for nothing)", default="", show_default=False)
     command = click.prompt("Which command", default="", show_default=False)
-    given = {"objective": objective or None, "files": tuple(files.split()), "every": every or None, "writes": tuple(writes.split())}
+    given = {
+        "objective": objective or None,
+        "files": tuple(files.split()),
+        "every": every or None,
+        "writes": tuple(writes.split()),
+    }
     return {**flags, **given}, command

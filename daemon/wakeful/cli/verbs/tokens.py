@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from wakeful.cli.command import verb
-from wakeful.cli.completing import SESSION
+from wakeful.cli.completion_values import SESSION
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape, format_ago, format_exact, measure, pad, paint
-from wakeful.cli.verbs.calls import read_duration
+from wakeful.cli.verbs.lifecycle import read_duration
 
 SCOPES = ("read", "send", "run", "admin")
 _HEADINGS = ("ID", "SCOPES", "SESSION", "MADE", "ENDS", "NOTE")
@@ -32,7 +32,13 @@ _HEADINGS = ("ID", "SCOPES", "SESSION", "MADE", "ENDS", "NOTE")
 @click.option("--for", "length", metavar="LENGTH", help="How long it lasts, such as 12h or 30d.")
 @click.option("--note", metavar="TEXT", help="Who has it and what for.")
 def token_verb(
-    options: Options, what: str, token_id: str | None, scopes: tuple[str, ...], session: str | None, length: str | None, note: str | None
+    options: Options,
+    what: str,
+    token_id: str | None,
+    scopes: tuple[str, ...],
+    session: str | None,
+    length: str | None,
+    note: str | None,
 ) -> None:
     """Hand out a token that opens a part of the control socket, and no more.
 
@@ -67,7 +73,10 @@ def _make(options: Options, scopes: tuple[str, ...], session: str | None, length
     print(made["token"])
     until = f" until {format_exact(made['expires_at'])}" if made["expires_at"] else " until it is revoked"
     where = f" for {escape(made['session'])}" if made["session"] else ""
-    print(f"wakeful: token {made['id']} opens {', '.join(made['scopes'])}{where}{until}; it is not shown again", file=sys.stderr)
+    print(
+        f"wakeful: token {made['id']} opens {', '.join(made['scopes'])}{where}{until}; it is not shown again",
+        file=sys.stderr,
+    )
 
 
 def _print_list(options: Options) -> None:
@@ -87,4 +96,11 @@ def _print_list(options: Options) -> None:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     # A token without an end lasts until it is revoked; one that is revoked is not listed.
     ends = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else "when revoked"
-    return row["id"], ",".join(row["scopes"]), row["session"] or "all", format_ago(row["made_at"]), ends, row["note"] or "-"
+    return (
+        row["id"],
+        ",".join(row["scopes"]),
+        row["session"] or "all",
+        format_ago(row["made_at"]),
+        ends,
+        row["note"] or "-",
+    )

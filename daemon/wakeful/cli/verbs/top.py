@@ -26,8 +26,18 @@ from rich.text import Text
 from wakeful.cli.client import Client
 from wakeful.cli.command import verb
 from wakeful.cli.options import Options
-from wakeful.cli.text import columns, count, escape, format_ago, format_bytes, is_coloured, measure, parse_time, say_slots
-from wakeful.cli.verbs.calls import read_duration
+from wakeful.cli.text import (
+    columns,
+    count,
+    escape,
+    format_ago,
+    format_bytes,
+    is_coloured,
+    measure,
+    parse_time,
+    say_slots,
+)
+from wakeful.cli.verbs.lifecycle import read_duration
 
 STYLES = {"running": "cyan", "sleeping": "yellow", "terminated": "dim", "archived": "dim", "queued": "bold"}
 ENDING = ("q", "Q", "\x03", "\x04")
@@ -61,7 +71,13 @@ class Frame(NamedTuple):
 @verb("top", "wakeful top", "wakeful top --sort cpu --every 1s", "wakeful top --once")
 @click.option("--once", "is_once", is_flag=True, help="Print one frame and end; so it does where no terminal is.")
 @click.option("--every", default="2s", metavar="DURATION", help="How often it looks, 2s unless told.")
-@click.option("--sort", "order", type=click.Choice(ORDERS), default="state", help="By what rows are ordered; state: what runs first.")
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(ORDERS),
+    default="state",
+    help="By what rows are ordered; state: what runs first.",
+)
 def top_verb(options: Options, is_once: bool, every: str, order: str) -> None:
     """What runs and what is owed, live: state, CPU, memory, runs. q or Ctrl-C ends it."""
     pause = max(read_duration(every), 0.1)
@@ -91,10 +107,17 @@ def _watch(client: Client, pause: float, order: str) -> None:
     before: dict[str, Any] | None = None
     console = _make_console(None)
     # Ctrl-C is a wish like q, and nothing failed.
-    with contextlib.suppress(KeyboardInterrupt), _reading_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        _reading_keys(),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
         while True:
             found = client.get("/top")
-            live.update(_draw(build_frame(found, before, order), console.height - LINES_BESIDE_ROWS, console.width), refresh=True)
+            live.update(
+                _draw(build_frame(found, before, order), console.height - LINES_BESIDE_ROWS, console.width),
+                refresh=True,
+            )
             before = found
             if _wait_for_end(pause):
                 return
@@ -163,7 +186,15 @@ def _build_row(one: dict[str, Any]) -> Row:
     run = one["run"]
     usage = run["usage"] if run is not None else None
     state = "queued" if one["queued"] and one["state"] == "suspended" else one["state"]
-    return Row(one["name"], state, run["cpu"] if run is not None else None, usage["rss_bytes"] if usage else None, one["runs"], len(one["owed"]), _say_remark(one, state))
+    return Row(
+        one["name"],
+        state,
+        run["cpu"] if run is not None else None,
+        usage["rss_bytes"] if usage else None,
+        one["runs"],
+        len(one["owed"]),
+        _say_remark(one, state),
+    )
 
 
 def _say_remark(one: dict[str, Any], state: str) -> str:
@@ -200,7 +231,11 @@ def _say_heading(found: dict[str, Any], before: dict[str, Any] | None, rows: lis
     told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     own = found["daemon"]
     since = (parse_time(found["at"]) - parse_time(found["started_at"])).total_seconds()
-    spent = own["cpu_seconds"] / max(since, 0.01) if before is None else (own["cpu_seconds"] - before["daemon"]["cpu_seconds"]) / _span(found, before)
+    spent = (
+        own["cpu_seconds"] / max(since, 0.01)
+        if before is None
+        else (own["cpu_seconds"] - before["daemon"]["cpu_seconds"]) / _span(found, before)
+    )
     sessions = count(len(rows), "session")
     slots = say_slots(found["slots"])
     return f"{sessions}{f': {told}' if told else ''}; {slots}; daemon {_say_share(spent)}, {format_bytes(own['rss_bytes'])}"
@@ -218,7 +253,13 @@ def _draw(frame: Frame, most: int | None, width: int) -> Group:
     for heading, cells in zip(HEADINGS, zip(*rows, strict=True), strict=True) if rows else ():
         wanted = max(map(measure, (heading, *cells)))
         taken = max(left, NARROWEST_REMARK) if not heading else min(wanted, WIDEST_NAME)
-        table.add_column(heading, justify="left" if heading in ("NAME", "STATE", "") else "right", no_wrap=True, overflow="ellipsis", width=min(wanted, taken))
+        table.add_column(
+            heading,
+            justify="left" if heading in ("NAME", "STATE", "") else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            width=min(wanted, taken),
+        )
         left -= taken + 2
     for row, cells in zip(shown, rows, strict=True):
         table.add_row(*map(Text, cells), style=STYLES.get(row.state, ""))

@@ -16,8 +16,8 @@ import click
 
 from wakeful.cli.client import Client, quote_name
 from wakeful.cli.command import verb
-from wakeful.cli.completing import SESSION, complete_folders
-from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.completion_values import SESSION, complete_folders
+from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
 
@@ -31,7 +31,9 @@ _TURNS = {"+": "good", "-": "bad", "@": "dim"}
     "wakeful trust ~/src/shop            # follow this project as it is edited",
 )
 @click.argument("what", type=SESSION, required=False, metavar="[NAME|DIR]")
-@click.option("--yes", "is_sure", is_flag=True, help="Trust it without asking; what is trusted is printed all the same.")
+@click.option(
+    "--yes", "is_sure", is_flag=True, help="Trust it without asking; what is trusted is printed all the same."
+)
 @click.option("--all", "is_all", is_flag=True, help="Everything that waits, one after the other.")
 @click.option("--pin", "is_pinned", is_flag=True, help="With DIR: what changes there waits for your word again.")
 def trust_verb(options: Options, what: str | None, is_sure: bool, is_all: bool, is_pinned: bool) -> None:
@@ -83,10 +85,19 @@ def accept(client: Client, name: str) -> None:
     client.post("/trust/accept", name=name, digest=client.get(f"/trust/{quote_name(name)}")["digest"])
 
 
-@verb("add", "wakeful add ~/src/shop              # its sessions are shop/NAME", "wakeful add ~/src/shop --as eshop --yes", "wakeful add --remove shop")
+@verb(
+    "add",
+    "wakeful add ~/src/shop              # its sessions are shop/NAME",
+    "wakeful add ~/src/shop --as eshop --yes",
+    "wakeful add --remove shop",
+)
 @click.argument("folder", required=False, shell_complete=complete_folders, metavar="[DIR]")
-@click.option("--as", "project", metavar="PROJECT", help="What its sessions begin with. Default: the name of the folder.")
-@click.option("--yes", "is_sure", is_flag=True, help="Attach it without asking; what it brings is printed all the same.")
+@click.option(
+    "--as", "project", metavar="PROJECT", help="What its sessions begin with. Default: the name of the folder."
+)
+@click.option(
+    "--yes", "is_sure", is_flag=True, help="Attach it without asking; what it brings is printed all the same."
+)
 @click.option("--remove", metavar="PROJECT", help="Let a project go; its sessions keep their records.")
 def add_verb(options: Options, folder: str | None, project: str | None, is_sure: bool, remove: str | None) -> None:
     """Attach a project that has a sessions.d/ of its own. Its specs are pinned: one that changes waits for `wakeful trust NAME`."""
@@ -125,7 +136,12 @@ def _say(options: Options, answer: dict[str, Any]) -> None:
 def _print_all(found: dict[str, Any]) -> None:
     for one in found["folders"]:
         project = f"{one['project']}: " if one["project"] else ""
-        print(escape(f"{project}{one['folder']}: " + (f"pinned, {one['pinned']}" if one["pinned"] else "followed as it is edited")))
+        print(
+            escape(
+                f"{project}{one['folder']}: "
+                + (f"pinned, {one['pinned']}" if one["pinned"] else "followed as it is edited")
+            )
+        )
     if not found["waiting"]:
         print("nothing waits to be trusted")
     for one in found["waiting"]:

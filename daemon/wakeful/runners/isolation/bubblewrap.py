@@ -18,20 +18,20 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from wakeful.core.paths import contains
+from wakeful.core.looking.patterns import contains
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.environment import name_folder
-from wakeful.runners.isolation.beneath import GoesInCircles, open_beneath
-from wakeful.runners.isolation.confine import Grant, Spawn
-from wakeful.runners.isolation.filter import build_filter, is_known_machine
+from wakeful.runners.isolation.confined_spawn import Grant, Spawn
 from wakeful.runners.isolation.gaps import find_kernel_gaps, find_landlock_gaps
 from wakeful.runners.isolation.landlock import READ_FILE, SCOPE_ABI, TCP_ABI, WRITE, WRITE_FILE, Ruleset, probe_abi
+from wakeful.runners.isolation.open_beneath import GoesInCircles, open_beneath
 from wakeful.runners.isolation.privileges import KEPT_CAPABILITIES, forbid_new_privileges
 from wakeful.runners.isolation.reach import Reach, find_network_gaps
-from wakeful.runners.isolation.spawning import Spawner
-from wakeful.runners.isolation.system import PROGRAMS, SETTINGS, is_of_system, list_resolver, list_secrets
-from wakeful.runners.staging import Staging
+from wakeful.runners.isolation.seccomp import build_filter, is_known_machine
+from wakeful.runners.isolation.spawner import Spawner
+from wakeful.runners.isolation.system_places import PROGRAMS, SETTINGS, is_of_system, list_resolver, list_secrets
+from wakeful.runners.outputs.staging import Staging
+from wakeful.runners.run.environment import name_folder
 
 Spawned = TypeVar("Spawned", covariant=True)
 
@@ -54,10 +54,30 @@ def find_obstacle() -> str | None:
     if program is None:
         return "isolation: strict needs bubblewrap, which is not installed (sudo apt install bubblewrap)"
     # It is the first process of its namespace itself: bubblewrap waits for it, and leaves none to us.
-    trial = [program, *_PRIVATE, "--as-pid-1", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"]
+    trial = [
+        program,
+        *_PRIVATE,
+        "--as-pid-1",
+        "--unshare-net",
+        "--ro-bind",
+        "/",
+        "/",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--",
+        "/bin/true",
+    ]
     try:
         done = subprocess.run(
-            trial, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE_SECONDS, check=False, text=True
+            trial,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+            text=True,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"isolation: strict needs bubblewrap, which cannot be started here: {error}"
@@ -125,7 +145,9 @@ class BubblewrapLaunch:
 
     def is_alike(self, other: BubblewrapLaunch) -> bool:
         """Would the other make the same view, wherever the content of its places comes from?"""
-        reaches = [(one._policy.network, one._policy.sockets, one._policy.listens, one._program) for one in (self, other)]
+        reaches = [
+            (one._policy.network, one._policy.sockets, one._policy.listens, one._program) for one in (self, other)
+        ]
         words = [["" if isinstance(word, Source) else word for word in one._arguments] for one in (self, other)]
         return reaches[0] == reaches[1] and words[0] == words[1]
 
@@ -137,7 +159,9 @@ class BubblewrapLaunch:
 
     def list_emptied(self) -> Iterator[str]:
         """Places with an empty folder on top."""
-        return (place for kind, place in itertools.pairwise(self._arguments) if kind == "--tmpfs" and isinstance(place, str))
+        return (
+            place for kind, place in itertools.pairwise(self._arguments) if kind == "--tmpfs" and isinstance(place, str)
+        )
 
     def mounts_in_outputs(self) -> bool:
         """Is something shown inside of a folder of outputs, for which bubblewrap puts a stand-in there?"""
@@ -250,21 +274,42 @@ class _View:
         return False
 
     def list_arguments(self, search_path: str) -> list[str | Source]:
-        for path in (self._order.root, os.path.join(self._order.root, self._order.cwd), *search_path.split(":"), *self._reach.spelled):
+        for path in (
+            self._order.root,
+            os.path.join(self._order.root, self._order.cwd),
+            *search_path.split(":"),
+            *self._reach.spelled,
+        ):
             self._follow(path)
         network = self._reach.policy.network
         words: list[str | Source] = [*_PRIVATE, *(() if network else ("--unshare-net",)), *_keep_capabilities()]
         words += ["--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_BYTES), "--tmpfs", _SHARED]
         words += ["--size", str(_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]
         words += self._list_system()
-        words += [word for path, target in self._links.items() if not self._is_shown(path) for word in ("--symlink", target, path)]
+        words += [
+            word
+            for path, target in self._links.items()
+            if not self._is_shown(path)
+            for word in ("--symlink", target, path)
+        ]
         # From the outside in: what lies in a place is put on top of it.
         for path, source, kind in sorted(self._list_mounts(), key=lambda mount: mount[0].count("/")):
             words += [kind, path] if source is None else [kind, Source(source), path]
         # Nobody may lean on /run being there, least of all who looks for sockets in it. The socket of this daemon is one file.
         words += ["--ro-bind-try", Source(self._order.socket), self._order.socket]
         # As root, sysctls can be written without any capability.
-        words += ["--remount-ro", "/proc", "--dir", self.cwd, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", self.cwd]
+        words += [
+            "--remount-ro",
+            "/proc",
+            "--dir",
+            self.cwd,
+            "--remount-ro",
+            "/dev",
+            "--remount-ro",
+            "/",
+            "--chdir",
+            self.cwd,
+        ]
         return words
 
     @property

@@ -45,7 +45,9 @@ class ClosedSettings:
         except FileNotFoundError:
             pass
         except msgspec.DecodeError as error:
-            raise OperatorError(f"{file} cannot be understood: {error}; it says what of /etc was closed to others: remove it if all of /etc is as it should be") from error
+            raise OperatorError(
+                f"{file} cannot be understood: {error}; it says what of /etc was closed to others: remove it if all of /etc is as it should be"
+            ) from error
         self._file = file
 
     def is_open(self, path: str, found: os.stat_result) -> bool:

@@ -10,10 +10,10 @@ import functools
 import socket
 from collections.abc import Iterator
 
-from wakeful.core.observation import Gap
-from wakeful.runners.isolation.filter import is_known_machine
+from wakeful.core.observations import Gap
 from wakeful.runners.isolation.landlock import SCOPE_ABI, TCP_ABI, probe_abi
 from wakeful.runners.isolation.privileges import can_filter
+from wakeful.runners.isolation.seccomp import is_known_machine
 
 # From asm-generic/socket.h; Python does not name it.
 _SO_PEERPIDFD = 77
@@ -35,20 +35,34 @@ def find_landlock_gaps(abi: int) -> tuple[Gap, ...]:
     if abi < 5:
         gaps.append(Gap("device controls", "a run can send controls to a device that it may open", "Linux 6.10"))
     if abi < SCOPE_ABI:
-        gaps.append(Gap("abstract sockets and signals to others", "a run can end processes of its user, and speak to programs that listen without a file", "Linux 6.12"))
+        gaps.append(
+            Gap(
+                "abstract sockets and signals to others",
+                "a run can end processes of its user, and speak to programs that listen without a file",
+                "Linux 6.12",
+            )
+        )
     return tuple(gaps)
 
 
 def _find_filter_gaps() -> Iterator[Gap]:
     if not is_known_machine():
-        yield Gap("system calls", "a run without a network has UDP and other sockets, and reaches keyrings, limits and priorities of its user", "x86-64 or arm64")
+        yield Gap(
+            "system calls",
+            "a run without a network has UDP and other sockets, and reaches keyrings, limits and priorities of its user",
+            "x86-64 or arm64",
+        )
     elif not can_filter():
         yield Gap("system calls", "no isolated run starts", "a kernel with CONFIG_SECCOMP_FILTER")
 
 
 def _find_caller_gaps() -> Iterator[Gap]:
     if not _tells_callers():
-        yield Gap("who calls at the control socket", "a caller is known by the number of its process, which another process can get later", "Linux 6.5")
+        yield Gap(
+            "who calls at the control socket",
+            "a caller is known by the number of its process, which another process can get later",
+            "Linux 6.5",
+        )
 
 
 def _tells_callers() -> bool:

@@ -39,7 +39,10 @@ def main(words: list[str]) -> None:
     try:
         _execute(argv, environment)
     except OSError as error:
-        _end(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE, f"wakeful: {argv[0]}: {error.strerror}")
+        _end(
+            _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE,
+            f"wakeful: {argv[0]}: {error.strerror}",
+        )
 
 
 def _execute(argv: list[str], environment: dict[bytes, bytes]) -> None:

@@ -35,7 +35,10 @@ def shield(places: Sequence[str], writable: Sequence[str], hidden: Sequence[str]
             _make_read_only(path)
         for path in hidden:
             if os.path.isdir(path):
-                _check(_libc.mount(b"none", os.fsencode(path), b"tmpfs", ctypes.c_ulong(_MS_PLAIN), b"size=64k,mode=0755"), path)
+                _check(
+                    _libc.mount(b"none", os.fsencode(path), b"tmpfs", ctypes.c_ulong(_MS_PLAIN), b"size=64k,mode=0755"),
+                    path,
+                )
         for path, fd in opened:
             os.makedirs(path, exist_ok=True)
             _mount(f"/proc/self/fd/{fd}", path, _MS_BIND | _MS_REC)
@@ -68,7 +71,9 @@ def _leave_user() -> None:
     if _libc.unshare(_CLONE_NEWUSER) != 0:
         number = ctypes.get_errno()
         # EINVAL is said of a process with threads, and tells nobody what is missing.
-        raise PermissionError(errno.EPERM if number == errno.EINVAL else number, "a user namespace is refused here", "unshare")
+        raise PermissionError(
+            errno.EPERM if number == errno.EINVAL else number, "a user namespace is refused here", "unshare"
+        )
     for name, words in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         fd = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -85,7 +90,10 @@ def _mount(source: str | None, target: str, flags: int) -> None:
 def _make_read_only(path: str) -> None:
     attributes = struct.pack("=4Q", _ATTR_RDONLY, 0, 0, 0)
     name = os.fsencode(path)
-    _check(_libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, name, _AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))), path)
+    _check(
+        _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, name, _AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))),
+        path,
+    )
 
 
 def _check(result: int, what: str) -> None:

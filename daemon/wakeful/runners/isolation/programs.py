@@ -19,10 +19,10 @@ from threading import Lock
 
 from msgspec import Struct
 
-from wakeful.core.paths import contains
-from wakeful.runners.isolation.looking import Looked
-from wakeful.runners.isolation.system import is_of_system
-from wakeful.runners.isolation.written import WrittenPlaces
+from wakeful.core.looking.patterns import contains
+from wakeful.runners.isolation.file_system_answers import Looked
+from wakeful.runners.isolation.system_places import is_of_system
+from wakeful.runners.isolation.written_places import WrittenPlaces
 
 _WORD = re.compile(r"[A-Za-z0-9_./+~@-]+")
 # A path as it may stand in a line of a shell; of a long script so many are looked at.
@@ -150,7 +150,9 @@ class _Derivation:
         self._looked = looked
         self._is_wide = is_wide
         self._resolved: dict[str, tuple[str, list[str]]] = {}
-        self._roots = tuple(dict.fromkeys(self._resolve(root)[0] for root in (words.root, words.real_root) if root is not None))
+        self._roots = tuple(
+            dict.fromkeys(self._resolve(root)[0] for root in (words.root, words.real_root) if root is not None)
+        )
         self._declared = tuple(dict.fromkeys(self._resolve(place)[0] for place in words.declared))
         folders = (folder for folder in words.search_path.split(":") if folder.startswith("/"))
         self._folders = tuple(dict.fromkeys(folder for folder in folders if not is_of_system(self._resolve(folder)[0])))
@@ -177,7 +179,9 @@ class _Derivation:
             return
         real, _ = self._resolve(program)
         if self._find_trust(real) == Trust.RUN:
-            self._refuse(f"{self._name(program)} {self._say_writer(real)}: what it starts is not looked for; name that in the command")
+            self._refuse(
+                f"{self._name(program)} {self._say_writer(real)}: what it starts is not looked for; name that in the command"
+            )
             return
         content = self._looked.read_start(program, _LONGEST_TEXT_BYTES)
         if b"\0" in content:
@@ -208,12 +212,25 @@ class _Derivation:
 
     # -- programs -----------------------------------------------------------------------------
 
-    def _follow(self, path: str, trust: Trust, around: str | None = None, depth: int = _DEEPEST_INTERPRETER, *, is_optional: bool = False) -> None:
+    def _follow(
+        self,
+        path: str,
+        trust: Trust,
+        around: str | None = None,
+        depth: int = _DEEPEST_INTERPRETER,
+        *,
+        is_optional: bool = False,
+    ) -> None:
         """Grant a program, its installation and its interpreters, if who names it may. `around` is the folder of the program that names it."""
         if (path, trust) in self._followed:
             return
         self._followed.add((path, trust))
-        if depth < _DEEPEST_INTERPRETER and is_of_system(path) and self._looked.is_there(path) and is_of_system(self._resolve(path)[0]):
+        if (
+            depth < _DEEPEST_INTERPRETER
+            and is_of_system(path)
+            and self._looked.is_there(path)
+            and is_of_system(self._resolve(path)[0])
+        ):
             return
         # The daemon does not execute a program that PATH names, so any regular file will do. A name without a file may have one at the next start.
         is_named_by_path = trust == Trust.PERSON and os.path.dirname(path) in self._folders
@@ -257,7 +274,12 @@ class _Derivation:
 
     def _is_found(self, real: str) -> bool:
         """Is it a Python that a venv of the project was made from, and not where a person said that programs are?"""
-        return not is_of_system(real) and not self._is_declared(real) and self._find_root(real) is None and self._is_python(real)
+        return (
+            not is_of_system(real)
+            and not self._is_declared(real)
+            and self._find_root(real) is None
+            and self._is_python(real)
+        )
 
     def _follow_interpreters(self, real: str, depth: int) -> None:
         line, _, _ = self._looked.read_start(real, _LONGEST_LINE_BYTES).partition(b"\n")
@@ -278,7 +300,9 @@ class _Derivation:
         """Grant what belongs to a program by where it lies. One inside root, or in a place that runs write, has nothing outside of that.
 
         `is_chosen`: a person led there. Otherwise it must lie in root, or in a folder of PATH."""
-        if is_of_system(program) or not (is_chosen or self._find_root(program) is not None or self._is_on_path(program)):
+        if is_of_system(program) or not (
+            is_chosen or self._find_root(program) is not None or self._is_on_path(program)
+        ):
             return
         bound = self._find_bound(program)
         folder, prefix = os.path.dirname(program), os.path.dirname(os.path.dirname(program))
@@ -309,10 +333,14 @@ class _Derivation:
         settings = f"{prefix}/pyvenv.cfg"
         self._take(settings, bound)
         lines = os.fsdecode(self._looked.read_start(settings, _LONGEST_SETTINGS_BYTES)).splitlines()
-        home = next((value.strip() for name, _, value in (line.partition("=") for line in lines) if name.strip() == "home"), "")
+        home = next(
+            (value.strip() for name, _, value in (line.partition("=") for line in lines) if name.strip() == "home"), ""
+        )
         if home.startswith("/") and depth:
             for name in ("python3", "python"):
-                self._follow(os.path.normpath(f"{home}/{name}"), self._find_trust(self._resolve(settings)[0]), None, depth - 1)
+                self._follow(
+                    os.path.normpath(f"{home}/{name}"), self._find_trust(self._resolve(settings)[0]), None, depth - 1
+                )
         for name in self._looked.list_names(f"{prefix}/lib"):
             if name.startswith("python3"):
                 self._take_editable(f"{prefix}/lib/{name}/site-packages", bound)
@@ -330,7 +358,11 @@ class _Derivation:
                 continue
             for folder in folders:
                 if self._looked.is_folder(folder):
-                    self._take(os.path.normpath(folder), bound if bound is not None else self._find_root(real), self._name(path))
+                    self._take(
+                        os.path.normpath(folder),
+                        bound if bound is not None else self._find_root(real),
+                        self._name(path),
+                    )
 
     def _take(self, path: str, bound: str | None, source: str | None = None) -> None:
         """Grant a part of an installation, where links do not lead it too far."""
@@ -344,22 +376,34 @@ class _Derivation:
         is_too_wide = real == bound or not contains(bound, real) if bound is not None else self._is_too_wide(real)
         if is_too_wide or (self._is_closed(real) and self._find_root(real) is None):
             if source is not None or real != path:
-                self._refuse(f"{source or self._name(path)} leads to {real}, which no spec declares; if it must be read, name it under allow")
+                self._refuse(
+                    f"{source or self._name(path)} leads to {real}, which no spec declares; if it must be read, name it under allow"
+                )
             return
         self._spelled[path] = None
         self._grant(real)
 
     def _is_python(self, program: str) -> bool:
         """Is it the Python of an installation, with its library where it looks for it?"""
-        if not os.path.basename(program).startswith(_PYTHONS) or os.path.basename(os.path.dirname(program)) not in _PROGRAM_FOLDERS:
+        if (
+            not os.path.basename(program).startswith(_PYTHONS)
+            or os.path.basename(os.path.dirname(program)) not in _PROGRAM_FOLDERS
+        ):
             return False
         library = f"{os.path.dirname(os.path.dirname(program))}/lib"
-        return any(name.startswith(_PYTHONS) and self._looked.is_file(f"{library}/{name}/os.py") for name in self._looked.list_names(library))
+        return any(
+            name.startswith(_PYTHONS) and self._looked.is_file(f"{library}/{name}/os.py")
+            for name in self._looked.list_names(library)
+        )
 
     # -- places -------------------------------------------------------------------------------
 
     def _grant(self, real: str) -> None:
-        if not is_of_system(real) and not self._is_declared(real) and not any(contains(place, real) for place in self._places):
+        if (
+            not is_of_system(real)
+            and not self._is_declared(real)
+            and not any(contains(place, real) for place in self._places)
+        ):
             self._places[real] = Place(real, self._find_bound(real))
 
     def _find_bound(self, real: str) -> str | None:
@@ -395,7 +439,11 @@ class _Derivation:
     def _is_too_wide(self, real: str) -> bool:
         """A home, what holds the project, what holds the daemon's own."""
         above = (root for root in self._roots if root != real)
-        return self._is_wide(real) or os.path.dirname(real) == _HOMES or any(contains(real, place) for place in (*above, *self._words.closed))
+        return (
+            self._is_wide(real)
+            or os.path.dirname(real) == _HOMES
+            or any(contains(real, place) for place in (*above, *self._words.closed))
+        )
 
     def _is_on_path(self, path: str) -> bool:
         """Does it lie in a folder of PATH, or in the installation around one?"""
@@ -409,7 +457,9 @@ class _Derivation:
             if self._find_root(real) is not None or self._looked.find_writer(real) is not None:
                 continue
             prefix = os.path.dirname(real)
-            is_around = os.path.basename(real) == _SHIMS or any(self._looked.is_there(f"{prefix}/{name}") for name in ("pyvenv.cfg", "conda-meta"))
+            is_around = os.path.basename(real) == _SHIMS or any(
+                self._looked.is_there(f"{prefix}/{name}") for name in ("pyvenv.cfg", "conda-meta")
+            )
             found += [real, prefix] if is_around and not self._is_too_wide(prefix) else [real]
         return tuple(dict.fromkeys(found))
 

@@ -14,25 +14,24 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.match import Pattern, parse_under
-from wakeful.core.paths import contains
-from wakeful.core.spec import Confinement
+from wakeful.core.looking.patterns import Pattern, contains, parse_under
+from wakeful.core.spec.session import Confinement
 from wakeful.errors import OperatorError
-from wakeful.folders import make_plain
-from wakeful.gitdirs import GIT, find_top
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.beneath import make_beneath
-from wakeful.runners.isolation.confine import Grant, Policy
+from wakeful.runners.isolation.confined_spawn import Grant, Policy
+from wakeful.runners.isolation.file_system_answers import Looked
 from wakeful.runners.isolation.gaps import find_kernel_gaps
-from wakeful.runners.isolation.hiding import Hidden
+from wakeful.runners.isolation.hidden_places import Hidden
 from wakeful.runners.isolation.landlock import READ, READ_DIR, READ_FILE, TCP_ABI, WRITE, probe_abi
-from wakeful.runners.isolation.looking import Looked
+from wakeful.runners.isolation.open_beneath import make_beneath
 from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, find_named_files, resolve_links
 from wakeful.runners.isolation.repositories import find_entries, find_repository_places, find_storage
-from wakeful.runners.isolation.servers import find_script_folder, is_npx, name_npx_cache, resolve_server
+from wakeful.runners.isolation.server_programs import find_script_folder, is_npx, name_npx_cache, resolve_server
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_resolver, list_settings
-from wakeful.runners.isolation.written import WrittenPlaces, list_written
+from wakeful.runners.isolation.system_places import SETTINGS, SystemPlaces, is_of_system, list_resolver, list_settings
+from wakeful.runners.isolation.written_places import WrittenPlaces, list_written
+from wakeful.system.git_folders import GIT, find_top
+from wakeful.system.private_folders import make_plain
 
 # Wherever it runs: Landlock judges opening and naming, and nothing else.
 ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")
@@ -105,7 +104,9 @@ def find_network_gaps(network: bool | tuple[str, ...]) -> Iterable[str]:
         yield "listening: a socket that is bound to no port may listen on one that the kernel chooses"
 
 
-def find_reach(order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_ahead: bool = False) -> Reach:
+def find_reach(
+    order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_ahead: bool = False
+) -> Reach:
     """Raises ReachRefused, in words for the run's record. `is_ahead`: the run is not sure yet, and nothing is made for it (`NotYet`)."""
     return make_plan(order, environment, protected, is_ahead=is_ahead).conclude(system, order.folder)
 
@@ -222,7 +223,9 @@ class Plan:
     def _stage(self, real: str, folder: str, pattern: Pattern) -> None:
         self._refuse_guarded(real, pattern.base)
         if real == "/" or any(contains(real, place) for place in _SYSTEM):
-            raise ReachRefused(f"{pattern.base} lies in {real}, which the system needs as it is; under isolation: strict write elsewhere")
+            raise ReachRefused(
+                f"{pattern.base} lies in {real}, which the system needs as it is; under isolation: strict write elsewhere"
+            )
         self._areas.setdefault(real, []).append((folder, pattern))
 
     def open(self, folder: str, output: str, *, is_alone: bool) -> None:
@@ -247,23 +250,33 @@ class Plan:
         if is_kept:
             self.shielded.update(dict.fromkeys(repositories))
         elif self._has_view:
-            raise ReachRefused(f"{folder} is to be written, and holds {repositories[0]}, a link that cannot be kept from the run; name narrower folders")
+            raise ReachRefused(
+                f"{folder} is to be written, and holds {repositories[0]}, a link that cannot be kept from the run; name narrower folders"
+            )
         else:
             self.spared.update(dict.fromkeys(repositories))
-            self.unenforced[f"new names in {folder}: it holds {repositories[0]}, so that only what was there when the run began can be written"] = None
+            self.unenforced[
+                f"new names in {folder}: it holds {repositories[0]}, so that only what was there when the run began can be written"
+            ] = None
         if is_alone:
             self.opened[folder] = None
         self._grant(folder, WRITE)
 
     def _find_repositories(self, folder: str) -> list[str]:
         """Every `.git` in a folder that is opened for writing, but for those that the spec names."""
-        return [place for place in find_entries(folder, self.looked) if not any(contains(named, place) for named in self._named)]
+        return [
+            place
+            for place in find_entries(folder, self.looked)
+            if not any(contains(named, place) for named in self._named)
+        ]
 
     def _refuse_unnamed(self, folder: str, output: str) -> None:
         """A link that a run made may lead into `.git`: who means that names it."""
         below = folder[len(self._root) :] if contains(self._root, folder) else folder
         if GIT in below.split("/") and not any(contains(named, folder) for named in self._named):
-            raise ReachRefused(f"{output} leads to {folder} by a symbolic link, and {GIT} is written only where a spec names it; name that place")
+            raise ReachRefused(
+                f"{output} leads to {folder} by a symbolic link, and {GIT} is written only where a spec names it; name that place"
+            )
 
     def read_storage(self) -> None:
         """Where a checkout's `.git` is a file that the run may read, git needs what that leads to."""
@@ -304,7 +317,9 @@ class Plan:
 
     def derive(self, texts: tuple[str, ...], program: str | None, search_path: str, cwd: str) -> None:
         """Grant what its programs need besides what is declared."""
-        granted = (os.path.join(beneath or "/", path) for (beneath, path), rights in self._rights.items() if rights & READ_FILE)
+        granted = (
+            os.path.join(beneath or "/", path) for (beneath, path), rights in self._rights.items() if rights & READ_FILE
+        )
         workspace = self._order.workspace
         words = ProgramWords(
             texts=texts,
@@ -313,7 +328,12 @@ class Plan:
             cwd=os.path.join(self._order.root, cwd),
             search_path=search_path,
             real_root=workspace.real_root if workspace is not None else None,
-            declared=(*granted, *self.allowed_reads, *self.allowed_writes, *((self._workspace,) if self._workspace is not None else ())),
+            declared=(
+                *granted,
+                *self.allowed_reads,
+                *self.allowed_writes,
+                *((self._workspace,) if self._workspace is not None else ()),
+            ),
             closed=self._closed,
         )
         derived, looked = derive_places(words, self._written, is_wide)
@@ -337,7 +357,9 @@ class Plan:
         asks_for_settings = any(contains(SETTINGS, path) for _, path in self._rights)
         settings = [Grant(path, READ) for path in list_settings()] if asks_for_settings else []
         policy = Policy(
-            system=tuple(grant for grant in system.grants if grant.fd != system.settings_fd) if asks_for_settings else system.grants,
+            system=tuple(grant for grant in system.grants if grant.fd != system.settings_fd)
+            if asks_for_settings
+            else system.grants,
             guard=None if asks_for_settings else system.guard(),
             grants=(*self._list_grants(folder), *settings),
             network=self._order.confinement.ports,
@@ -421,7 +443,9 @@ class Plan:
     def grant(self, path: str, rights: int, beneath: str | None = None) -> None:
         """A place as it is named; inside of root it is to be asked for by `_grant`, which lets no link lead out."""
         if self._hidden.holds(named := path if beneath is None else os.path.join(beneath, path)):
-            raise ReachRefused(f"{named} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets")
+            raise ReachRefused(
+                f"{named} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets"
+            )
         self._rights[beneath, path] = self._rights.get((beneath, path), 0) | rights
 
     def _follow(self, path: str, allowed: list[str]) -> str | None:
@@ -434,7 +458,9 @@ class Plan:
             return real
         if any(contains(place, real) for place in allowed) or is_of_system(real):
             return None
-        raise ReachRefused(f"{path} leads to {real}, out of {self._root}, by a symbolic link; name that place in the binding, or under allow")
+        raise ReachRefused(
+            f"{path} leads to {real}, out of {self._root}, by a symbolic link; name that place in the binding, or under allow"
+        )
 
     def _refuse_planted(self, path: str, real: str) -> None:
         """A link that a run could have made leads to nothing but what that run could write anyway."""
@@ -485,7 +511,9 @@ def _list_named(order: RunOrder) -> Iterable[str]:
 def name_derived(derived: Derived, root: str | None) -> tuple[str, ...]:
     """Name the derived places: relative to root if they lie inside it, else by their absolute path. Nested places are left out."""
     places = _without_nested(place.path for place in derived.places)
-    return tuple(os.path.relpath(place, root) if root is not None and contains(root, place) else place for place in places)
+    return tuple(
+        os.path.relpath(place, root) if root is not None and contains(root, place) else place for place in places
+    )
 
 
 def _list_writers(order: RunOrder, written: WrittenPlaces | None) -> WrittenPlaces:
@@ -494,7 +522,9 @@ def _list_writers(order: RunOrder, written: WrittenPlaces | None) -> WrittenPlac
         return written
     own = WrittenPlaces(written)
     is_staged = order.confinement.level == "strict" or order.workspace is not None
-    places = list_written(order.root, order.writes, (*order.confinement.allow_write, order.scratch, order.temporary), is_staged=is_staged)
+    places = list_written(
+        order.root, order.writes, (*order.confinement.allow_write, order.scratch, order.temporary), is_staged=is_staged
+    )
     own.declare(order.session, order.name, places)
     return own
 
@@ -517,7 +547,9 @@ def _resolve(path: str) -> str:
 @functools.lru_cache(maxsize=8)
 def resolve_protected(protected: Protected) -> tuple[tuple[str, ...], str | None]:
     """All places, and the specs among them. The same as long as the daemon lives."""
-    places = tuple(os.path.realpath(path) for path in (protected.specs, protected.state, *protected.rest) if path is not None)
+    places = tuple(
+        os.path.realpath(path) for path in (protected.specs, protected.state, *protected.rest) if path is not None
+    )
     return places, places[0] if protected.specs is not None else None
 
 

@@ -10,9 +10,9 @@ import os
 import re
 from collections.abc import Iterator
 
-from wakeful.core.paths import contains
-from wakeful.gitdirs import GIT, find_top, read_git_dirs
-from wakeful.runners.isolation.looking import Looked
+from wakeful.core.looking.patterns import contains
+from wakeful.runners.isolation.file_system_answers import Looked
+from wakeful.system.git_folders import GIT, find_top, read_git_dirs
 
 # Repositories inside of a folder that may be written: so deep they are looked for, in so many folders. Each costs two questions at a start.
 _DEEPEST = 2

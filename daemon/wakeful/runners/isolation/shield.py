@@ -68,7 +68,12 @@ def name_launcher(fd: int) -> tuple[str, ...]:
 
 
 def describe_shielding(
-    *, shielded: Iterable[str] = (), writable: Iterable[str] = (), emptied: Iterable[str] = (), rulesets: Sequence[int] = (), program: bytes = b""
+    *,
+    shielded: Iterable[str] = (),
+    writable: Iterable[str] = (),
+    emptied: Iterable[str] = (),
+    rulesets: Sequence[int] = (),
+    program: bytes = b"",
 ) -> int:
     """A file in memory with what the launcher does before it becomes the program; the caller closes it. `program` is a system call filter."""
     words = [*(launcher.SHIELDED + path for path in shielded), *(launcher.WRITABLE + path for path in writable)]

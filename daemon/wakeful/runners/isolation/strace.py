@@ -124,7 +124,11 @@ class Reader:
         elif call in _PATHS:
             access, places = _PATHS[call]
             paths = (self._find_path(pid, words, *place) for place in places)
-            yield from (Asked(access=access, what=path, error=error, is_folder=call in _MAKES, is_shared=len(places) > 1) for path in paths if path is not None)
+            yield from (
+                Asked(access=access, what=path, error=error, is_folder=call in _MAKES, is_shared=len(places) > 1)
+                for path in paths
+                if path is not None
+            )
         elif call in (b"connect", b"bind"):
             yield from _read_address(words, error, is_bound=call == b"bind")
         elif call == b"socket" and words and words[0] != b"AF_UNIX":
@@ -138,13 +142,27 @@ class Reader:
             # Whoever spoke before its maker was heard stands elsewhere by now, perhaps.
             self._cwds.setdefault(result[1], self._cwds[pid])
 
-    def _read_open(self, pid: bytes, words: list[bytes], folder: int | None, place: int, flags: int, error: str | None, real: bytes | None) -> Iterator[Asked]:
+    def _read_open(
+        self,
+        pid: bytes,
+        words: list[bytes],
+        folder: int | None,
+        place: int,
+        flags: int,
+        error: str | None,
+        real: bytes | None,
+    ) -> Iterator[Asked]:
         path = self._find_path(pid, words, folder, place)
         # O_PATH opens nothing: it is a name for a place.
         if path is None or len(words) <= flags or b"O_PATH" in words[flags]:
             return
         access: Access = "write" if _WRITING.search(words[flags]) is not None else "read"
-        yield Asked(access=access, what=path, error=error, real=_decode(real) if real is not None and real.startswith(b"/") else None)
+        yield Asked(
+            access=access,
+            what=path,
+            error=error,
+            real=_decode(real) if real is not None and real.startswith(b"/") else None,
+        )
 
     def _find_path(self, pid: bytes, words: list[bytes], folder: int | None, place: int) -> str | None:
         quoted = _STRING.match(words[place]) if len(words) > place else None

@@ -29,7 +29,9 @@ def choose_hints(setting: HintsSetting) -> MakeHints:
         case "watchfiles":
             return WatchfilesHints
         case "inotify" if not IS_LINUX:
-            raise OperatorError(f"wakeful.yaml: `hints: inotify` needs Linux, this is {sys.platform}; write `hints: auto`")
+            raise OperatorError(
+                f"wakeful.yaml: `hints: inotify` needs Linux, this is {sys.platform}; write `hints: auto`"
+            )
         case "auto" if not IS_LINUX:
             return WatchfilesHints
         case _:

@@ -218,7 +218,9 @@ class InotifyHints:
         words = f"inotify cannot be read ({problem.strerror})"
         self.degraded = f"polling: {words}"
         self._exchange = self._loop.call_later(self._exchange_seconds, self._exchange_instance)
-        self._exchange_seconds = min(max(2 * self._exchange_seconds, _SECOND_EXCHANGE_SECONDS), _LONGEST_EXCHANGE_SECONDS)
+        self._exchange_seconds = min(
+            max(2 * self._exchange_seconds, _SECOND_EXCHANGE_SECONDS), _LONGEST_EXCHANGE_SECONDS
+        )
         self._report((Lost(words),))
 
     def _exchange_instance(self) -> None:
@@ -328,4 +330,6 @@ class _Batch:
         if b"" in names:
             return Dirty(folder, None)
         unwritten = tuple([os.fsdecode(name) for name, is_written in names.items() if not is_written])
-        return Dirty(folder, tuple(map(os.fsdecode, names)), tuple(map(os.fsdecode, self.folders.get(folder, ()))), unwritten)
+        return Dirty(
+            folder, tuple(map(os.fsdecode, names)), tuple(map(os.fsdecode, self.folders.get(folder, ()))), unwritten
+        )

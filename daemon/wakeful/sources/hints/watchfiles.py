@@ -134,7 +134,12 @@ class WatchfilesHints:
         except Exception as another:  # as in _begin; the closed notifier raises again and the pause doubles
             problem = another
         # Said after the new notifier watches: the look that follows then misses nothing.
-        self._post((Lost(f"watchfiles: {problem}"), *self._note_endings(tuple(Gone(folder) for folder in group.folders - alive.keys()))))
+        self._post(
+            (
+                Lost(f"watchfiles: {problem}"),
+                *self._note_endings(tuple(Gone(folder) for folder in group.folders - alive.keys())),
+            )
+        )
         return notifier
 
     def _note_endings(self, dirt: tuple[Dirt, ...]) -> tuple[Dirt, ...]:

@@ -46,7 +46,10 @@ class Anthropic:
             model=body["model"],
             system=_read_text(body.get("system") or ""),
             messages=merge_roles([piece for message in body["messages"] for piece in _read_message(message)]),
-            tools=tuple(Tool(tool["name"], tool.get("description") or "", tool.get("input_schema") or {}) for tool in body.get("tools") or ()),
+            tools=tuple(
+                Tool(tool["name"], tool.get("description") or "", tool.get("input_schema") or {})
+                for tool in body.get("tools") or ()
+            ),
             settings={ours: body[theirs] for theirs, ours in _SETTINGS.items() if theirs in body},
             key=wire.headers.get("x-api-key") or read_bearer(wire.headers),
             is_streaming=bool(body.get("stream")),
@@ -65,7 +68,9 @@ class Anthropic:
 
     def stream(self, answer: Answer, asked: Asked) -> Iterator[str]:
         opening = {**_write_usage(answer), "output_tokens": int(answer.usage.is_told)}
-        yield _event("message_start", message={**_envelope(answer), "content": [], "stop_reason": None, "usage": opening})
+        yield _event(
+            "message_start", message={**_envelope(answer), "content": [], "stop_reason": None, "usage": opening}
+        )
         for index, part in enumerate(answer.parts):
             yield _event("content_block_start", index=index, content_block=_open_part(part))
             if index == 0:
@@ -77,7 +82,11 @@ class Anthropic:
         yield _event("message_stop")
 
     def fail(self, status: int, message: str, retry_after: float | None) -> dict[str, object]:
-        return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}, "request_id": "req_script"}
+        return {
+            "type": "error",
+            "error": {"type": _ERRORS.get(status, "api_error"), "message": message},
+            "request_id": "req_script",
+        }
 
     def fail_event(self, status: int, message: str) -> str:
         return _event("error", error=self.fail(status, message, None)["error"])
@@ -156,7 +165,13 @@ def _write_usage(answer: Answer) -> dict[str, object]:
 
 
 def _envelope(answer: Answer) -> dict[str, object]:
-    return {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "model": answer.model, "stop_sequence": None}
+    return {
+        "id": f"msg_{answer.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": answer.model,
+        "stop_sequence": None,
+    }
 
 
 def _event(kind: str, **fields: object) -> str:

@@ -50,7 +50,11 @@ class Google:
             model=wire.path.rpartition("/")[2].partition(":")[0],
             system="\n".join(part["text"] for part in (body.get("systemInstruction") or {}).get("parts") or ()),
             messages=tuple(_read_content(content) for content in body["contents"]),
-            tools=tuple(_read_tool(tool) for group in body.get("tools") or () for tool in group.get("functionDeclarations") or ()),
+            tools=tuple(
+                _read_tool(tool)
+                for group in body.get("tools") or ()
+                for tool in group.get("functionDeclarations") or ()
+            ),
             settings=settings,
             key=wire.headers.get("x-goog-api-key") or wire.query.get("key"),
             is_streaming=wire.path.endswith(":streamGenerateContent"),
@@ -60,7 +64,9 @@ class Google:
         )
 
     def write(self, answer: Answer) -> dict[str, object]:
-        return _piece(answer, [piece for pieces in _cut_parts(answer, is_whole=True) for piece in pieces], _STOPS[answer.stop])
+        return _piece(
+            answer, [piece for pieces in _cut_parts(answer, is_whole=True) for piece in pieces], _STOPS[answer.stop]
+        )
 
     def stream(self, answer: Answer, asked: Asked) -> Iterator[str]:
         for pieces in _cut_parts(answer, is_whole=False):
@@ -70,7 +76,9 @@ class Google:
     def fail(self, status: int, message: str, retry_after: float | None) -> dict[str, object]:
         error: dict[str, object] = {"code": status, "message": message, "status": _ERRORS.get(status, "UNKNOWN")}
         if retry_after is not None:
-            error["details"] = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after:g}s"}]
+            error["details"] = [
+                {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after:g}s"}
+            ]
         return {"error": error}
 
     def fail_event(self, status: int, message: str) -> str:

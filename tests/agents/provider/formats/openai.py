@@ -48,7 +48,9 @@ class OpenAI:
             format=self.name,
             model=body["model"],
             system="\n".join(_read_text(message["content"]) for message in system),
-            messages=merge_roles([piece for message in body["messages"] if message not in system for piece in _read_message(message)]),
+            messages=merge_roles(
+                [piece for message in body["messages"] if message not in system for piece in _read_message(message)]
+            ),
             tools=tuple(_read_tool(tool["function"]) for tool in body.get("tools") or ()),
             settings={ours: body[theirs] for theirs, ours in _SETTINGS.items() if theirs in body},
             key=read_bearer(wire.headers),
@@ -155,13 +157,20 @@ def _write_usage(answer: Answer) -> dict[str, object]:
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0} | ({"cache_write_tokens": usage.cache_written} if usage.cache_written else {}),
+        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0}
+        | ({"cache_write_tokens": usage.cache_written} if usage.cache_written else {}),
         "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
     }
 
 
 def _envelope(answer: Answer, kind: str) -> dict[str, object]:
-    return {"id": f"chatcmpl-{answer.id}", "object": kind, "created": CREATED, "model": answer.model, "system_fingerprint": "fp_script"}
+    return {
+        "id": f"chatcmpl-{answer.id}",
+        "object": kind,
+        "created": CREATED,
+        "model": answer.model,
+        "system_fingerprint": "fp_script",
+    }
 
 
 def _event(value: dict[str, object]) -> str:

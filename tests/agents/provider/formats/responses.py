@@ -38,13 +38,17 @@ class Responses:
             raise KeyError("previous_response_id: this provider keeps no responses")
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        system = [_read_text(item["content"]) for item in items if item.get("role") in _SYSTEM_ROLES and "content" in item]
+        system = [
+            _read_text(item["content"]) for item in items if item.get("role") in _SYSTEM_ROLES and "content" in item
+        ]
         return Asked(
             number=wire.number,
             format=self.name,
             model=body["model"],
             system="\n".join([body["instructions"], *system] if body.get("instructions") else system),
-            messages=merge_roles([piece for item in items if item.get("role") not in _SYSTEM_ROLES for piece in _read_item(item)]),
+            messages=merge_roles(
+                [piece for item in items if item.get("role") not in _SYSTEM_ROLES for piece in _read_item(item)]
+            ),
             tools=tuple(_read_tool(tool) for tool in body.get("tools") or () if tool["type"] == "function"),
             settings={ours: body[theirs] for theirs, ours in _SETTINGS.items() if theirs in body},
             key=read_bearer(wire.headers),
@@ -58,7 +62,12 @@ class Responses:
         status = "incomplete" if answer.stop == "length" else "completed"
         items = [_write_item(answer, index, part) for index, part in enumerate(answer.parts)]
         reason = {"reason": "max_output_tokens"} if answer.stop == "length" else None
-        return {**_envelope(answer, status), "incomplete_details": reason, "output": items, "usage": _write_usage(answer) if answer.usage.is_told else None}
+        return {
+            **_envelope(answer, status),
+            "incomplete_details": reason,
+            "output": items,
+            "usage": _write_usage(answer) if answer.usage.is_told else None,
+        }
 
     def stream(self, answer: Answer, asked: Asked) -> Iterator[str]:
         for number, (kind, fields) in enumerate(self._events(answer)):
@@ -78,8 +87,14 @@ class Responses:
                 case Think(text=text):
                     yield from _thought_events(text, {**place, "summary_index": 0})
                 case Call():
-                    yield from (("response.function_call_arguments.delta", {**place, "delta": piece}) for piece in cut_args(part))
-                    yield "response.function_call_arguments.done", {**place, "name": part.name, "arguments": item["arguments"]}
+                    yield from (
+                        ("response.function_call_arguments.delta", {**place, "delta": piece})
+                        for piece in cut_args(part)
+                    )
+                    yield (
+                        "response.function_call_arguments.done",
+                        {**place, "name": part.name, "arguments": item["arguments"]},
+                    )
             yield "response.output_item.done", {"output_index": index, "item": item}
         whole = self.write(answer)
         yield f"response.{whole['status']}", {"response": whole}
@@ -127,10 +142,21 @@ def _write_item(answer: Answer, index: int, part: Part) -> dict[str, object]:
     match part:
         case Say(text=text):
             content = {"type": "refusal", "refusal": text} if answer.stop == "refused" else _write_text(text)
-            return {"type": "message", "id": f"msg_{answer.id}{index}", "status": "completed", "role": "assistant", "content": [content]}
+            return {
+                "type": "message",
+                "id": f"msg_{answer.id}{index}",
+                "status": "completed",
+                "role": "assistant",
+                "content": [content],
+            }
         case Think(text=text, signature=signature):
             summary = [{"type": "summary_text", "text": text}]
-            return {"type": "reasoning", "id": f"rs_{answer.id}{index}", "summary": summary, "encrypted_content": signature}
+            return {
+                "type": "reasoning",
+                "id": f"rs_{answer.id}{index}",
+                "summary": summary,
+                "encrypted_content": signature,
+            }
         case Call(name=name, id=id):
             call = {"type": "function_call", "id": f"fc_{answer.id}{index}", "status": "completed"}
             return {**call, "call_id": id, "name": name, "arguments": write_args(part)}
@@ -151,7 +177,10 @@ def _text_events(
 ) -> Iterator[tuple[str, dict[str, object]]]:
     is_refused = answer.stop == "refused"
     kind, extra = ("refusal", {}) if is_refused else ("output_text", {"logprobs": []})
-    yield "response.content_part.added", {**place, "part": {"type": "refusal", "refusal": ""} if is_refused else _write_text("")}
+    yield (
+        "response.content_part.added",
+        {**place, "part": {"type": "refusal", "refusal": ""} if is_refused else _write_text("")},
+    )
     yield from ((f"response.{kind}.delta", {**place, "delta": piece, **extra}) for piece in cut_text(text))
     yield f"response.{kind}.done", {**place, "refusal" if is_refused else "text": text, **extra}
     yield "response.content_part.done", {**place, "part": part}
@@ -168,7 +197,8 @@ def _write_usage(answer: Answer) -> dict[str, object]:
     usage = answer.usage
     return {
         "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.cached} | ({"cache_write_tokens": usage.cache_written} if usage.cache_written else {}),
+        "input_tokens_details": {"cached_tokens": usage.cached}
+        | ({"cache_write_tokens": usage.cache_written} if usage.cache_written else {}),
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.input + usage.output,

@@ -1,0 +1,1 @@
+"""External coding agents, driven over the Agent Client Protocol."""

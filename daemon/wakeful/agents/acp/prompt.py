@@ -1,0 +1,61 @@
+"""A conversation as words for an external agent, which keeps its own record of it: all of it where it begins, else what it has not heard.
+
+Who said what is told: a conversation moves between models of ours and programs of others, and each is to know which words were its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wakeful.agents.summary_pieces import digest_piece, list_whole, tell_entries
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.tokens import estimate_tokens
+from wakeful.core.agents.turns import Answered, Asked, Entry, Returned
+
+_GO_ON = "Go on where you stopped."
+
+
+def tell_all(beginning: work.Beginning, name: str) -> str:
+    """For a session that begins. The oldest part of a conversation that is too long is told by rule, and marked as such."""
+    summary = [_tell(beginning.entries[0], name)] if beginning.summary and beginning.entries else []
+    entries = _tell_newest(list_whole(beginning, beginning.entries), name, beginning.agent.window.compress_at)
+    return "\n\n".join((beginning.instructions, *summary, *entries, *(asked.text for asked in beginning.later)))
+
+
+def tell_since(beginning: work.Beginning, name: str) -> str:
+    """For its own session of before: what others said and were asked since its last answer, and what is asked now."""
+    entries = list_whole(beginning, beginning.entries)
+    own = max(
+        (place for place, entry in enumerate(entries) if isinstance(entry, Answered) and entry.model == name),
+        default=-1,
+    )
+    unheard = _tell_newest(entries[own + 1 :], name, beginning.agent.window.compress_at)
+    return "\n\n".join((*unheard, *(asked.text for asked in beginning.later))) or _GO_ON
+
+
+def _tell_newest(entries: Sequence[Entry], name: str, most_tokens: int) -> list[str]:
+    """As many of the newest as fit, in full; what those before them came to, by rule."""
+    kept: list[str] = []
+    for entry in reversed(entries):
+        told = _tell(entry, name)
+        most_tokens -= estimate_tokens(told)
+        if most_tokens < 0 and kept:
+            left = entries[: len(entries) - len(kept)]
+            digest = digest_piece(tell_entries(left))
+            return [
+                f"[of this conversation the first {len(left)} of {len(entries)} pieces do not fit; what they came to, told by rule:]\n{digest}",
+                *reversed(kept),
+            ]
+        kept.append(told)
+    return kept[::-1]
+
+
+def _tell(entry: Entry, name: str) -> str:
+    match entry:
+        case Asked(text=text):
+            return text
+        case Answered(model=model, text=text, calls=calls):
+            who = "You" if model == name else f"Another agent, {model},"
+            return "\n".join((f"{who} said: {text}", *(f"{who} called {call.name} {call.arguments}" for call in calls)))
+        case Returned(name=tool, text=text):
+            return f"{tool} returned: {text}"

@@ -1,0 +1,87 @@
+"""A run whose thinking an external program does: started by the Agent Client Protocol, narrower than we are.
+
+Imported by process.py when a run's agent is such a program. It has what the session may reach and its secrets in variables of their own names, as
+programs of others look for them; neither the run's token nor a way to the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from wakeful.agents.acp.agent import LONGEST_LINE_BYTES, ExternalAgent
+from wakeful.agents.daemon_client import DaemonLink
+from wakeful.agents.live_text import Voice
+from wakeful.agents.loop import Ending, Record
+from wakeful.agents.process import (
+    begin_servers,
+    find_bounds,
+    find_narrowing,
+    hand_off,
+    make_box,
+    make_home,
+    say,
+    say_stopped,
+)
+from wakeful.agents.tools.process_keeper import UNCONFINED
+from wakeful.agents.tools.shell import wrap
+from wakeful.agents.tools.shell_confinement import make_domain, select_environment
+from wakeful.core.agents import steps as work
+from wakeful.secrets.store import VARIABLE_PREFIX, name_variable
+
+
+async def work_outside(
+    beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice
+) -> Ending:
+    """An external program does the thinking."""
+    bounds = find_bounds(beginning, environ)
+    narrowing = find_narrowing(beginning, bounds, environ, beginning.agent.acp)
+    environment = await asyncio.to_thread(make_environment, beginning, environ)
+
+    async def spawn(argv: Sequence[str]) -> asyncio.subprocess.Process:
+        with make_domain(narrowing) if narrowing is not None else nullcontext() as domain:
+            words = (
+                wrap(argv, str(domain.ruleset_fd), domain.filter) if domain is not None else wrap(argv, UNCONFINED, b"")
+            )
+            fds = (domain.ruleset_fd,) if domain is not None else ()
+            pipe = asyncio.subprocess.PIPE
+            return await asyncio.create_subprocess_exec(
+                *words,
+                stdin=pipe,
+                stdout=pipe,
+                cwd=beginning.root,
+                env=environment,
+                pass_fds=fds,
+                limit=LONGEST_LINE_BYTES,
+            )
+
+    async with begin_servers(beginning, environ) as servers:
+        tools = await make_box(beginning, servers, link, environ)
+        external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say, voice)
+        ending = await external.run()
+    if ending.words is None:
+        await hand_off(link, beginning, external.last_words)
+    elif external.last_words and (await record()).is_limit:
+        await hand_off(link, beginning, say_stopped(ending.words, beginning, beginning.entries, external.last_words))
+    return ending
+
+
+def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> dict[str, str]:
+    """What programs are told here, the secrets, and what the specs say; ours has the last word. Blocks."""
+    inherited = select_environment(environ)
+    ours = {name: value for name, value in inherited.items() if name.startswith("WAKEFUL_")}
+    if not beginning.is_unisolated:
+        # The program keeps its sessions and settings there, and finds them again in the next run.
+        inherited["HOME"] = make_home(environ)
+    return inherited | read_secrets(beginning.secrets, environ) | beginning.env | ours
+
+
+def read_secrets(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The secrets of the session as variables of their own names, where programs of others look for them. The keys of servers are left out."""
+    given = {variable: environ[variable] for variable in map(name_variable, names) if variable in environ}
+    return {
+        variable.removeprefix(VARIABLE_PREFIX): Path(place).read_text(encoding="utf-8").strip()
+        for variable, place in given.items()
+    }

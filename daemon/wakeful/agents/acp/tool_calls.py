@@ -1,0 +1,122 @@
+"""What an external agent tells of its calls, brought into the order the log wants: a call with what it is made with, then what came of it.
+
+Programs tell in pieces: a call without its words, its words in several updates, some only when they ask for permission, some nothing before
+the end. A call is on record as soon as it may have an effect, and at the latest when it is told to be over. external.py asks; no other reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from acp import schema
+from msgspec import Struct
+
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.turns import ToolCall
+from wakeful.text.unicode import make_sendable, tell_sendable
+
+# What a kind of theirs is called here; what we have no word for needs a person.
+TOOL_OF_KIND = {
+    "read": "read",
+    "search": "search",
+    "edit": "edit",
+    "delete": "edit",
+    "move": "edit",
+    "execute": "shell",
+}
+UNKNOWN_TOOL = "other"
+_LONGEST_ARGUMENTS = 10_000
+_LONGEST_RESULT = 4_000
+
+
+class Told(Struct):
+    """One call, as far as it was told."""
+
+    id: str
+    title: str = ""
+    kind: str | None = None
+    input: Any = None
+    text: str = ""
+    places: tuple[str, ...] = ()
+    is_recorded: bool = False
+    is_over: bool = False
+
+    @property
+    def tool(self) -> str:
+        return TOOL_OF_KIND.get(self.kind or "", UNKNOWN_TOOL)
+
+    def learn(self, update: Any) -> None:
+        """An update holds what is new; the rest stands."""
+        self.title = make_sendable(update.title or self.title)
+        self.kind = update.kind or self.kind
+        self.input = update.raw_input or self.input
+        self.text = tell_sendable("\n".join(find_texts(update))) or self.text
+        self.places = tuple(dict.fromkeys((*self.places, *_find_places(update))))
+
+
+class ReportedCalls:
+    """All calls of one prompt. `record` takes a step; updates come in order, and are recorded one after the other."""
+
+    def __init__(self, record: Callable[[work.PostedStep], Awaitable[None]], say: Callable[[str], None]) -> None:
+        self._record = record
+        self._say = say
+        self._calls: dict[str, Told] = {}
+        # Each message is handled by itself, and the first to come is the first to hold it.
+        self._turn = asyncio.Lock()
+
+    def learn(self, update: Any) -> Told:
+        told = self._calls.setdefault(update.tool_call_id, Told(update.tool_call_id))
+        told.learn(update)
+        return told
+
+    async def take(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> None:
+        told = self.learn(update)
+        if update.status in ("in_progress", "completed", "failed"):
+            await self.begin(told)
+        if update.status in ("completed", "failed"):
+            await self._end(told, is_error=update.status == "failed")
+
+    async def begin(self, told: Told) -> None:
+        """On record before it has an effect, as far as we are asked or told before it has."""
+        async with self._turn:
+            if told.is_recorded:
+                return
+            told.is_recorded = True
+            self._say(f"\n[{told.title or told.id}]\n")
+            arguments = json.dumps({"title": told.title, "input": told.input}, default=str)[:_LONGEST_ARGUMENTS]
+            await self._record(work.CallTool(call=ToolCall(id=told.id, name=told.tool, arguments=arguments)))
+
+    async def conclude(self) -> None:
+        """What was begun and never told to be over, when the prompt is."""
+        for told in list(self._calls.values()):
+            if told.is_recorded:
+                await self._end(told, is_error=True, how="its end was not told")
+        async with self._turn:
+            # Everything that was on its way is on record.
+            return
+
+    async def _end(self, told: Told, *, is_error: bool, how: str | None = None) -> None:
+        async with self._turn:
+            if told.is_over:
+                return
+            told.is_over = True
+            words = f"{told.title or told.id}: {how or ('failed' if is_error else 'completed')}"
+            text = f"{words}\n{told.text}"[:_LONGEST_RESULT] if told.text else words
+            await self._record(work.ReturnTool(call=told.id, name=told.tool, text=text, is_error=is_error))
+
+
+def find_texts(update: Any) -> Iterator[str]:
+    """The result of a call, as the program shows it."""
+    for part in update.content or ():
+        match part:
+            case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
+                yield text
+
+
+def _find_places(update: Any) -> Iterator[str]:
+    """Which files it is about: those it names, and those it shows a difference of."""
+    yield from (location.path for location in update.locations or ())
+    yield from (part.path for part in update.content or () if isinstance(part, schema.FileEditToolCallContent))

@@ -1,0 +1,342 @@
+"""The thinking process's side of the control socket: HTTP/1.1 with JSON, over connections that are kept open between calls.
+
+Every step of the loop passes here, so a request is written and an answer read by hand: a fifth of what a general client takes. A daemon
+that restarts is waited for, up to a bound; what it may have done already is asked again only where that is harmless (a look, or a
+call that carries a key). Speaks with the run's own token, which is all the rights this process has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import struct
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from wakeful import __version__
+from wakeful.errors import CallerError, OperatorError
+
+# How long a daemon may be away, or may take for an answer, before the run gives up.
+PATIENCE_SECONDS = 60.0
+# The daemon closes a connection that nobody used for five seconds: one that is nearly as old may be closing while we write to it.
+IDLE_SECONDS = 3.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.5
+# Far above any answer we ask for: what comes beyond it is not kept in memory.
+LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
+_LONGEST_HEAD_BYTES = 1 << 16
+_LINES = "application/jsonl"
+# pid, uid and gid at the other end.
+_CREDENTIALS = struct.Struct("3i")
+
+
+class DaemonRefused(CallerError):
+    """It answered, and said no. The words are the daemon's own."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class DaemonAway(OperatorError):
+    """Nothing that is our daemon answers, and nothing was done."""
+
+
+class EffectUnknown(DaemonAway):
+    """It left between the request and the answer; whether it did what it was asked is not known."""
+
+
+class _ConnectionLost(Exception):
+    """The connection ended before a whole answer was there."""
+
+
+class _Answer(Struct, frozen=True):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class DaemonLink:
+    """`async with DaemonLink.from_environment(os.environ) as link:` Several calls may be under way at once."""
+
+    def __init__(self, path: str, token: str | None = None, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._path = path
+        self._patience = patience_seconds
+        authorization = f"Authorization: Bearer {token}\r\n" if token is not None else ""
+        self._common = f"Host: wakeful\r\nWakeful-Version: {__version__}\r\n{authorization}"
+        self._idle: list[Connection] = []
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], *, patience_seconds: float = PATIENCE_SECONDS) -> DaemonLink:
+        """As a run finds it: the socket's place, and a file that holds the token."""
+        try:
+            path, place = environ["WAKEFUL_SOCKET"], environ["WAKEFUL_TOKEN_FILE"]
+        except KeyError as missing:
+            raise OperatorError(
+                f"{missing.args[0]} is not set: an agent thinks inside a run, which the daemon starts"
+            ) from None
+        try:
+            with open(place, encoding="ascii") as file:
+                token = file.read().strip()
+        except OSError as error:
+            raise OperatorError(
+                f"cannot read the run's token at {place}: {error.strerror}; it ends with the run"
+            ) from None
+        return cls(path, token, patience_seconds=patience_seconds)
+
+    async def __aenter__(self) -> DaemonLink:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    async def call(self, verb: str, fields: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
+        """One of the daemon's calls. With a key it is carried out once however often it is asked for; fields that are None are left out."""
+        given = {name: value for name, value in fields.items() if value is not None}
+        return await self.post(f"/call/{quote(verb, safe='')}", given, key)
+
+    async def post(self, path: str, body: object, key: str | None = None) -> Any:
+        return await self._ask("POST", path, msgspec.json.encode(body), key)
+
+    def post_lines(self, path: str) -> LinePost:
+        return LinePost(self, path)
+
+    async def look(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        """A route that changes nothing; where it answers in lines, their list. A parameter that is None is left out."""
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        return await self._ask("GET", f"{path}?{urlencode(given, doseq=True)}" if given else path, b"", None)
+
+    async def _ask(self, method: str, target: str, body: bytes, key: str | None) -> Any:
+        # Reading twice is reading once, and a key is carried out once.
+        is_repeatable = method == "GET" or key is not None
+        return await self.exchange(
+            f"{method} {target}", self._write(method, target, body, key), is_repeatable=is_repeatable
+        )
+
+    async def exchange(self, what: str, request: bytes, *, is_repeatable: bool, begun: Connection | None = None) -> Any:
+        """Send a request and read its answer; of one that was sent already, over `begun`, read the answer alone."""
+        deadline = monotonic() + self._patience
+        while True:
+            connection = begun or await self.take(deadline)
+            try:
+                async with asyncio.timeout_at(_on_loop(deadline)):
+                    answer = await connection.exchange(b"" if begun else request)
+            except (_ConnectionLost, TimeoutError):
+                connection.close()
+                if not is_repeatable:
+                    raise EffectUnknown(
+                        f"the daemon at {self._path} left before it answered {what}; whether that was done is not known"
+                    ) from None
+                if monotonic() >= deadline:
+                    raise EffectUnknown(
+                        f"the daemon at {self._path} did not answer {what} within {self._patience:g} s"
+                    ) from None
+                begun = None
+                continue
+            except BaseException:
+                # Somebody waits no longer: the rest of this answer must not be taken for the next one.
+                connection.close()
+                raise
+            if _is_busy(answer) and monotonic() + LONGEST_PAUSE_SECONDS < deadline:
+                # It had no place for the connection, and read nothing of it: whatever was asked can be asked again.
+                connection.close()
+                begun = None
+                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+                continue
+            self._put_back(connection, answer)
+            return _read(answer, self._path)
+
+    def write_head(self, method: str, target: str, more: str) -> bytes:
+        return f"{method} {target} HTTP/1.1\r\n{self._common}{more}\r\n".encode("latin-1")
+
+    def _write(self, method: str, target: str, body: bytes, key: str | None) -> bytes:
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise CallerError(f"key {key!r}: a key that makes a call safe to repeat is one line of plain characters")
+        once = f"Idempotency-Key: {key}\r\n" if key is not None else ""
+        return self.write_head(method, target, f"{once}Content-Length: {len(body)}\r\n") + body
+
+    async def take(self, deadline: float | None = None) -> Connection:
+        """A connection nobody uses, or a new one. While no daemon listens nothing was asked of it, so anything may wait here."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable():
+                return connection
+            connection.close()
+        pause = FIRST_PAUSE_SECONDS
+        deadline = deadline or monotonic() + self._patience
+        while True:
+            try:
+                return await Connection.open(self._path)
+            except PermissionError:
+                raise DaemonAway(
+                    f"{self._path} may not be opened by this process: the socket is not ours, or the run's isolation closes it"
+                ) from None
+            except (FileNotFoundError, ConnectionError, BlockingIOError) as error:
+                if monotonic() + pause > deadline:
+                    raise DaemonAway(
+                        f"no daemon answers at {self._path} ({error.strerror or error}); waited {self._patience:g} s for one"
+                    ) from None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _put_back(self, connection: Connection, answer: _Answer) -> None:
+        if answer.headers.get("connection", "").lower() == "close":
+            connection.close()
+        else:
+            connection.rest()
+            self._idle.append(connection)
+
+
+class LinePost:
+    """One request whose lines are sent as they come, and answered when it is ended. Each line carries its own key: to a daemon that has come
+    back, all of them are told again."""
+
+    def __init__(self, link: DaemonLink, path: str) -> None:
+        self._link = link
+        self._path = path
+        self._lines: list[bytes] = []
+        self._connection: Connection | None = None
+
+    async def send(self, value: object) -> None:
+        """Put a line on its way; nobody says yet whether it arrived."""
+        self._lines.append(msgspec.json.encode(value) + b"\n")
+        if self._connection is None:
+            self._connection = await self._link.take()
+            self._connection.write(
+                self._link.write_head("POST", self._path, "Transfer-Encoding: chunked\r\n")
+                + _chunk(b"".join(self._lines))
+            )
+        else:
+            self._connection.write(_chunk(self._lines[-1]))
+
+    async def end(self, value: object) -> Any:
+        """Send the last line, and return the answer to all."""
+        self._lines.append(msgspec.json.encode(value) + b"\n")
+        if self._connection is not None:
+            self._connection.write(_chunk(self._lines[-1]) + _chunk(b""))
+        body = b"".join(self._lines)
+        request = self._link.write_head("POST", self._path, f"Content-Length: {len(body)}\r\n") + body
+        return await self._link.exchange(f"POST {self._path}", request, is_repeatable=True, begun=self._connection)
+
+
+class Connection:
+    """One request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._rests_since = 0.0
+        self._ends = select.poll()
+        self._ends.register(writer.get_extra_info("socket").fileno(), select.POLLIN)
+
+    @classmethod
+    async def open(cls, path: str) -> Connection:
+        reader, writer = await asyncio.open_unix_connection(path, limit=_LONGEST_HEAD_BYTES)
+        try:
+            _refuse_stranger(writer.get_extra_info("socket"), path)
+        except DaemonAway:
+            writer.close()
+            raise
+        return cls(reader, writer)
+
+    def rest(self) -> None:
+        self._rests_since = monotonic()
+
+    def is_usable(self) -> bool:
+        """Nobody speaks unasked: what can be read is the end. The kernel knows it before the loop had a turn to hear of it."""
+        if self._writer.is_closing() or self._reader.at_eof() or monotonic() - self._rests_since >= IDLE_SECONDS:
+            return False
+        return not self._ends.poll(0)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def write(self, part: bytes) -> None:
+        """A part of a request; what goes wrong with it is told to who asks for the answer."""
+        self._writer.write(part)
+
+    async def exchange(self, request: bytes) -> _Answer:
+        """Send a request, or what is left of one, and read the answer."""
+        try:
+            self._writer.write(request)
+            await self._writer.drain()
+            status, headers = _parse_head(await self._reader.readuntil(b"\r\n\r\n"))
+            if headers.get("transfer-encoding") == "chunked":
+                return _Answer(status, headers, await self._read_chunks())
+            return _Answer(status, headers, await self._read_exactly(int(headers.get("content-length", "0"))))
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
+            raise _ConnectionLost from error
+
+    async def _read_exactly(self, length: int) -> bytes:
+        if length > LARGEST_ANSWER_BYTES:
+            raise CallerError(
+                f"the answer has {length} bytes, and at most {LARGEST_ANSWER_BYTES} are taken; ask for less at once"
+            )
+        return await self._reader.readexactly(length)
+
+    async def _read_chunks(self) -> bytes:
+        pieces: list[bytes] = []
+        total = 0
+        while length := int(await self._reader.readuntil(b"\r\n"), 16):
+            total += length
+            if total > LARGEST_ANSWER_BYTES:
+                raise CallerError(f"the answer has more than {LARGEST_ANSWER_BYTES} bytes; ask for less at once")
+            pieces.append(await self._reader.readexactly(length))
+            await self._reader.readexactly(2)
+        await self._reader.readuntil(b"\r\n")
+        return b"".join(pieces)
+
+
+def _chunk(part: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(part), part)
+
+
+def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
+    status_line, *lines = head[:-4].decode("latin-1").split("\r\n")
+    pairs = (line.partition(":") for line in lines)
+    return int(status_line.split(" ", 2)[1]), {name.lower(): value.strip() for name, _, value in pairs}
+
+
+def _read(answer: _Answer, path: str) -> Any:
+    if "wakeful-version" not in answer.headers:
+        raise DaemonAway(f"what answers at {path} is not wakeful")
+    if answer.status >= 400:
+        raise DaemonRefused(answer.status, _read_refusal(answer))
+    if answer.headers.get("content-type", "").startswith(_LINES):
+        return msgspec.json.decode(b"[" + b",".join(line for line in answer.body.split(b"\n") if line) + b"]")
+    return msgspec.json.decode(answer.body)
+
+
+def _is_busy(answer: _Answer) -> bool:
+    return answer.status == 503 and "retry-after" in answer.headers
+
+
+def _read_refusal(answer: _Answer) -> str:
+    try:
+        return str(msgspec.json.decode(answer.body)["error"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return f"the daemon answered {answer.status}: {answer.body[:200].decode(errors='replace')}"
+
+
+def _refuse_stranger(connection: socket.socket, path: str) -> None:
+    """By the kernel's word: what another user listens on is not our daemon, and is told no token. Where systemd listens it is root's."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return
+    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+        raise DaemonAway(f"user {uid} listens on {path}, and we are user {os.geteuid()}: nothing was sent")
+
+
+def _on_loop(deadline: float) -> float:
+    """The same moment on the loop's clock, which is another one where somebody set it so."""
+    return asyncio.get_running_loop().time() + deadline - monotonic()

@@ -1,0 +1,129 @@
+"""The tool `delegate`: another declared agent does a piece of work for the agent of a run, and its last words are the result.
+
+A sub-agent thinks in the same process, one at a time, so its reach, its stops and its end are those of the run. It has its own model, prompt, opening and
+limits. Each of its steps is on record, marked with the call that it answers; a run that goes on after a crash takes the work up where it stood.
+It has no sub-agents. process.py makes it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from wakeful.agents.contract import Model, Tool
+from wakeful.agents.daemon_client import DaemonLink
+from wakeful.agents.loop import Ending, Loop, Record, RunOver
+from wakeful.agents.tools.bound_files import Refused
+from wakeful.agents.tools.box import ToolBox
+from wakeful.agents.tools.tool import Arguments, CheckedTool
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.turns import DELEGATE, SubWork
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.errors import OperatorError
+
+
+class DelegateArguments(Arguments):
+    agent: Annotated[str, Meta(min_length=1, description="the name of a sub-agent")]
+    text: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="the whole piece of work: it knows the facts of this session, and nothing of this conversation",
+        ),
+    ]
+
+
+class Delegation:
+    """`make_models` and `make_tools` give a sub-agent its own; `say` shows what it says, as it comes."""
+
+    def __init__(
+        self,
+        beginning: work.Beginning,
+        link: DaemonLink,
+        record: Record,
+        make_models: Callable[[AgentSpec], Sequence[Model]],
+        make_tools: Callable[[work.Beginning], ToolBox],
+        say: Callable[[str], None],
+    ) -> None:
+        self._run_id = beginning.run_id
+        self._team: Mapping[str, AgentSpec] = {one.name: one for one in beginning.agent.team}
+        self._link = link
+        self._record = record
+        self._make_models = make_models
+        self._make_tools = make_tools
+        self._say = say
+        self._numbers = itertools.count(1)
+
+    def list_tools(self) -> Iterable[Tool]:
+        if self._team:
+            known = "; ".join(_describe(one) for one in self._team.values())
+            yield CheckedTool(
+                DELEGATE,
+                f"Give another agent a piece of work, and get its answer. The agents: {known}",
+                DelegateArguments,
+                self._delegate,
+            )
+
+    async def _delegate(self, given: DelegateArguments, call_id: str) -> str:
+        if given.agent not in self._team:
+            raise Refused(f"there is no sub-agent {given.agent[:100]!r}; there are {', '.join(self._team)}")
+        number = next(self._numbers)
+        wanted = {"call": call_id, "agent": given.agent, "text": given.text}
+        answer = await self._link.post("/work/subagent", wanted, key=f"{self._run_id}.sub.{number}")
+        # The ids of its calls may be those of the caller's.
+        beginning = replace(msgspec.convert(answer, work.Beginning), run_id=f"{self._run_id}.{number}")
+        record = SubRecord(self._record, SubWork(call=call_id, agent=given.agent))
+        self._say(f"\n[sub-agent {given.agent}]\n")
+        loop = Loop(beginning, self._make_models(beginning.agent), self._make_tools(beginning), record, self._say)
+        ending = Ending(is_long=True) if beginning.is_long else await loop.run()
+        self._say(f"\n[sub-agent {given.agent} ends]\n")
+        if record.run_end is not None:
+            # The call has not come back: its work is taken up where it stands, or told as interrupted.
+            raise RunOver(record.run_end, is_limit=record.is_limit)
+        return _say_result(given.agent, ending, loop.last_words)
+
+
+def _describe(agent: AgentSpec) -> str:
+    first = next(iter(agent.prompt.strip().splitlines()), "")
+    return f"{agent.name} ({first[:160]})" if first else agent.name
+
+
+def _say_result(agent: str, ending: Ending, words: str) -> str:
+    """The answer of the sub-agent, or the reason why there is none. Its last words come with the reason: they may be of use."""
+    if ending.words is None and not ending.is_long:
+        return words or f"{agent} is done, and left no words"
+    why = "its conversation is longer than its model takes in; give it less at once" if ending.is_long else ending.words
+    raise SubagentStopped(f"{agent} did not finish: {why}" + (f"\nIts last words: {words}" if words else ""))
+
+
+class SubagentStopped(OperatorError):
+    """A sub-agent that did not come to its end: for the agent of the run to read."""
+
+
+class SubRecord:
+    """Has the steps of a sub-agent recorded as its own (loop.Record)."""
+
+    def __init__(self, record: Record, sub: SubWork) -> None:
+        self._record = record
+        self._sub = sub
+        # Why the whole run is over, and whether a limit is the reason.
+        self.run_end: str | None = None
+        self.is_limit = False
+
+    async def tell(self, *steps: work.PostedStep) -> None:
+        await self._record.tell(*map(self._mark, steps))
+
+    async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
+        recorded = await self._record(*map(self._mark, steps))
+        self.run_end, self.is_limit = recorded.end, recorded.is_limit
+        return recorded if recorded.end is not None else replace(recorded, end=recorded.sub_end)
+
+    def _mark(self, step: work.PostedStep) -> work.PostedStep:
+        # A sub-agent asks nobody, and is no external program.
+        assert not isinstance(step, work.AskPerson | work.MeterTurn)
+        return replace(step, sub=self._sub)

@@ -1,0 +1,292 @@
+"""What is bound: which paths an agent's tools may read and write, and how those are opened.
+
+The kernel already keeps the process inside its session's bindings; the rules here are finer (a pattern, not the folder it lies in; what a
+binding excludes) and speak to the model, which reads a refusal and mends its call. A path is resolved first, judged as what it leads to, and
+opened with no link on the way: what was opened is what was judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import heapq
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeful.core.looking.patterns import Excludes, Pattern, contains, parse_under
+from wakeful.core.spec.session import DEFAULT_EXCLUDES
+from wakeful.errors import CallerError
+from wakeful.system.openat2 import open_without_links
+
+Access = Literal["read", "write"]
+
+# A walk of more than this is for a narrower pattern.
+MOST_VISITED = 200_000
+MOST_SECONDS = 10.0
+_MOST_TOLD = 12
+_LONGEST_PATH = 4_096
+
+
+class Refused(CallerError):
+    """A call that cannot be carried out as it was made. The words are for the model, which can make a better one."""
+
+
+class Place(Struct, frozen=True):
+    """What one binding means, as the spec has it: a pattern under root, and what it leaves out."""
+
+    pattern: str
+    exclude: tuple[str, ...] = ()
+
+
+class Bound(Struct, frozen=True):
+    """A place made ready to be asked."""
+
+    pattern: Pattern
+    excludes: Excludes
+    # Bare names are looked for behind the literal part alone: who names a folder means it.
+    start: int
+
+    @classmethod
+    def build(cls, place: Place, root: str) -> Bound:
+        pattern = parse_under(place.pattern, root)
+        return cls(
+            pattern, Excludes.build(root, DEFAULT_EXCLUDES, place.exclude), len(pattern.literal_prefix.rstrip("/")) + 1
+        )
+
+    def covers(self, path: str) -> bool:
+        return self.pattern.matches(path) and self.excludes.covers(path, self.start) is None
+
+    def find_exclude(self, path: str) -> str | None:
+        """What leaves this path out although the pattern means it."""
+        return self.excludes.covers(path, self.start) if self.pattern.matches(path) else None
+
+    def enters(self, folder: str) -> bool:
+        return self.pattern.enters(folder) and (
+            len(folder) < self.start or not self.excludes.prunes(folder, self.start)
+        )
+
+
+class Found(Struct, frozen=True, order=True):
+    """A file of a walk. `path` is absolute and as bound, not resolved."""
+
+    path: str
+    size_bytes: int
+
+
+class Walk(Struct):
+    """Files as they were found, and whether that is all of them."""
+
+    files: list[Found]
+    is_whole: bool = True
+
+
+class Bounds(Struct, frozen=True):
+    """What is bound. What may be written may be read. The scratch folder is the session's own, whole."""
+
+    root: str
+    reads: tuple[Bound, ...] = ()
+    writes: tuple[Bound, ...] = ()
+    scratch: str | None = None
+
+    @classmethod
+    def build(
+        cls,
+        root: str,
+        reads: Iterable[Place | str] = (),
+        writes: Iterable[Place | str] = (),
+        scratch: str | None = None,
+    ) -> Bounds:
+        def ready(places: Iterable[Place | str]) -> tuple[Bound, ...]:
+            return tuple(Bound.build(Place(place) if isinstance(place, str) else place, root) for place in places)
+
+        own = () if scratch is None else (Bound(Pattern.literal(scratch), Excludes((), (), ()), len(scratch) + 1),)
+        return cls(os.path.normpath(root), ready(reads), (*ready(writes), *own), scratch)
+
+    def may(self, access: Access, path: str) -> bool:
+        """By its text alone, of an absolute path without dots."""
+        return any(bound.covers(path) for bound in self._of(access))
+
+    def name(self, path: str) -> str:
+        """As the model knows it: relative to root where it lies there."""
+        return path[len(self.root.rstrip("/")) + 1 :] or "." if contains(self.root, path) else path
+
+    def describe(self) -> str:
+        """All that is bound, in one line."""
+        words = [f"{bound.pattern.text} (read)" for bound in self.reads]
+        words += [f"{bound.pattern.text} (write)" for bound in self.writes if bound.pattern.base != self.scratch]
+        cut = [f"and {len(words) - _MOST_TOLD} more"] if len(words) > _MOST_TOLD else []
+        scratch = [f"your scratch folder {self.scratch} (write)"] if self.scratch is not None else []
+        return ", ".join([*words[:_MOST_TOLD], *cut, *scratch]) or "nothing"
+
+    def place(self, text: str, access: Access) -> str:
+        """The absolute path a model means by `text`, or Refused, with what it may ask for instead."""
+        if not text or "\0" in text or len(text) > _LONGEST_PATH:
+            raise Refused(f"{text[:80]!r} is not a path; give one relative to {self.root}, such as docs/api.md")
+        if text.startswith("~"):
+            raise Refused(f"{text!r}: there is no home folder here; give a path relative to {self.root}")
+        path = os.path.normpath(os.path.join(self.root, text))
+        # POSIX keeps two leading slashes apart from one; a model does not.
+        path = "/" + path.lstrip("/")
+        if not self.may(access, path):
+            raise Refused(self._say_unbound(path, access))
+        return path
+
+    def resolve(self, path: str, access: Access) -> str:
+        """Where a bound path really lies. A link may lead to another bound path, and nowhere else."""
+        real = os.path.realpath(path)
+        if real == path:
+            return real
+        names = [
+            alias.rstrip("/") + real[len(place.rstrip("/")) :]
+            for alias, place in self._list_aliases()
+            if contains(place, real)
+        ]
+        if not any(self.may(access, name) for name in names or [real]):
+            leads = self.name((names or [real])[0])
+            raise Refused(
+                f"{self.name(path)} is, or lies behind, a symbolic link that leads to {leads}, which is not bound for {_say(access)}"
+            )
+        return real
+
+    def _list_aliases(self) -> Iterator[tuple[str, str]]:
+        """Places under the names they are bound by, and where they really lie: a root, or a folder elsewhere, may itself be a link.
+
+        Inside of root a link is somebody's idea, and maybe a run's: it makes no name for what it leads to."""
+        yield self.root, os.path.realpath(self.root)
+        if self.scratch is not None:
+            yield self.scratch, os.path.realpath(self.scratch)
+        for bound in (*self.reads, *self.writes):
+            if not contains(self.root, bound.pattern.base):
+                yield bound.pattern.base, os.path.realpath(bound.pattern.base)
+
+    def walk(self, under: str | None = None) -> Walk:
+        """All files that may be read, in order, once each; below a path or matching a pattern where one is given. Blocks."""
+        wanted = parse_under(under, self.root) if under else None
+        walker = _Walker(self, wanted)
+        places = {bound.pattern.base for bound in self._of("read") if bound.pattern.base != self.scratch}
+        if wanted is not None and self.scratch is not None and contains(self.scratch, wanted.base):
+            places.add(self.scratch)
+        # A folder inside of another one is met on the way there.
+        for base in sorted(
+            place for place in places if not any(other != place and contains(other, place) for other in places)
+        ):
+            walker.visit(base)
+        return Walk(sorted(walker.found.values()), walker.is_whole)
+
+    def suggest(self, text: str) -> list[str]:
+        """Bound files that are perhaps meant. Blocks."""
+        names = [self.name(found.path) for found in self.walk().files[:5_000]]
+        same_name = [name for name in names if os.path.basename(name) == os.path.basename(text)]
+        return list(dict.fromkeys([*same_name[:3], *difflib.get_close_matches(text, names, 3, 0.6)]))[:3]
+
+    def _of(self, access: Access) -> tuple[Bound, ...]:
+        return self.writes if access == "write" else (*self.reads, *self.writes)
+
+    def _say_unbound(self, path: str, access: Access) -> str:
+        name = self.name(path)
+        excluded = next((words for bound in self._of(access) if (words := bound.find_exclude(path)) is not None), None)
+        if excluded is not None:
+            return f"{name} is left out of what is bound by the exclude {excluded!r}"
+        if access == "write" and self.may("read", path):
+            return f"{name} is bound for reading only; bound are: {self.describe()}"
+        near = self.suggest(name) if access == "read" else []
+        return f"{name} is not bound for {_say(access)}; bound are: {self.describe()}" + (
+            f"; did you mean {' or '.join(near)}?" if near else ""
+        )
+
+
+class _Walker:
+    """Goes into no folder that holds nothing of interest, follows no link to a folder, and stops when it takes too long."""
+
+    def __init__(self, bounds: Bounds, wanted: Pattern | None) -> None:
+        self.found: dict[str, Found] = {}
+        self.is_whole = True
+        self._bounds = bounds
+        self._wanted = wanted
+        self._left = MOST_VISITED
+        self._deadline = monotonic() + MOST_SECONDS
+
+    def visit(self, base: str) -> None:
+        try:
+            entry = os.lstat(base)
+        except OSError:
+            return
+        if not stat.S_ISDIR(entry.st_mode):
+            if self._means(base):
+                self._take(base, entry)
+            return
+        pending = [base]
+        while pending and self.is_whole:
+            folder = heapq.heappop(pending)
+            for inner in self._list(folder):
+                heapq.heappush(pending, inner)
+
+    def _list(self, folder: str) -> Iterator[str]:
+        # What cannot be listed was bound by somebody who could not read it either: it holds nothing for us.
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                self._left -= 1
+                if self._left <= 0 or monotonic() > self._deadline:
+                    self.is_whole = False
+                    return
+                if entry.is_dir(follow_symlinks=False):
+                    if self._enters(entry.path):
+                        yield entry.path
+                elif self._means(entry.path):
+                    self._take(entry.path, entry.stat(follow_symlinks=False))
+
+    def _enters(self, folder: str) -> bool:
+        if self._wanted is not None and not self._wanted.enters(folder):
+            return False
+        return any(bound.enters(folder) for bound in (*self._bounds.reads, *self._bounds.writes))
+
+    def _means(self, path: str) -> bool:
+        return (self._wanted is None or self._wanted.matches(path)) and self._bounds.may("read", path)
+
+    def _take(self, path: str, entry: os.stat_result) -> None:
+        if stat.S_ISLNK(entry.st_mode):
+            try:
+                entry = os.lstat(self._bounds.resolve(path, "read"))
+            except (OSError, Refused):
+                return
+        if stat.S_ISREG(entry.st_mode):
+            self.found[path] = Found(path, entry.st_size)
+
+
+def open_bound(bounds: Bounds, path: str, access: Access, flags: int) -> int:
+    """A descriptor of a path that `place` answered; what is not a plain file is refused. Blocks."""
+    real = bounds.resolve(path, access)
+    try:
+        # Not blocking: a pipe without a writer would keep us for ever.
+        fd = open_without_links(real, flags | os.O_NONBLOCK)
+    except IsADirectoryError:
+        raise Refused(_say_folder(bounds, path)) from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EXDEV):
+            raise Refused(
+                f"{bounds.name(path)} was changed while it was opened: a symbolic link lies on its way now"
+            ) from None
+        raise
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    raise Refused(
+        _say_folder(bounds, path)
+        if stat.S_ISDIR(mode)
+        else f"{bounds.name(path)} is a device, pipe or socket, and no file"
+    )
+
+
+def _say_folder(bounds: Bounds, path: str) -> str:
+    return f"{bounds.name(path)} is a folder; list shows what is in it"
+
+
+def _say(access: Access) -> str:
+    return "writing" if access == "write" else "reading"

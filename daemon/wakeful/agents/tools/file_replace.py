@@ -1,0 +1,166 @@
+"""Reads a bound file whole, and puts a new content in its place: a file beside it, flushed and renamed over it.
+
+A reader sees the old or the new content and never a half; a crash leaves at worst a `.tmp`, which no binding means. Where the run's isolation opens
+the one file and not its folder, nothing can be put beside it, and it is written in place. Everything here blocks: in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from types import EllipsisType
+
+from wakeful.agents.tools.bound_files import Access, Bounds, Refused, open_bound
+from wakeful.system.openat2 import EXCHANGE, NO_REPLACE, open_without_links, rename_at
+
+LARGEST_FILE_BYTES = 32 * 1024 * 1024
+_DIGEST_BYTES = 20
+# What a new content was made of; None where there was nothing, and no matter what where it is not given.
+Base = bytes | None | EllipsisType
+# The folder is closed to us, or the file is a mount of its own.
+_ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
+
+
+def digest_content(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def read_content(bounds: Bounds, path: str, access: Access = "read") -> bytes:
+    """Raises FileNotFoundError only where it is to be written; a reader is told what it perhaps meant."""
+    name = bounds.name(path)
+    try:
+        fd = open_bound(bounds, path, access, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        if access == "write":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
+        near = [one for one in bounds.suggest(name) if one != name]
+        raise Refused(
+            f"{name} is bound, but not there"
+            + (f"; did you mean {' or '.join(near)}?" if near else "; list shows what is")
+        ) from None
+    with open(fd, "rb") as file:
+        # One more than it may have: the size it had a moment ago promises nothing.
+        content = file.read(LARGEST_FILE_BYTES + 1)
+    if len(content) > LARGEST_FILE_BYTES:
+        raise Refused(f"{name} is larger than {LARGEST_FILE_BYTES} bytes, which is the most that can be used here")
+    return content
+
+
+def replace_content(bounds: Bounds, path: str, content: bytes, base: Base = ...) -> None:
+    """Whoever else changes the file in this moment keeps theirs, and we are told, where its base is given."""
+    real = bounds.resolve(path, "write")
+    folder, name = os.path.split(real)
+    folder_fd = _open_folder(folder)
+    try:
+        _replace(folder_fd, name, content, base)
+    except OSError as error:
+        if error.errno not in _ONLY_IN_PLACE:
+            raise
+        _write_in_place(bounds, path, content, error)
+    finally:
+        os.close(folder_fd)
+
+
+def _open_folder(folder: str) -> int:
+    """Made where it is missing, one name after the other, through no link."""
+    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY
+    try:
+        return open_without_links(folder, flags)
+    except FileNotFoundError:
+        above, name = os.path.split(folder)
+    above_fd = _open_folder(above)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o777, dir_fd=above_fd)
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above_fd)
+    finally:
+        os.close(above_fd)
+
+
+def _replace(folder_fd: int, name: str, content: bytes, base: Base) -> None:
+    mode = _find_mode(folder_fd, name)
+    beside = f".{name[:60]}.{secrets.token_hex(6)}.tmp"
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder_fd)
+    try:
+        try:
+            _write_all(fd, content)
+            if mode is not None:
+                os.fchmod(fd, mode)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if _swap_in(folder_fd, beside, name, base):
+            os.unlink(beside, dir_fd=folder_fd)
+    except BaseException:
+        os.unlink(beside, dir_fd=folder_fd)
+        raise
+
+
+def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
+    """Put the new file in place of exactly the one it was made of; True: the old one stands beside it now. Raises Refused where it is another by now."""
+    flag = NO_REPLACE if base is None else EXCHANGE
+    problem = errno.ENOSYS if base is ... else rename_at(folder_fd, beside, folder_fd, name, flag)
+    if problem in (errno.EINVAL, errno.ENOSYS):
+        # No matter what is there, or a file system that knows no more than to replace.
+        os.rename(beside, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        return False
+    if problem in (errno.EEXIST, errno.ENOENT):
+        raise Refused(
+            f"{name} was {'made' if base is None else 'removed'} by somebody else in this very moment; nothing was written: look again, then decide"
+        )
+    if problem:
+        raise OSError(problem, os.strerror(problem), name)
+    if base is None:
+        return False
+    if _read_beside(folder_fd, beside) == base:
+        return True
+    rename_at(folder_fd, beside, folder_fd, name, EXCHANGE)
+    raise Refused(
+        f"{name} was changed by somebody else in this very moment; nothing was written: read it again, then decide"
+    )
+
+
+def _read_beside(folder_fd: int, name: str) -> bytes | None:
+    """What came out; None where that is no plain file any more."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read(LARGEST_FILE_BYTES + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+
+
+def _find_mode(folder_fd: int, name: str) -> int | None:
+    """Of the file that is replaced; None: there is none, and the umask decides."""
+    try:
+        found = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found):
+        raise Refused(f"{name} is no plain file any more; nothing was written")
+    return found & 0o777
+
+
+def _write_in_place(bounds: Bounds, path: str, content: bytes, cause: OSError) -> None:
+    try:
+        fd = open_bound(bounds, path, "write", os.O_WRONLY)
+    except FileNotFoundError:
+        raise PermissionError(
+            cause.errno, f"the run's isolation lets nothing be made here ({cause.strerror})", bounds.name(path)
+        ) from None
+    try:
+        os.ftruncate(fd, 0)
+        _write_all(fd, content)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]

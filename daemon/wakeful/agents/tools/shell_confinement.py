@@ -1,0 +1,170 @@
+"""What a shell of an agent may touch: less than the process that thinks, by a Landlock domain inside of that one and a filter of its own.
+
+The thinking process holds the run's token and the keys of its models, speaks to the control socket and reaches its providers; a command that a
+model wrote does none of that. Rules only ever narrow: what the run may not do, nobody here can grant. `shell` makes a domain for each command;
+its keeper (keeper.py) stays outside of it, so that no command can end or look into who ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from wakeful.agents.tools.bound_files import Bound, Bounds
+from wakeful.errors import OperatorError
+from wakeful.runners.isolation.confined_spawn import find_sockets
+from wakeful.runners.isolation.hidden_places import Hidden, allow_around
+from wakeful.runners.isolation.landlock import DEVICE, EXECUTE, READ, READ_DIR, READ_FILE, WRITE, Ruleset, probe_abi
+from wakeful.runners.isolation.seccomp import build_socket_filter, is_known_machine
+from wakeful.runners.isolation.system_places import list_resolver
+
+_SYSTEM = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc", "/proc",
+    "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm",
+)  # fmt: skip
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# Who and where one is, and where programs are. What a spec puts into the environment may be a key, and is not handed on.
+_INHERITED = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TMPDIR",
+    "GIT_CONFIG_GLOBAL",
+    "WAKEFUL_SESSION",
+    "WAKEFUL_RUN",
+    "WAKEFUL_SCRATCH",
+)
+_INHERITED_PREFIXES = ("LC_", "WAKEFUL_BINDING_")
+
+
+class Narrowing(Struct, frozen=True, kw_only=True):
+    """All that a shell may touch. `hidden` are the run's own folder and whatever else holds a key."""
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    # Names alone.
+    lists: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    # As the session has it: False, all of it, or the TCP ports that may be connected to.
+    network: bool | tuple[int, ...] = False
+    # And those that may be listened on.
+    listens: tuple[int, ...] = ()
+    # With a list of ports: UDP is open, since a listed host is a name.
+    looks_up_names: bool = False
+
+
+class Domain(Struct, frozen=True):
+    """What a command takes on before its first instruction: a ruleset's descriptor, and a filter, empty where none is known here."""
+
+    ruleset_fd: int
+    filter: bytes
+
+
+def narrow(
+    bounds: Bounds,
+    environ: Mapping[str, str],
+    *,
+    network: bool | tuple[int, ...] = False,
+    listens: tuple[int, ...] = (),
+    looks_up_names: bool = False,
+    reads: Iterable[str] = (),
+    writes: Iterable[str] = (),
+    hidden: Iterable[str] = (),
+) -> Narrowing:
+    """What is bound, the session's scratch and temporary folders, and programs; `reads` and `writes` are places besides."""
+    token = environ.get("WAKEFUL_TOKEN_FILE")
+    own = (os.path.dirname(token),) if token else ()
+    programs = (path for path in environ.get("PATH", "").split(":") if path.startswith("/"))
+    temporary = (environ["TMPDIR"],) if environ.get("TMPDIR") else ()
+    resolver = list_resolver() if network else ()
+    return Narrowing(
+        reads=_list_once(
+            _SYSTEM,
+            (sys.prefix, sys.base_prefix),
+            programs,
+            resolver,
+            reads,
+            (bound.pattern.base for bound in bounds.reads),
+        ),
+        writes=_list_once(map(_find_output_folder, bounds.writes), temporary, writes),
+        lists=_list_once(
+            (bounds.root,), (os.path.dirname(bound.pattern.base) for bound in bounds.reads if bound.pattern.is_literal)
+        ),
+        hidden=_list_once(map(os.path.realpath, (*own, *hidden))),
+        network=network,
+        listens=listens,
+        looks_up_names=looks_up_names,
+    )
+
+
+def _list_once(*groups: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(itertools.chain(*groups)))
+
+
+def select_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value for name, value in environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+    }
+
+
+def find_obstacle() -> str | None:
+    """Why no shell can be kept narrower than the run, in words; None where it can."""
+    if probe_abi() == 0:
+        return "this kernel has no Landlock: a shell could read the run's token and keys (Linux 5.13 can keep them from it)"
+    return None
+
+
+@contextlib.contextmanager
+def make_domain(narrowing: Narrowing) -> Iterator[Domain]:
+    """Blocks: opens every place once. One that is not there is not granted."""
+    obstacle = find_obstacle()
+    if obstacle is not None:
+        raise OperatorError(obstacle)
+    hidden = Hidden(narrowing.hidden)
+    with Ruleset(has_tcp=narrowing.network is True) as ruleset:
+        for path, rights in _list_grants(narrowing):
+            _allow(ruleset, path, rights, hidden)
+        if not isinstance(narrowing.network, bool):
+            ruleset.allow_connect(narrowing.network)
+        ruleset.allow_listen(narrowing.listens)
+        sockets = find_sockets(narrowing.network, narrowing.listens, looks_up_names=narrowing.looks_up_names)
+        program = build_socket_filter(sockets) if is_known_machine() else b""
+        yield Domain(ruleset.fd, program)
+
+
+def _list_grants(narrowing: Narrowing) -> Iterator[tuple[str, int]]:
+    yield from ((path, READ) for path in narrowing.reads)
+    yield from ((path, WRITE) for path in narrowing.writes)
+    yield from ((path, READ_DIR) for path in narrowing.lists)
+    yield from ((path, DEVICE) for path in _DEVICES)
+
+
+def _allow(ruleset: Ruleset, path: str, rights: int, hidden: Hidden) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        # Not there, or not for the run: then not for its shell.
+        return
+    try:
+        if rights == WRITE and hidden.is_inside(os.readlink(f"/proc/self/fd/{fd}")):
+            # What comes new beside what is hidden can be written, and is seen by the next command. Nothing hidden is read by that, and Landlock lets
+            # no file be moved to where it could be.
+            ruleset.allow(fd, WRITE & ~(READ_FILE | EXECUTE))
+        allow_around(ruleset, fd, rights, hidden)
+    finally:
+        os.close(fd)
+
+
+def _find_output_folder(bound: Bound) -> str:
+    """A folder as it is; of a file the folder that holds it, or no new one could be put in its place."""
+    base = bound.pattern.base
+    return os.path.dirname(base) if bound.pattern.is_literal and not os.path.isdir(base) else base

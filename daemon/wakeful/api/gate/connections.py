@@ -1,0 +1,139 @@
+"""How many connections there are, and whose: the cap of each run, and the places that are kept for people.
+
+The listener asks before it serves a connection, and tells when the connection ended. A run cannot take the places of people, nor
+those of other runs; a refusal says who holds the places. Counts only, and closes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from wakeful.api.gate.callers import Peer, Unknown
+from wakeful.core.observations import ProcessOwner
+from wakeful.text.counting import count
+
+MOST_CONNECTIONS = 512
+# An agent uses one for each call under way, and keeps what it used for a moment.
+MOST_OF_ONE_RUN = 32
+# Of all places this part is for people alone.
+KEPT_SHARE = 1 / 8
+FEWEST_KEPT = 1
+# Of the descriptors that are free when the daemon starts this part is for connections; runs, watches and the log need the rest.
+DESCRIPTOR_SHARE = 1 / 2
+FEWEST_CONNECTIONS = 4
+# So many refused clients are waited for at a time. Each has a descriptor meanwhile, which is one of that share.
+MOST_PARTING = 16
+PARTING_SHARE = 1 / 4
+
+
+class Connections:
+    """`name_run` gives the id of a run the name that people know."""
+
+    def __init__(self, name_run: Callable[[str], str]) -> None:
+        self._name_run = name_run
+        self.most, self.most_parting = find_most()
+        self.kept = max(FEWEST_KEPT, int(self.most * KEPT_SHARE))
+        self._uid = os.geteuid()
+        self._held: Counter[tuple[str, int]] = Counter()
+        self._names: dict[int, str] = {}
+        self._refused = 0
+
+    @property
+    def total(self) -> int:
+        return self._held.total()
+
+    def admit(self, peer: Peer) -> str | None:
+        """Take a place for a connection. Returns None, or why there is none, in words."""
+        refusal = self._find_refusal(peer)
+        if refusal is not None:
+            self._refused += 1
+            return refusal
+        self._held[self._find_holder(peer)] += 1
+        if isinstance(peer.standing, ProcessOwner):
+            run_id = peer.standing.run_id
+            self._names[peer.standing.mark] = "of another daemon" if run_id is None else self._name_run(run_id)
+        return None
+
+    def release(self, peer: Peer) -> None:
+        """The connection ended."""
+        holder = self._find_holder(peer)
+        self._held[holder] -= 1
+        if self._held[holder] <= 0:
+            del self._held[holder]
+            self._names.pop(holder[1], None)
+
+    def _find_refusal(self, peer: Peer) -> str | None:
+        if self.total >= self.most:
+            return f"the daemon is busy: all of its {count(self.most, 'connection')} are in use{self._say_largest()}; end what holds them, or wait"
+        if self._find_holder(peer)[0] == "process":
+            return self._find_greed(peer)
+        if self._held[self._find_holder(peer)] >= MOST_OF_ONE_RUN:
+            return f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has {count(MOST_OF_ONE_RUN, 'connection')}, the most it may have; close one of them"
+        if self.total >= self.most - self.kept:
+            return f"the daemon is busy: {self.total} of {count(self.most, 'connection')} are in use{self._say_largest()}, and the rest is kept for people; call again later"
+        return None
+
+    def _find_greed(self, peer: Peer) -> str | None:
+        """One program of a person does not take the last places from all others: theirs are the commands that would say what is the matter."""
+        if self._held[self._find_holder(peer)] < self.most - self.kept:
+            return None
+        held = self._held[self._find_holder(peer)]
+        return f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has {held} of {count(self.most, 'connection')}, the most one program may have; close one of them"
+
+    def _find_holder(self, peer: Peer) -> tuple[str, int]:
+        match peer.standing:
+            case ProcessOwner(mark=mark):
+                return "run", mark
+            case Unknown():
+                return "unknown", 0
+        return ("process", peer.pid or 0) if peer.uid == self._uid else ("user", peer.uid)
+
+    def _say_largest(self) -> str:
+        if not self._held:
+            return ""
+        holder, held = self._held.most_common(1)[0]
+        return f", {held} of them by {self._say_holder(holder)}"
+
+    def _say_holder(self, holder: tuple[str, int]) -> str:
+        kind, number = holder
+        match kind:
+            case "run":
+                return f"run {self._names.get(number, number)}"
+            case "process":
+                return f"process {number}"
+            case "user":
+                return f"user {number}"
+        return "processes that are gone"
+
+    def view(self) -> dict[str, Any]:
+        """For `doctor`."""
+        largest = [
+            {
+                "holder": self._say_holder(holder),
+                "run": self._names.get(holder[1]) if holder[0] == "run" else None,
+                "connections": held,
+            }
+            for holder, held in self._held.most_common(3)
+        ]
+        return {
+            "open": self.total,
+            "most": self.most,
+            "kept_for_people": self.kept,
+            "most_of_one_run": MOST_OF_ONE_RUN,
+            "refused": self._refused,
+            "largest": largest,
+        }
+
+
+def find_most() -> tuple[int, int]:
+    """As many connections as the limit of open files leaves, and refused clients that are waited for besides."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS, MOST_PARTING
+    share = int((soft - len(os.listdir("/dev/fd"))) * DESCRIPTOR_SHARE)
+    parting = max(0, min(MOST_PARTING, int(share * PARTING_SHARE)))
+    return max(FEWEST_CONNECTIONS, min(MOST_CONNECTIONS, share - parting)), parting

@@ -1,0 +1,168 @@
+"""Tokens that people hand out: made, kept as hashes in one file of the state folder, found again, revoked.
+
+A token is 256 random bits behind its id, told once and never again. The file is the truth and is looked at for every
+request: what is revoked, or removed by hand, opens nothing from the next request on. A file that others can read or that
+cannot be understood opens nothing at all. What a token reaches is judged by authorising.py; a run's own token is no part of this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.errors import CallerError, OperatorError
+
+Scope = Literal["read", "send", "run", "admin"]
+SCOPES: tuple[Scope, ...] = ("read", "send", "run", "admin")
+TOKENS_FILE = "tokens.json"
+# Told apart from a run's token by sight, also by those who search for secrets that leaked.
+PREFIX = "wakeful"
+SECRET_BYTES = 32
+ID_BYTES = 4
+MOST_TOKENS = 1_000
+LONGEST_NOTE = 200
+# Compared with where there is no such token: who guesses ids learns nothing by the time it takes.
+_NOBODY = "0" * 64
+
+
+class TokensUnreadable(OperatorError):
+    """The file of tokens cannot be trusted or understood."""
+
+
+class TokensUnwritten(OperatorError):
+    """The file of tokens could not be replaced."""
+
+
+class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of one. `session` is an id: a token follows a rename, and does not reach the next bearer of a name."""
+
+    id: str
+    digest: str
+    scopes: tuple[Scope, ...]
+    # Microseconds UTC; None: until it is revoked.
+    made_at: int
+    expires_at: int | None = None
+    session: str | None = None
+    note: str | None = None
+
+    def is_over(self, now: int) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+
+class Tokens:
+    """The tokens of one state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self.path = state / TOKENS_FILE
+        self._seen: tuple[int, ...] | None = None
+        self._known: dict[str, Token] = {}
+
+    def list_all(self) -> list[Token]:
+        return sorted(self._read().values(), key=lambda one: (one.made_at, one.id))
+
+    def find(self, text: str, now: int) -> Token | None:
+        """The token somebody shows; None when there is none such, or it is over."""
+        prefix, _, rest = text.partition("_")
+        token_id, _, secret = rest.partition("_")
+        known = self._read().get(token_id)
+        is_same = hmac.compare_digest(_digest(secret), known.digest if known is not None else _NOBODY)
+        return known if known is not None and is_same and prefix == PREFIX and not known.is_over(now) else None
+
+    def make(
+        self, scopes: tuple[Scope, ...], now: int, *, session: str | None, expires_at: int | None, note: str | None
+    ) -> tuple[Token, str]:
+        """A new one, durable when this returns, and its text, which nobody can tell again."""
+        known = self._read()
+        if len(known) >= MOST_TOKENS:
+            raise CallerError(
+                f"there are {len(known)} tokens already; revoke those that nobody uses: wakeful token list"
+            )
+        token_id = next(one for one in iter(lambda: secrets.token_hex(ID_BYTES), "") if one not in known)
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        token = Token(
+            id=token_id,
+            digest=_digest(secret),
+            scopes=scopes,
+            made_at=now,
+            expires_at=expires_at,
+            session=session,
+            note=note,
+        )
+        self._write({**known, token_id: token})
+        return token, f"{PREFIX}_{token_id}_{secret}"
+
+    def revoke(self, token_id: str) -> None:
+        known = dict(self._read())
+        if known.pop(token_id, None) is None:
+            raise CallerError(f"no token has the id {token_id!r}; wakeful token list shows them")
+        self._write(known)
+
+    def _read(self) -> dict[str, Token]:
+        try:
+            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+                found = os.fstat(file.fileno())
+                self._refuse_loose(found)
+                seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+                if seen != self._seen:
+                    self._known = {one.id: one for one in msgspec.json.decode(file.read(), type=list[Token])}
+                    self._seen = seen
+        except FileNotFoundError:
+            self._known, self._seen = {}, None
+        except (OSError, msgspec.DecodeError) as error:
+            raise TokensUnreadable(
+                f"{self.path} cannot be read ({error}): no token opens anything; remove it and make new ones"
+            ) from error
+        return self._known
+
+    def _refuse_loose(self, found: os.stat_result) -> None:
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise TokensUnreadable(
+                f"{self.path} is not a file of ours alone: no token opens anything; after a look, chmod 600 {self.path}"
+            )
+
+    def _write(self, known: dict[str, Token]) -> None:
+        """Whole or not at all: the rename is the moment it counts."""
+        content = msgspec.json.format(msgspec.json.encode(list(known.values())), indent=1) + b"\n"
+        try:
+            self._replace(content)
+        except OSError as error:
+            raise TokensUnwritten(
+                f"{self.path} cannot be written: {error.strerror}; every token is as it was"
+            ) from error
+
+    def _replace(self, content: bytes) -> None:
+        # mkstemp makes it 0600.
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{TOKENS_FILE}.", dir=self.path.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def is_token(text: str) -> bool:
+    """Whether it has the shape of one that people hand out: a run's has not."""
+    return text.startswith(f"{PREFIX}_")
+
+
+def _digest(secret: str) -> str:
+    """Plain SHA-256: 256 random bits are guessed no sooner for a slower hash."""
+    return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()

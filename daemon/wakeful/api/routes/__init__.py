@@ -1,0 +1,1 @@
+"""The routes of the control socket, one module for each family of verbs."""

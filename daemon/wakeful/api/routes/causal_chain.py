@@ -1,0 +1,208 @@
+"""Walks the causal chain of a run through the logs of all sessions: from a run to its wakes, to their parents, to their runs.
+
+Every record names the one that led to it, so the walk is a few point reads a link, however long the logs are. It meets each
+run once, also where a damaged or foreign log leads in a circle. Blocks: called off the loop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from wakeful.api.service import Service
+from wakeful.core.record.events import Cause, OutputsAdopted, RunFinished, RunStarted
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import FileBinding
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import EventLog, Record
+from wakeful.views.chains import Link, Origin, view_link
+from wakeful.views.path_bindings import means_path
+
+# Longer chains than the loop guard lets come to be; a circle of foreign records ends here at the latest.
+MOST_LINKS = 100
+RUNS_LOOKED_AT = 50
+PATHS_ASKED = 20
+T = TypeVar("T")
+
+
+def find_chain(service: Service, session: Session, run: int) -> list[dict[str, Any]]:
+    """The links of a chain, the run itself first, then what led to it."""
+    return [view_link(link) for link in Walk(service).links(session.id, run)]
+
+
+def find_asked(service: Service, x: str | None, run: str | None) -> tuple[Session | None, int | None]:
+    """The session that `x` names, and the run of it: NAME#RUN, or NAME beside a run; neither where `x` is a path."""
+    ids = service.core.state.ids
+    if x is None:
+        return None, None
+    name, mark, number = x.rpartition("#")
+    if x not in ids and mark and name in ids:
+        x, run = name, number
+    if run is not None:
+        session = service.core.state.by_name(x)
+        return session, read_run(session, run)
+    return (service.core.state.get(ids[x]), None) if x in ids else (None, None)
+
+
+def read_run(session: Session, text: str) -> int:
+    """The number of a run that was, as somebody wrote it."""
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= session.runs:
+        return int(text)
+    known = (
+        "it has not run yet"
+        if session.runs == 0
+        else "it has run once"
+        if session.runs == 1
+        else f"its runs are 1 to {session.runs}"
+    )
+    raise CallerError(f"{session.name} has no run {text}; {known}")
+
+
+def why_run(service: Service, session: Session, run: int) -> dict[str, Any]:
+    """Why one run came to be: its whole chain."""
+    links = find_chain(service, session, run)
+    return {"about": "run", "name": session.name, "run": run, "links": links, "words": []}
+
+
+class Walk:
+    def __init__(self, service: Service) -> None:
+        self._log: EventLog = service.log
+        self._core = service.core
+        self._sessions = service.core.state.sessions
+
+    def links(self, session_id: str, run: int) -> Iterator[Link]:
+        waiting, met = deque([(session_id, run)]), {(session_id, run)}
+        while waiting and len(met) <= MOST_LINKS:
+            link, behind = self._link(*waiting.popleft())
+            yield link
+            # The wake and what joined it later may have come of the same run.
+            new = [one for one in dict.fromkeys(behind) if one not in met]
+            waiting.extend(new)
+            met.update(new)
+
+    def _name(self, session_id: str) -> str:
+        session = self._sessions.get(session_id)
+        return session.name if session is not None else session_id
+
+    def _link(self, session_id: str, run: int) -> tuple[Link, list[tuple[str, int]]]:
+        start = next(self._log.read(session_id, kinds=("run_started",), run=run, limit=1, newest_first=True), None)
+        end = None
+        if start is not None:
+            end = next(
+                self._log.read(session_id, from_seq=start.seq + 1, kinds=("run_finished",), run=run, limit=1), None
+            )
+        session, started = self._sessions.get(session_id), _decode(start, RunStarted)
+        found = [self._origin(wake) for wake in self._wakes(start)] if start is not None else []
+        if start is not None and started is not None and session is not None:
+            fed = list(self._feeders(session, started.causes, start.at))
+            # Where the writer of every cause is known, nothing of it came from outside.
+            if {cause for _, _, cause in fed} == {cause.binding for cause in started.causes}:
+                found = [one for one in found if one[0].parent is not None]
+            known = {run for _, run in found}
+            found += [(origin, run) for origin, run, _ in fed if run is None or run not in known]
+        link = Link(
+            name=self._name(session_id),
+            session=session_id,
+            run=run,
+            start=start,
+            started=started,
+            end=end,
+            finished=_decode(end, RunFinished),
+            spec=session.spec if session is not None else None,
+            origins=tuple(origin for origin, _ in found),
+        )
+        return link, [one for _, one in found if one is not None]
+
+    def _wakes(self, start: Record) -> Iterator[Record | str]:
+        """The record that opened the wake, and those by which later causes joined it; its place where it is not there."""
+        wake = self._find(start.parent) if start.parent is not None else None
+        if wake is None:
+            yield start.parent or ""
+            return
+        yield wake
+        yield from self._log.read(wake.session, from_seq=wake.seq + 1, to_seq=start.seq - 1, kinds=("wake_extended",))
+
+    def _origin(self, wake: Record | str) -> tuple[Origin, tuple[str, int] | None]:
+        """What a wake followed from, and the run to go on with."""
+        if isinstance(wake, str):
+            return Origin(
+                wake or None,
+                words=f"its wake, record {wake}, is not in this log"
+                if wake
+                else "which record woke it was not recorded",
+            ), None
+        if wake.parent is None:
+            return Origin(None), None
+        record = self._find(wake.parent)
+        if record is None:
+            return Origin(wake.parent, words=f"which came of record {wake.parent}, which is not in this log"), None
+        name = self._name(record.session)
+        if record.kind in ("run_started", "run_finished") and record.run is not None:
+            return Origin(wake.parent, name, record.run, record), (record.session, record.run)
+        return Origin(wake.parent, name, None, record), None
+
+    def _feeders(
+        self, session: Session, causes: tuple[Cause, ...], before: int
+    ) -> Iterator[tuple[Origin, tuple[str, int] | None, str]]:
+        """Runs of other sessions, and their rewinds and merges, that left exactly the versions these causes found: a wake has one parent, and may have come of several."""
+        for name in tuple(self._core.graph.upstreams.get(session.name, ())):
+            writer = self._sessions.get(self._core.state.ids.get(name, ""))
+            if writer is None or writer.spec is None:
+                continue
+            for binding in writer.spec.files:
+                cause = next((one for one in causes if _covers(session, writer, binding, one)), None)
+                end = self._find_writing(writer.id, binding, cause.new, before) if cause is not None else None
+                if cause is None or end is None:
+                    continue
+                behind = (end.session, end.run) if end.run is not None else None
+                yield Origin(f"{end.session}:{end.seq}", name, end.run, end), behind, cause.binding
+
+    def _find_writing(self, session_id: str, binding: FileBinding, version: str | None, before: int) -> Record | None:
+        """The run, rewind or merge that brought a version about: those after it only left it unchanged."""
+        author = None
+        kinds = ("run_finished", "outputs_adopted")
+        for record in self._log.read(session_id, until=before, kinds=kinds, limit=RUNS_LOOKED_AT, newest_first=True):
+            left = _find_left(record, binding)
+            if left is None:
+                continue
+            if left != version:
+                break
+            author = record
+        return author
+
+    def _find(self, place: str) -> Record | None:
+        """The record at "session:seq"; None where there is none, or where that is no place at all."""
+        session_id, _, seq = place.rpartition(":")
+        if not seq.isascii() or not seq.isdigit() or len(seq) > 18:
+            return None
+        return next(self._log.read(session_id, from_seq=int(seq), to_seq=int(seq)), None)
+
+
+def _covers(session: Session, writer: Session, binding: FileBinding, cause: Cause) -> bool:
+    """Did this cause find paths that the other session writes by this binding?"""
+    if (
+        cause.kind != "file"
+        or cause.new is None
+        or binding.access == "read"
+        or session.spec is None
+        or writer.spec is None
+    ):
+        return False
+    paths = (os.path.join(session.spec.root, changed.path) for changed in cause.paths[:PATHS_ASKED])
+    return any(means_path(binding.pattern, writer.spec.root, path) for path in paths)
+
+
+def _find_left(record: Record, binding: FileBinding) -> str | None:
+    """What this record says its session left of a binding; None where it says nothing of it."""
+    finished, adopted = _decode(record, RunFinished), _decode(record, OutputsAdopted)
+    if finished is not None:
+        return finished.written.get(binding.name)
+    return adopted.versions.get(binding.identity) if adopted is not None else None
+
+
+def _decode(record: Record | None, kind: type[T]) -> T | None:
+    event = decode(record.kind, record.payload) if record is not None and record.payload is not None else None
+    return event if isinstance(event, kind) else None

@@ -1,0 +1,94 @@
+"""The route of `diff`: two sides, each NAME or NAME@POSITION, compared off the loop; with `contents=true` also what stood in their files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_json, find_named, service_of
+from wakeful.api.service import Service
+from wakeful.core.record.events import RunFinished, SessionMerged
+from wakeful.core.record.knowledge import close_line
+from wakeful.core.record.state import Session
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import EventLog
+from wakeful.history.positions import fold_position
+from wakeful.run_files.files_at_positions import Files, Wrote, compare_positions, read_files, read_found
+from wakeful.views.differences import compare
+
+# More runs than anyone reads of; the versions at both ends are exact all the same.
+MOST_RUNS = 1_000
+WRITES = ("run_finished", "session_merged")
+
+
+async def read_diff(request: Request) -> Response:
+    service = service_of(request)
+    sides = [find_side(service, request.query_params.get(side), side) for side in ("a", "b")]
+    with_contents = request.query_params.get("contents") == "true"
+    return answer_json(await asyncio.to_thread(_compare, service, sides, service.moment().wall, with_contents))
+
+
+def find_side(service: Service, text: str | None, side: str) -> tuple[Session, str | None]:
+    """The session a side names, and the position behind the last `@`. A session's name may hold an `@` itself, and wins."""
+    if not text:
+        raise CallerError(f"{side} is missing; expected NAME or NAME@POSITION, such as payroll@12")
+    name, mark, position = text.rpartition("@")
+    if text in service.core.state.ids or not mark:
+        return find_named(service, text), None
+    return find_named(service, name), position
+
+
+def _compare(
+    service: Service, sides: list[tuple[Session, str | None]], now: int, with_contents: bool
+) -> dict[str, Any]:
+    log = service.log
+    a, b = (session if position is None else fold_position(log, session, position, now) for session, position in sides)
+    runs: list[RunFinished] = []
+    if a.id == b.id:
+        first, last = sorted((a.seq, b.seq))
+        records = log.read(a.id, from_seq=first + 1, to_seq=last, kinds=("run_finished",), limit=MOST_RUNS)
+        events = (decode(record.kind, record.payload) for record in records if record.payload is not None)
+        runs = [event for event in events if isinstance(event, RunFinished)]
+    times = [next((record.at for record in log.read(one.id, from_seq=one.seq, limit=1)), None) for one in (a, b)]
+    found = compare(a, b, runs, (times[0], times[1]))
+    return found | {"contents": _compare_contents(service, a, b)} if with_contents else found
+
+
+def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any]:
+    """`known` says of each side whether the files of any run are recorded there; without them nothing can be compared."""
+    files = [read_files(service.blobs, _list_writes(service.log, one)) for one in (a, b)]
+    if a.id == b.id and files.count(None) == 1:
+        # One side is before any run: what the first run after it found is what was there.
+        early = files.index(None)
+        files[early] = _read_first(service, (a, b)[1 - early])
+    known = [one is not None for one in files]
+    compared = (
+        compare_positions(service.blobs, files[0] or {}, files[1] or {}) if all(known) else {"files": [], "left_out": 0}
+    )
+    return {"known": {"a": known[0], "b": known[1]}, **compared}
+
+
+def _list_writes(log: EventLog, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
+    """Where files are recorded, along the line that led to this state: not on branches that were left by a rewind."""
+    line = close_line(session.line, session.id, session.seq)
+    for stretch in reversed(line) if newest_first else line:
+        for record in log.read(
+            stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=WRITES, newest_first=newest_first
+        ):
+            match decode(record.kind, record.payload) if record.payload is not None else None:
+                case RunFinished(files=str() as files):
+                    yield Wrote(files)
+                case SessionMerged(record=str() as files):
+                    yield Wrote(files, is_merge=True)
+                case _:
+                    continue
+
+
+def _read_first(service: Service, later: Session) -> Files | None:
+    first = next((one for one in _list_writes(service.log, later, newest_first=False) if not one.is_merge), None)
+    return read_found(service.blobs, first) if first is not None else None

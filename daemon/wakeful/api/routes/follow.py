@@ -1,0 +1,130 @@
+"""The stream of a follower: records as they become durable, words in flight between them, and the reasons why sessions wait.
+
+The last two are no records. Words are read from `LiveWords` by position, so that a follower which does not read costs nothing; what a session waits
+for is asked of the core now and then. One for each follower that wants it, on the loop alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from time import monotonic
+
+from wakeful.api.live_words import Said
+from wakeful.api.service import FollowLine, LiveLine, Service
+from wakeful.core.deciding.may_start import STARTING, find_queue
+from wakeful.core.record.state import Session
+
+# A follower that does not read keeps so many records in memory, and no more: the rest stays in the log until it reads on.
+FOLLOWED_AT_ONCE = 32
+FOLLOWED_BYTES = 64 * 1024
+READ_AT_ONCE_BYTES = 16 * 1024
+# How often the sessions that somebody follows by name are asked what they wait for, and how long they wait before that is told.
+ASKED_EVERY_SECONDS = 0.25
+WORTH_TELLING_SECONDS = 0.4
+
+
+class LiveFollower:
+    """`heard` is set whenever there may be something to tell."""
+
+    def __init__(self, service: Service, names: set[str] | None, heard: asyncio.Event) -> None:
+        self._service = service
+        self._words = service.live_words
+        self._names = names
+        self._heard = heard
+        self._position = self._words.position
+        # By session: what it waits for, since when, and whether that was told.
+        self._waiting: dict[str, tuple[str, float, bool]] = {}
+        self._words.listeners.add(heard)
+        # Words of a turn under way are told at once.
+        heard.set()
+
+    async def wait(self) -> None:
+        """Until there may be something to tell."""
+        if self._names is None:
+            await self._heard.wait()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASKED_EVERY_SECONDS):
+                await self._heard.wait()
+
+    def read(self) -> list[LiveLine]:
+        lines = [
+            LiveLine(name, 0, Said(turn=0, attempt=0, kind="waits", text=words)) for name, words in self._find_waiting()
+        ]
+        before = self._position
+        self._position, pieces, is_lost = self._words.read_after(before, READ_AT_ONCE_BYTES)
+        if self._position > before:
+            # There may be more.
+            self._heard.set()
+        if is_lost:
+            lines.append(LiveLine("", 0, Said(turn=0, attempt=0, kind="lost")))
+        for piece in pieces:
+            session = self._service.core.state.sessions.get(piece.session)
+            if session is not None and (self._names is None or session.name in self._names):
+                lines.append(LiveLine(session.name, piece.run, piece.said))
+        return lines
+
+    def _find_waiting(self) -> Iterator[tuple[str, str]]:
+        now = monotonic()
+        for name in sorted(self._names or ()):
+            words = self._find_words(name)
+            known, since, is_told = self._waiting.get(name, (None, now, False))
+            if words is None:
+                self._waiting.pop(name, None)
+            elif words != known:
+                self._waiting[name] = words, now, False
+            elif not is_told and now - since >= WORTH_TELLING_SECONDS:
+                self._waiting[name] = words, since, True
+                yield name, words
+
+    def _find_words(self, name: str) -> str | None:
+        """The reason why a run does not start yet; None if there is no such reason, or nothing is to run."""
+        core = self._service.core
+        session_id = core.state.ids.get(name)
+        session = core.state.get(session_id) if session_id is not None else None
+        if session is None:
+            return None
+        if session.run is not None:
+            return f"the end of run {session.run.run}" if _is_asked_again(session) else None
+        queue = find_queue(core, session, self._service.moment()) if session.wake is not None else None
+        return queue.words if queue is not None and queue.words != STARTING else None
+
+
+def _is_asked_again(session: Session) -> bool:
+    """Does a question wait that the run under way has not read?"""
+    assert session.run is not None
+    last = int(session.run.versions.get("message", "0"))
+    return any(one.asker is not None and one.position > last for one in session.list_unread())
+
+
+async def follow_records(
+    service: Service, listeners: set[asyncio.Event], names: set[str] | None, *, is_live: bool
+) -> AsyncIterator[FollowLine | LiveLine]:
+    """Records as they become durable, of these sessions or of all; `listeners` are set when there are new ones. `is_live`: and words between them."""
+    position = service.log.position()
+    heard = asyncio.Event()
+    listeners.add(heard)
+    live = LiveFollower(service, names, heard) if is_live else None
+    try:
+        while True:
+            await (heard.wait() if live is None else live.wait())
+            heard.clear()
+            position, records = service.log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
+            if records:
+                # There may be more. Others have their turn before that, and whoever ends this is heard: a reader that left would read all.
+                heard.set()
+                await asyncio.sleep(0)
+            # From the end, and none is held here while it is sent.
+            records.reverse()
+            while records:
+                session = service.core.state.sessions.get(records[-1].session)
+                if session is not None and (names is None or session.name in names):
+                    yield FollowLine(session.name, records.pop())
+                else:
+                    records.pop()
+            for line in live.read() if live is not None else ():
+                yield line
+    finally:
+        listeners.discard(heard)

@@ -1,0 +1,586 @@
+"""The calls on history, prepared: what a caller names by position, mark or name becomes a call that carries the past it needs.
+
+POST /call/VERB with a body in people's words (`to: "2h"`, `at: "before-audit"`); the log is read off the loop, and the core judges the
+call on the state of that moment. With `dry_run` the answer says what would be done, and nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.api.answers import find_named
+from wakeful.api.routes.workspaces import finish_merge, owning_writes, plan_files, prepare_workspace
+from wakeful.api.service import Service
+from wakeful.bundles.erasure import erase_from_archives, find_in_bundle
+from wakeful.bundles.format import BundleRefused
+from wakeful.core.calls import values as calls
+from wakeful.core.record.events import PayloadErased, PromptAssembled, RunFinished, SessionMerged, SessionRewound
+from wakeful.core.record.knowledge import Stretch, merge_facts
+from wakeful.core.record.payloads import find_addresses, find_words, redact
+from wakeful.core.record.state import Session
+from wakeful.core.spec.agent import prefer_model
+from wakeful.errors import CallerError
+from wakeful.eventlog.chain import hash_bytes
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import Record
+from wakeful.history.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
+from wakeful.history.positions import find_seq, fold_at, fold_position, fold_until, list_origins
+from wakeful.run_files.restore import Restore, carry_out, keep_record, plan_restore, say_write, view_done, view_restore
+from wakeful.specs.scalars import find_name_problem, parse_model_name
+from wakeful.system.blobs import DamagedBlob, UnknownBlob
+from wakeful.text.counting import count
+from wakeful.views.differences import compare
+
+# Shorter words stand everywhere.
+SHORTEST_SECRET = 6
+MOST_WORDS = 8
+MOST_FOUND = 100
+
+# The ids of sessions whose records come in from another host just now.
+_MOVING: set[str] = set()
+# A merge does not wait for a fork that keeps changing: after so many tries the caller is told so.
+_MERGES_PREPARED = 3
+
+
+class ArrivalRecord(Struct, frozen=True, kw_only=True):
+    """The fields of a record that the receipt does not hold itself. `payload` is the record's JSON text."""
+
+    at: int
+    kind: str
+    author: str
+    payload: str
+    run: int | None = None
+    parent: str | None = None
+    rationale: str | None = None
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """A load's answer to the host that a session came from: the session lives here now, and this is its record of the move."""
+
+    move: str
+    session: str
+    name: str
+    seq: int
+    hash: str
+    host: str
+    # The record of its arrival, which both logs have in common. None: an older release gave the receipt.
+    record: ArrivalRecord | None = None
+
+
+class Preview(Struct, frozen=True):
+    """What a dry run found: nothing was recorded."""
+
+    words: str
+    found: dict[str, Any]
+
+
+class SaveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    mark: str
+    at: str | None = None
+    note: str | None = None
+
+
+class RewindBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`files`: take back what its runs wrote since; `force`: also what others changed after them."""
+
+    name: str
+    to: str
+    files: bool = False
+    force: bool = False
+    dry_run: bool = False
+
+
+class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`workspace`: a place of its own, in this folder, or with "" below the state folder."""
+
+    name: str
+    new: str | None = None
+    at: str | None = None
+    fresh: bool = False
+    workspace: str | None = None
+
+
+class MergeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    fork: str
+    dry_run: bool = False
+
+
+class ResolveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`conflict` is its number, or the key of the fact where only one is open for it."""
+
+    name: str
+    conflict: str
+    choice: Literal["ours", "theirs", "value"]
+    value: str | None = None
+    rationale: str | None = None
+
+
+class CompressBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    keep: int = MESSAGES_KEPT
+    dry_run: bool = False
+
+
+class MigrateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another agent or model; or what became of a move to another host: its receipt, or that it was given up.
+
+    Nothing of these: whom the spec names works here again."""
+
+    name: str
+    agent: str | None = None
+    model: str | None = None
+    receipt: Receipt | None = None
+    give_up: bool = False
+
+
+class EraseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    seq: int
+    reason: str | None = None
+    dry_run: bool = False
+
+
+Prepared = calls.Call | Preview
+
+
+async def prepare_save(service: Service, body: SaveBody) -> Prepared:
+    session = find_named(service, body.name)
+    position = await _find_seq(service, session, body.at) if body.at is not None else None
+    return calls.Save(name=body.name, mark=body.mark, position=position, note=body.note)
+
+
+async def prepare_rewind(service: Service, body: RewindBody) -> Prepared:
+    session = find_named(service, body.name)
+    past = await _read_past(service, session, body.to)
+    if past.id != session.id:
+        raise CallerError(
+            f"{body.to} lies in the past that {session.name} came with, whose records are not its own; `wakeful fork {session.name} --at {body.to}` goes on from there"
+        )
+    if body.dry_run:
+        words = f"would go on from seq {past.seq}; {session.seq - past.seq} later records stay in the log, on a branch that can be forked"
+        found = compare(session, past, [], (None, None))
+        if body.files:
+            found["files"] = view_restore(await asyncio.to_thread(_plan_files, service, session, past.seq))
+        return Preview(words, found)
+    if body.files and session.spec is None:
+        raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
+    if not body.files:
+        return calls.Rewind(name=body.name, to=past.seq, past=past.recollect())
+    record = await asyncio.to_thread(_keep_record, service, session, past.seq, body.force)
+    return calls.Rewind(name=body.name, to=past.seq, past=past.recollect(), files=True, record=record, at=session.seq)
+
+
+def _keep_record(service: Service, session: Session, to: int, is_forced: bool) -> str | None:
+    return keep_record(service.blobs, _plan_files(service, session, to, session.seq), is_forced=is_forced)
+
+
+def _plan_files(service: Service, session: Session, to: int, until: int | None = None) -> Restore:
+    """Plan how to undo the writes made after record `to` and before the rewind itself."""
+    records = service.log.read(
+        session.id, from_seq=to + 1, to_seq=until, kinds=("run_finished", "session_merged", "session_rewound")
+    )
+    if session.spec is None:
+        raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
+    return plan_restore(service.blobs, session.spec.root, _list_writes(records))
+
+
+def _list_writes(records: Iterable[Record]) -> Iterator[tuple[int | str, str | None]]:
+    """List the session's writes in order: those of its runs, and those of merges and rewinds, which count as its own (rule 44)."""
+    for record in records:
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case RunFinished(run=run, files=files):
+                yield run, files
+            case SessionMerged(name=name, record=str() as files):
+                yield f"the merge of {name}", files
+            case SessionRewound(to=to, record=str() as files):
+                yield f"the rewind to seq {to}", files
+            case _:
+                continue
+
+
+async def restore_files(
+    service: Service, name: str, to: int, *, is_forced: bool, until: int | None
+) -> list[dict[str, Any]]:
+    """After the rewind is durable, and holds its session: its files go back one by one, and each says what became of it (rule 44)."""
+    session = service.core.state.by_name(name)
+    async with owning_writes(service, session.id) as written:
+        done = await asyncio.to_thread(_restore_files, service, session, to, until, is_forced)
+        written.update(one["path"] for one in done if one["ending"] in ("restored", "removed"))
+    return done
+
+
+async def _finish_rewind(service: Service, body: RewindBody, key: str, author: str) -> dict[str, Any]:
+    """The files of a rewind that a daemon which died had recorded; what went back already stays as it is."""
+    session = service.core.state.by_name(body.name)
+    appended = service.log.find_key(session.id, key)
+    records = (
+        service.log.read(session.id, from_seq=appended.first_seq, to_seq=appended.last_seq, kinds=("session_rewound",))
+        if appended
+        else ()
+    )
+    for record in records:
+        event = decode(record.kind, record.payload) if record.payload is not None else None
+        if isinstance(event, SessionRewound):
+            call = calls.Finish(name=body.name, position=record.seq, words=f"the rewind to seq {event.to}")
+            await service.call(call, author=author, key=None, run=None)
+            return {
+                "files": await restore_files(service, body.name, event.to, is_forced=body.force, until=record.seq - 1)
+            }
+    return {}
+
+
+def _restore_files(
+    service: Service, session: Session, to: int, until: int | None, is_forced: bool
+) -> list[dict[str, Any]]:
+    plan = _plan_files(service, session, to, until)
+    unknown = [
+        {"path": say_write(run), "ending": "failed", "reason": "what it wrote was not kept", "kept": None}
+        for run in plan.unrecorded
+    ]
+    return view_done(carry_out(service.blobs, plan, is_forced=is_forced)) + unknown
+
+
+async def prepare_fork(service: Service, body: ForkBody) -> Prepared:
+    session = find_named(service, body.name)
+    if body.at is not None:
+        past = await _read_past(service, session, body.at)
+    elif session.run is not None:
+        # Its last safe point: what a run does half way belongs to the run.
+        past = await _read_past(service, session, str(session.run.seq - 1))
+    else:
+        past = session
+    new = body.new or find_free_name(service, f"{body.name}-fork")
+    problem = find_name_problem(new)
+    if problem is not None:
+        raise CallerError(problem)
+    record = next(service.log.read(past.id, from_seq=past.seq, to_seq=past.seq), None)
+    call = calls.Fork(
+        name=body.name,
+        new=new,
+        past=past,
+        origin_hash=record.hash.hex() if record is not None else "",
+        fresh=body.fresh,
+    )
+    return call if body.workspace is None else await prepare_workspace(service, call, body.workspace or None)
+
+
+def find_free_name(service: Service, stem: str) -> str:
+    taken = service.core.state.ids
+    return next(
+        name
+        for number in range(1, len(taken) + 2)
+        if (name := stem if number == 1 else f"{stem}-{number}") not in taken
+    )
+
+
+async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
+    for _ in range(_MERGES_PREPARED):
+        prepared = await _prepare_merge_once(service, body)
+        # A write into the fork's workspace wakes the fork, which adds a record. The merge is then prepared again, not refused.
+        if not isinstance(prepared, calls.Merge) or find_named(service, body.fork).seq == prepared.fork_seq:
+            break
+    return prepared
+
+
+async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
+    session, fork = find_named(service, body.name), find_named(service, body.fork)
+    base_seq = session.merges.get(fork.id, 1)
+    between = await asyncio.to_thread(_find_between, service, session, fork)
+    base, summary = await asyncio.to_thread(_read_fork, service, session, fork, base_seq, between)
+    plan = await plan_files(service, session, fork, base_seq, is_dry=body.dry_run)
+    if body.dry_run:
+        merged = merge_facts(
+            base.facts, session.facts, fork.facts, fork=fork.name, numbers_from=session.conflicts_opened + 1
+        )
+        words = f"would take {count(len(merged.taken) + len(merged.retracted), 'fact')} and open {count(len(merged.conflicts), 'conflict')}"
+        return Preview(words, {**msgspec.to_builtins(merged), "summary": summary, "files": plan.words()})
+    return calls.Merge(
+        name=body.name,
+        fork=body.fork,
+        base=base.facts,
+        base_todo=base.todo,
+        base_seq=base_seq,
+        fork_seq=fork.seq,
+        summary=summary,
+        files=plan.words(),
+        record=plan.record,
+        is_descended=between is not None,
+    )
+
+
+def _find_between(service: Service, session: Session, fork: Session) -> list[Stretch] | None:
+    """The records between a session and one that came of it, nearest to the latter first: none for a fork made here, those of the sessions
+    between for one that was loaded from a bundle of a fork. None: it did not come of this session."""
+    origins = list_origins(service.log, fork)
+    place = next((number for number, one in enumerate(origins) if one.session == session.id), None)
+    return origins[:place] if place is not None else None
+
+
+def _read_fork(
+    service: Service, session: Session, fork: Session, base_seq: int, between: list[Stretch] | None
+) -> tuple[Session, str]:
+    if base_seq > 1 or not between:
+        return fold_until(service.log, fork, base_seq), summarise_fork(service.log, fork, base_seq)
+    # The sessions between learnt things that are new here. So the base is the record at which the first of them forked from this session.
+    parted = list_origins(service.log, fork)[len(between)]
+    assert parted.last is not None
+    return fold_until(service.log, session, parted.last), summarise_fork(service.log, fork, base_seq, between)
+
+
+async def prepare_resolve(service: Service, body: ResolveBody) -> Prepared:
+    session = find_named(service, body.name)
+    number = (
+        int(body.conflict)
+        if body.conflict.isdecimal() and len(body.conflict) < 10
+        else _find_conflict(session, body.conflict)
+    )
+    return calls.Resolve(name=body.name, number=number, choice=body.choice, value=body.value, rationale=body.rationale)
+
+
+def _find_conflict(session: Session, key: str) -> int:
+    numbers = [conflict.number for conflict in session.conflicts if conflict.key == key]
+    if len(numbers) != 1:
+        found = "none" if not numbers else f"those numbered {', '.join(map(str, numbers))}"
+        raise CallerError(
+            f"{session.name} has no single open conflict about {key!r}: there are {found}; name it by its number"
+        )
+    return numbers[0]
+
+
+async def prepare_compress(service: Service, body: CompressBody) -> Prepared:
+    session = find_named(service, body.name)
+    if body.keep < 0:
+        raise CallerError(f"so many messages cannot be kept: {body.keep}; 0 or more can")
+    call = await asyncio.to_thread(make_compress, service.log, session, body.keep, ByRule())
+    if body.dry_run:
+        return Preview(
+            f"would replace {count(call.messages, 'message')} by a summary and keep {call.kept_messages}",
+            {"summary": call.summary},
+        )
+    return call
+
+
+async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
+    session = find_named(service, body.name)
+    if sum((body.receipt is not None, body.give_up, bool(body.agent or body.model))) > 1:
+        raise CallerError("an agent or model, a receipt, or giving up: these are three different calls")
+    if session.id in _MOVING:
+        raise CallerError(f"{session.name} is being moved just now; ask again in a moment")
+    if body.give_up:
+        return calls.Thaw(name=body.name)
+    if body.receipt is None:
+        _find_agent(service, body.agent)
+        _check_model(service, session, body)
+        return calls.Migrate(name=body.name, agent=body.agent, model=body.model)
+    receipt = body.receipt
+    if receipt.session != session.id:
+        raise CallerError(f"this receipt is for {receipt.name} ({receipt.session}), not for {body.name} ({session.id})")
+    if receipt.seq <= session.seq and not session.has_departed:
+        raise CallerError(
+            f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); it is not of this move"
+        )
+    text = msgspec.json.encode(receipt).decode()
+    if receipt.record is None or session.has_departed or session.move != receipt.move:
+        return calls.Depart(name=body.name, move=receipt.move, receipt=text)
+    with moving(session.id, session.name):
+        past = await asyncio.to_thread(_take_arrival, service, session, receipt, receipt.record)
+    return calls.Depart(name=body.name, move=receipt.move, receipt=text, past=past)
+
+
+@contextmanager
+def moving(session_id: str, name: str) -> Iterator[None]:
+    """Records come in while the session is closed here: nobody may open it meanwhile, or bring it in a second time."""
+    if session_id in _MOVING:
+        raise CallerError(f"{name} is being moved just now; ask again in a moment")
+    _MOVING.add(session_id)
+    try:
+        yield
+    finally:
+        _MOVING.discard(session_id)
+
+
+def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival: ArrivalRecord) -> Session:
+    """Take the record of the arrival over, so that both logs stay one history; the session as it is seen from here after that."""
+    payload = arrival.payload.encode()
+    record = Record(
+        session.id, receipt.seq, arrival.at, arrival.kind, arrival.author, arrival.run, arrival.parent, arrival.rationale, payload,
+        hash_bytes(payload), bytes.fromhex(receipt.hash),
+    )  # fmt: skip
+    if arrival.kind != "session_arrived" or receipt.seq != session.seq + 1:
+        raise CallerError(f"this receipt does not follow record {session.seq} of {session.name}, where it was frozen")
+    service.log.import_next(session.id, record)
+    return fold_at(service.log, session.id, record.seq).seen_from(service.log.store)
+
+
+def _check_model(service: Service, session: Session, body: MigrateBody) -> None:
+    """As in an agent's file: a name that is none, or one that nobody could reach, is refused before it is recorded."""
+    if body.model is None:
+        return
+    try:
+        parse_model_name(body.model)
+    except ValueError as error:
+        raise CallerError(str(error)) from None
+    name = body.agent or (session.spec.agent if session.spec is not None else None)
+    agent = service.core.agents.get(name or "")
+    found = prefer_model(agent, body.model) if agent is not None else None
+    if found is not None and found.models[0].provider == "openai-compatible" and found.models[0].base_url is None:
+        raise CallerError(
+            f"{body.model} needs base_url, the address where it is served, and agent {name} has none for it; add {{model: {body.model}, base_url: …}} to its fallback"
+        )
+
+
+def _find_agent(service: Service, agent: str | None) -> None:
+    """An agent is a file; one that has none would never work."""
+    if agent is None:
+        return
+    problem = find_name_problem(agent)
+    file = Path(service.places.specs) / "agents" / f"{agent}.yaml"
+    if problem is not None or not file.is_file():
+        raise CallerError(problem or f"no agent is called {agent!r}: there is no {file}")
+
+
+async def prepare_erase(service: Service, body: EraseBody) -> Prepared:
+    session = find_named(service, body.name)
+    record = await asyncio.to_thread(_read_record, service, session, body.seq)
+    payload = msgspec.json.decode(record.payload or b"")
+    stand_in = redact(record.kind, payload)
+    if body.dry_run:
+        others = await asyncio.to_thread(_find_others, service, session, body.seq, find_words(payload))
+        return Preview(
+            f"would erase record {body.seq} ({record.kind}); this would be left of it",
+            {"stand_in": stand_in, "also_in": others},
+        )
+    is_recorded = await asyncio.to_thread(_is_erasure_recorded, service, session, body.seq)
+    return calls.Erase(
+        name=body.name, seq=body.seq, kind=record.kind, stand_in=stand_in, reason=body.reason, is_recorded=is_recorded
+    )
+
+
+def _is_erasure_recorded(service: Service, session: Session, seq: int) -> bool:
+    """Was it asked for before, and the bytes did not go: an archive that could not be read, a daemon that died?"""
+    records = service.log.read(session.id, from_seq=seq + 1, kinds=("payload_erased",))
+    events = (decode(record.kind, record.payload) for record in records if record.payload is not None)
+    return any(isinstance(event, PayloadErased) and event.erased == seq for event in events)
+
+
+def _read_record(service: Service, session: Session, seq: int) -> Record:
+    record = next(service.log.read(session.id, from_seq=seq, to_seq=seq), None) if seq > 0 else None
+    if record is None:
+        raise CallerError(f"{session.name} has records 1 to {session.seq}, there is no {seq}")
+    if record.payload is None and session.archive is not None:
+        raise CallerError(
+            f"{session.name} is archived: `wakeful load {session.name}` brings it back, and then its record {seq} can be erased, from the archive too"
+        )
+    if record.payload is None:
+        raise CallerError(
+            f"the payload of record {seq} of {session.name} is not here: it was erased or archived already"
+        )
+    return record
+
+
+def _find_others(service: Service, session: Session, seq: int, words: list[str]) -> list[str]:
+    """Where else the same words stand: rewinds and forks carry what they brought back."""
+    names = {one.id: one.name for one in service.core.state}
+    found: dict[str, None] = {}
+    needles = {text: msgspec.json.encode(text)[1:-1] for text in words if len(text) >= SHORTEST_SECRET}
+    for text, needle in needles.items():
+        for record in service.log.search(_quote(text), limit=MOST_FOUND):
+            if (
+                (record.session, record.seq) != (session.id, seq)
+                and record.payload is not None
+                and needle in record.payload
+            ):
+                found[f"{names.get(record.session, record.session)} {record.seq}"] = None
+    found |= dict.fromkeys(_find_told(service, session, seq, needles))
+    return [*found, *_find_archived(service, [needle.decode() for needle in needles.values()])]
+
+
+def _find_told(service: Service, session: Session, seq: int, words: Iterable[str]) -> Iterator[str]:
+    """The openings of runs after it that told a model these words, whole."""
+    shown = [text.strip() for text in words]
+    for record in service.log.read(session.id, from_seq=seq + 1, kinds=("prompt_assembled",)) if shown else ():
+        told = decode(record.kind, record.payload) if record.payload is not None else None
+        if not isinstance(told, PromptAssembled) or not told.opening:
+            continue
+        try:
+            opening = service.blobs.get(told.opening).decode()
+        except (UnknownBlob, DamagedBlob):
+            continue
+        if any(text in opening for text in shown):
+            yield f"{session.name} {record.seq}"
+
+
+def _find_archived(service: Service, needles: list[str]) -> Iterator[str]:
+    """The same in sessions that are archived, which no search finds: to be erased once they are loaded."""
+    for one in [one for one in service.core.state if one.archive is not None] if needles else ():
+        try:
+            for seq in find_in_bundle(Path(service.places.state) / "archive" / str(one.archive), needles):
+                yield f"{one.name} {seq} (archived)"
+        except BundleRefused:
+            yield f"{one.name} perhaps (its archive cannot be read)"
+
+
+def _quote(text: str) -> str:
+    """The text's words, as a search takes them."""
+    return " ".join("".join(letter if letter.isalnum() else " " for letter in text).split()[:MOST_WORDS]) or text
+
+
+async def finish_again(service: Service, body: Struct, key: str, author: str) -> dict[str, Any]:
+    """A call whose key is known was recorded; what it left to be done outside of the log may not have been."""
+    match body:
+        case MergeBody(name=name, fork=fork):
+            return await finish_merge(service, name, fork, author)
+        case RewindBody(files=True):
+            return await _finish_rewind(service, body, key, author)
+        case EraseBody(name=name, seq=seq):
+            await finish_erase(service, name, seq)
+    return {}
+
+
+async def finish_erase(service: Service, name: str, seq: int) -> list[str]:
+    """The bytes go once the record that says so is durable; returns where else the same words stand."""
+    session = service.core.state.by_name(name)
+    record = next(service.log.read(session.id, from_seq=seq, to_seq=seq), None)
+    if record is None or record.payload is None:
+        return []
+    payload = msgspec.json.decode(record.payload)
+    addresses = find_addresses(record.kind, payload)
+    # The log last: killed before it, the payload is still there and can be erased once more, with all that it named.
+    await asyncio.to_thread(
+        erase_from_archives, Path(service.places.state) / "archive", session.id, seq, blobs=addresses
+    )
+    await asyncio.to_thread(service.blobs.remove, addresses)
+    service.forget_contents()
+    await asyncio.to_thread(service.log.erase, session.id, [seq])
+    service.refold(session.id)
+    return await asyncio.to_thread(_find_others, service, session, seq, find_words(payload))
+
+
+# Verb -> its body and how it becomes a call.
+PREPARED: dict[str, tuple[type[Struct], Callable[[Service, Any], Awaitable[Prepared]]]] = {
+    "save": (SaveBody, prepare_save),
+    "rewind": (RewindBody, prepare_rewind),
+    "fork": (ForkBody, prepare_fork),
+    "merge": (MergeBody, prepare_merge),
+    "resolve": (ResolveBody, prepare_resolve),
+    "compress": (CompressBody, prepare_compress),
+    "migrate": (MigrateBody, prepare_migrate),
+    "erase": (EraseBody, prepare_erase),
+}
+
+
+async def _find_seq(service: Service, session: Session, position: str) -> int:
+    return await asyncio.to_thread(find_seq, service.log, session, position, service.moment().wall)
+
+
+async def _read_past(service: Service, session: Session, position: str) -> Session:
+    return await asyncio.to_thread(fold_position, service.log, session, position, service.moment().wall)

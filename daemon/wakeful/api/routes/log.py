@@ -1,0 +1,180 @@
+"""The route of `log` and `history`: the records of one session within bounds, as lines.
+
+Records are read in pages off the loop, so that a million of them, or a search for one among a million, goes on beside the
+daemon's own work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import LINES, answer_lines, service_of
+from wakeful.api.routes.queries import find_session, read_bound, read_kinds, read_number
+from wakeful.api.service import Service
+from wakeful.core.record.events import Outcome, RunFinished
+from wakeful.core.record.state import Session
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import Record, Span
+from wakeful.history.positions import StateHashes, list_origins
+from wakeful.views.narration import narrate
+from wakeful.views.record_words import tell, tell_price
+from wakeful.views.records import view_record
+from wakeful.views.search_results import matches
+
+PAGE = 500
+# `last` is answered in one piece, which has to fit in memory; whoever wants more asks for a range, which streams.
+MOST_LAST = 10_000
+_OUTCOMES = get_args(Outcome)
+
+
+async def read_log(request: Request) -> Response:
+    service = service_of(request)
+    session = find_session(request, service)
+    bounds: dict[str, Any] = {
+        "to_seq": read_number(request, "to"),
+        "since": read_bound(request, service, "since"),
+        "until": read_bound(request, service, "until"),
+        "kinds": _read_outcome_kinds(request),
+        "run": read_number(request, "run"),
+        "author": request.query_params.get("author"),
+    }
+    first, last = read_number(request, "from") or 1, read_number(request, "last")
+    with_words = request.query_params.get("words") == "true"
+    if last is not None and last > MOST_LAST:
+        raise CallerError(
+            f"last={last}: at most {MOST_LAST} at once; ask for more by seq (from, to) or by time (since, until)"
+        )
+    archived = await asyncio.to_thread(service.log.archived, session.id)
+    wanted = Wanted(request.query_params.get("outcome"), request.query_params.get("text"))
+    telling = Telling(
+        with_words, archived, session.name, wanted, with_states=request.query_params.get("states") == "true"
+    )
+    if request.query_params.get("past") == "true":
+        return answer_lines(_stream_past(service, session, bounds, telling))
+    if last is None:
+        return answer_lines(_stream_log(service, session.id, first, bounds, telling))
+    return Response(
+        await asyncio.to_thread(_read_newest, service, session.id, first, last, bounds, telling), media_type=LINES
+    )
+
+
+def _read_outcome_kinds(request: Request) -> tuple[str, ...] | None:
+    """The kinds asked for. Only the end of a run has an outcome."""
+    kinds, outcome = read_kinds(request), request.query_params.get("outcome")
+    if outcome is None:
+        return kinds
+    if outcome not in _OUTCOMES:
+        raise CallerError(f"there is no outcome {outcome!r}; expected one of {', '.join(_OUTCOMES)}")
+    if kinds is not None and "run_finished" not in kinds:
+        raise CallerError(f"only run_finished has an outcome, and {', '.join(kinds)} was asked for; leave the kind out")
+    return ("run_finished",)
+
+
+class Wanted(NamedTuple):
+    """Which records are lines, beyond what the log itself can choose. `outcome`: how the run ended. `text`: what the record says somewhere."""
+
+    outcome: str | None = None
+    text: str | None = None
+
+    def holds(self, record: Record, telling: Telling) -> bool:
+        if self.outcome is not None:
+            event = decode(record.kind, record.payload) if record.payload is not None else None
+            if not isinstance(event, RunFinished) or event.outcome != self.outcome:
+                return False
+        return self.text is None or matches(record, _say(record, telling), self.text)
+
+
+class Telling(NamedTuple):
+    """How records become lines. `words`: for people. `archived`: whose payloads are in a bundle. `of`: the session, where it is not the one asked for."""
+
+    words: bool
+    archived: Span | None
+    name: str
+    wanted: Wanted = Wanted()
+    with_states: bool = False
+    of: str | None = None
+
+
+async def _stream_past(
+    service: Service, session: Session, bounds: dict[str, Any], telling: Telling
+) -> AsyncIterator[bytes]:
+    """The records that it came with, oldest first, then its own; each of those says whose it is."""
+    for origin in reversed(await asyncio.to_thread(list_origins, service.log, session)):
+        last = min(one for one in (origin.last, bounds["to_seq"]) if one is not None)
+        async for lines in _stream_log(
+            service, origin.session, 1, {**bounds, "to_seq": last}, telling._replace(of=origin.session)
+        ):
+            yield lines
+    async for lines in _stream_log(service, session.id, 1, bounds, telling):
+        yield lines
+
+
+def _read_newest(
+    service: Service, session_id: str, first: int, last: int, bounds: dict[str, Any], telling: Telling
+) -> bytes:
+    records = service.log.read(session_id, from_seq=first, newest_first=True, **bounds)
+    newest = list(islice((record for record in records if telling.wanted.holds(record, telling)), last))
+    hashes = _start_hashes(service, session_id, telling)
+    return b"".join(_encode(record, telling, hashes) for record in reversed(newest))
+
+
+async def _stream_log(
+    service: Service, session_id: str, first: int, bounds: dict[str, Any], telling: Telling
+) -> AsyncIterator[bytes]:
+    hashes = _start_hashes(service, session_id, telling)
+    while True:
+        lines, after = await asyncio.to_thread(_read_page, service, session_id, first, bounds, telling, hashes)
+        if lines:
+            yield lines
+        if after is None:
+            return
+        first = after
+
+
+def _read_page(
+    service: Service, session_id: str, first: int, bounds: dict[str, Any], telling: Telling, hashes: StateHashes | None
+) -> tuple[bytes, int | None]:
+    """The lines of the next page of records, and the seq the page after it begins at; None when this was the last one."""
+    page = list(service.log.read(session_id, from_seq=first, limit=PAGE, **bounds))
+    wanted: Iterator[Record] = (record for record in page if telling.wanted.holds(record, telling))
+    return b"".join(_encode(record, telling, hashes) for record in wanted), page[-1].seq + 1 if len(
+        page
+    ) == PAGE else None
+
+
+def _start_hashes(service: Service, session_id: str, telling: Telling) -> StateHashes | None:
+    return StateHashes(service.log, session_id) if telling.with_states else None
+
+
+def _encode(record: Record, telling: Telling, hashes: StateHashes | None) -> bytes:
+    """A line of the contract; `words`, for people, and `state_hash` only when asked for."""
+    view = view_record(record)
+    if hashes is not None:
+        view["state_hash"] = hashes.at(record.seq)
+    if telling.words:
+        view["words"] = _say(record, telling)
+    if telling.of is not None:
+        view = {"session": telling.of, **view}
+    return msgspec.json.encode(view) + b"\n"
+
+
+def _say(record: Record, telling: Telling) -> str:
+    """The words of a record for people. Every record has some."""
+    event = decode(record.kind, record.payload) if record.payload is not None else None
+    return f"{narrate(event) or tell(event)}{tell_price(event)}" if event is not None else _say_missing(record, telling)
+
+
+def _say_missing(record: Record, telling: Telling) -> str:
+    if record.is_damaged:
+        return "damaged: its payload is not the one that was recorded"
+    span = telling.archived
+    is_archived = span is not None and span.first <= record.seq <= span.last and telling.of is None
+    return f"archived; `wakeful load {telling.name}` brings it back" if is_archived else "erased"

@@ -1,0 +1,89 @@
+"""POST /replay: a recorded run again, on what it found then. Lines of JSON: what is missing first, the report last.
+
+The answer is a stream because a run may take hours, and because who stops listening ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_lines, find_named, service_of
+from wakeful.api.routes.calls import read_body
+from wakeful.api.service import Service
+from wakeful.core.record.events import RunFinished
+from wakeful.core.record.state import Session
+from wakeful.errors import CallerError, InternalError
+from wakeful.eventlog.codec import decode
+from wakeful.history.conversation import read_received
+from wakeful.history.positions import fold_until
+from wakeful.run_files.replay import Recorded, Wish
+from wakeful.views.causes import view_causes_file
+
+
+class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`keep` is an absolute path that is not there yet."""
+
+    name: str
+    run: int
+    command: tuple[str, ...] | None = None
+    keep: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.command is not None and (not self.command or not self.command[0]):
+            raise ValueError("a command has at least one word")
+        if self.keep is not None and not self.keep.startswith("/"):
+            raise ValueError("keep is an absolute path")
+
+
+async def replay(request: Request) -> Response:
+    service = service_of(request)
+    try:
+        body = msgspec.json.decode(await read_body(request), type=Body)
+    except msgspec.DecodeError as error:
+        raise CallerError(
+            f"a replay is asked for by a JSON object with name and run, and perhaps command and keep: {error}"
+        ) from None
+    session = find_named(service, body.name)
+    recorded = await asyncio.to_thread(find_recorded, service, session, body.run)
+    prepared = await service.replays.prepare(recorded, Wish(command=body.command, keep=body.keep))
+    return answer_lines(_encode(service.replays.carry_out(prepared)))
+
+
+def find_recorded(service: Service, session: Session, run: int) -> Recorded:
+    """Blocks. The run as the log knows it: the session when it started, and the record of its end."""
+    log = service.log
+    started = next(log.read(session.id, kinds=("run_started",), run=run, limit=1), None)
+    if started is None:
+        raise CallerError(
+            f"{session.name} has no run {run}; "
+            + (f"its runs are 1 to {session.runs}" if session.runs else "it has not run yet")
+        )
+    ending = next(log.read(session.id, kinds=("run_finished",), run=run, limit=1), None)
+    finished = decode(ending.kind, ending.payload) if ending is not None and ending.payload is not None else None
+    if not isinstance(finished, RunFinished):
+        raise CallerError(f"run {run} of {session.name} " + ("is not over yet" if ending is None else "was erased"))
+    past = fold_until(log, session, started.seq)
+    if session.trust_words is not None:
+        raise CallerError(f"{session.name} {session.trust_words}")
+    if started.seq <= session.foreign_until and past.spec != session.spec:
+        raise CallerError(
+            f"run {run} of {session.name} happened elsewhere, under a spec that nobody has trusted here; it cannot be replayed"
+        )
+    if past.run is None:
+        raise InternalError(f"run {run} of {session.name} started at record {started.seq}, but is not open there")
+    causes = msgspec.json.encode(view_causes_file(past, past.run, read_received(log, past, past.run)))
+    return Recorded(
+        session=past, finished=finished, causes=causes, scratch=f"{service.places.state}/scratch/{session.id}"
+    )
+
+
+async def _encode(lines: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    async for line in lines:
+        yield msgspec.json.encode(line) + b"\n"

@@ -1,0 +1,156 @@
+"""Retention carried out: sessions that are due go to the archive, one by one, and every one of them can be loaded back; what old
+runs printed and wrote goes to compressed files, from which it is read when somebody asks for it.
+
+The daemon asks once an hour (for outputs once a day), a person with `wakeful archive --due`. What is due is decided by
+bundles/retention_rules.py and bundles/old_outputs.py; nothing is ever deleted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.routes.bundles import ARCHIVE, ROUTES, Answer, ArchiveBody, Desk, Routes, archive, carry
+from wakeful.api.service import Service
+from wakeful.bundles.blob_archive import BlobArchive, Moved
+from wakeful.bundles.old_outputs import DueOutputs, find_due_outputs
+from wakeful.bundles.retention_rules import USUAL_OUTPUTS, Due, Standing, choose_sessions, judge_session
+from wakeful.core.deciding.owed import owed_names
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import Retention
+from wakeful.errors import CallerError
+from wakeful.system.blobs import Blobs
+from wakeful.text.counting import count
+
+PAUSE_SECONDS = 3600.0
+ROUNDS_A_DAY = 24
+OUTPUTS = "outputs"
+
+
+class DueBody(Struct, frozen=True, kw_only=True):
+    dry_run: bool = False
+
+
+async def archive_all(desk: Desk, body: DueBody) -> Answer:
+    """`archive --due`: everything that retention allows, or with `dry_run` what that would be."""
+    due = await find_due(desk.service)
+    outputs = await find_outputs(desk)
+    if body.dry_run:
+        answers = [{"name": one.name, "why": one.why} for one in due]
+    else:
+        answers = await archive_due(desk, due)
+        await archive_outputs(desk, outputs)
+    words = _say_due("would archive" if body.dry_run else "archived", len(answers), outputs)
+    return {"name": "archive", "words": words, "sessions": answers, "outputs": _view_outputs(desk.service, outputs)}
+
+
+def _say_due(done: str, sessions: int, outputs: DueOutputs) -> str:
+    runs = sum(number for number, _ in outputs.sessions.values())
+    parts = [count(sessions, "session")] if sessions else []
+    parts += [f"what {count(runs, 'old run')} left"] if runs else []
+    return f"{done} {' and '.join(parts)}" if parts else "nothing is due"
+
+
+def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
+    state = service.core.state.sessions
+    return [
+        {
+            "name": state[session].name if session in state else session,
+            "runs": runs,
+            "bytes": size,
+            "why": f"{count(size, 'byte')} that {count(runs, 'old run')} left",
+        }
+        for session, (runs, size) in outputs.sessions.items()
+    ]
+
+
+async def keep_round(desk: Desk, number: int) -> None:
+    """What the daemon does each hour. Outputs in the first round and then once a day: every run of the log is looked at for them."""
+    await archive_due(desk, await find_due(desk.service))
+    if number % ROUNDS_A_DAY == 0:
+        await archive_outputs(desk, await find_outputs(desk))
+
+
+async def find_outputs(desk: Desk) -> DueOutputs:
+    """What of old runs may leave its place, by the session's own bounds, the daemon's, or the usual ones."""
+    core = desk.service.core
+    general = core.settings.retention
+    usual = general if general != Retention() else USUAL_OUTPUTS
+    own = {
+        session.id: session.spec.retention
+        for session in core.state
+        if session.spec is not None and session.spec.retention is not None
+    }
+    return await asyncio.to_thread(find_due_outputs, desk.log, _at_hand(desk), own, desk.now, usual=usual)
+
+
+async def archive_outputs(desk: Desk, due: DueOutputs) -> Moved | None:
+    """Into one file of this round, read back before anything leaves its place."""
+    if not due.addresses:
+        return None
+    archive = BlobArchive(desk.state / ARCHIVE / OUTPUTS)
+    name = datetime.fromtimestamp(desk.now / 1_000_000, UTC).strftime("%Y-%m-%d")
+    return await asyncio.to_thread(archive.move, _at_hand(desk), due.addresses, name)
+
+
+def _at_hand(desk: Desk) -> Blobs:
+    """Without what was moved before: that needs no second look."""
+    return Blobs(str(desk.state / "blobs"))
+
+
+async def find_due(service: Service) -> tuple[Due, ...]:
+    """Who may go now. Without a bound anywhere nobody is asked for, and nothing is read."""
+    core = service.core
+    general = core.settings.retention
+    own = {
+        session.id: session.spec.retention
+        for session in core.state
+        if session.spec is not None and session.spec.retention is not None
+    }
+    bounds = (general, *own.values())
+    if all(bound == type(bound)() for bound in bounds):
+        return ()
+    sizes = await asyncio.to_thread(service.log.sizes) if any(bound.size_bytes is not None for bound in bounds) else {}
+    standings = [
+        Standing(
+            session=session.id,
+            name=session.name,
+            last_active_at=session.last_active_at,
+            runs=session.runs,
+            size_bytes=sizes.get(session.id, 0),
+            held=judge_session(session, is_owed=_is_owed(service, session)),
+            retention=own.get(session.id),
+        )
+        for session in core.state
+        if session.archive is None
+    ]
+    return choose_sessions(standings, general, service.moment().wall)
+
+
+def _is_owed(service: Service, session: Session) -> bool:
+    return session.id in service.core.looked.bounds and bool(
+        owed_names(service.core.state, service.core.looked, session)
+    )
+
+
+async def archive_due(desk: Desk, due: tuple[Due, ...]) -> list[Answer]:
+    """Each by itself: one that woke meanwhile is left for another time."""
+    answers = []
+    for one in due:
+        try:
+            answers.append({**await archive(desk, ArchiveBody(name=one.name)), "why": one.why})
+        except CallerError as refused:
+            answers.append({"name": one.name, "words": f"left alone: {refused}", "why": one.why})
+    return answers
+
+
+ALL_ROUTES: Routes = {**ROUTES, "due": (DueBody, archive_all)}
+
+
+async def carry_all(request: Request) -> Response:
+    """POST /bundle/{verb}, those that concern all sessions included."""
+    return await carry(request, ALL_ROUTES)

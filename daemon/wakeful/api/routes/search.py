@@ -1,0 +1,78 @@
+"""The route of `search`: words over the logs of all sessions, answered by the log's own index, off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_lines, find_named, service_of
+from wakeful.api.routes.queries import read_bound, read_kinds, read_number
+from wakeful.api.service import Service
+from wakeful.core.record.state import Session
+from wakeful.errors import CallerError
+from wakeful.history.positions import list_origins
+from wakeful.views.search_results import encode_find, split_words
+
+FOUND = 20
+# More than a page of finds is a question for `export`.
+MOST_FOUND = 1_000
+
+
+async def search(request: Request) -> Response:
+    service = service_of(request)
+    text, name = request.query_params.get("text", ""), request.query_params.get("name")
+    if not any(sign.isalnum() for sign in text):
+        raise CallerError(f"nothing to search for in {text!r}; give at least one word")
+    limit = read_number(request, "last") or FOUND
+    if limit > MOST_FOUND:
+        raise CallerError(
+            f"last={limit}: a search finds at most {MOST_FOUND}; narrow it by name, kind or time, or use `wakeful export`"
+        )
+    bounds: dict[str, Any] = {
+        "session": None,
+        "since": read_bound(request, service, "since"),
+        "until": read_bound(request, service, "until"),
+        "kinds": read_kinds(request),
+        "author": request.query_params.get("author"),
+    }
+    session = find_named(service, name) if name is not None else None
+    return answer_lines(_answer(service, text, limit, bounds, session))
+
+
+async def _answer(
+    service: Service, text: str, limit: int, bounds: dict[str, Any], session: Session | None
+) -> AsyncIterator[bytes]:
+    """The first search of a long log makes its index (half a minute for a million records): the headers do not wait for it,
+    so that who asked knows that it is being worked on."""
+    yield await asyncio.to_thread(_search, service, text, limit, bounds, session)
+
+
+def _search(service: Service, text: str, limit: int, bounds: dict[str, Any], session: Session | None) -> bytes:
+    """Of one session also what it came with, when it was forked or loaded."""
+    sessions, words = service.core.state.sessions, split_words(text)
+    if session is None:
+        found = service.log.search(text, limit=limit, **bounds)
+    else:
+        pasts = {one.session: one.last for one in list_origins(service.log, session)}
+        found = service.log.search(text, limit=limit, **{**bounds, "session": session.id})
+        for past, last in pasts.items():
+            records = service.log.search(text, limit=limit, **{**bounds, "session": past})
+            found += [record for record in records if last is None or record.seq <= last]
+    # Nobody opens what was loaded to be read: it has the name of a session that came of it.
+    named = {
+        one.origin.session: f"{one.name}, before it was loaded"
+        for one in sessions.values()
+        if one.origin is not None and one.origin.session not in sessions
+    }
+    return b"".join(
+        encode_find(
+            record,
+            sessions[record.session].name if record.session in sessions else named.get(record.session, record.session),
+            words,
+        )
+        for record in found[:limit]
+    )

@@ -1,0 +1,212 @@
+"""The routes that read sessions, what is recorded now, and output. They change nothing and never hold the loop for long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from wakeful.api.answers import JSON, answer_json, answer_lines, find_named, service_of
+from wakeful.api.routes.offered_tools import list_down
+from wakeful.api.routes.participants import Roster, find_accounts
+from wakeful.api.routes.queries import find_session, read_number
+from wakeful.api.routes.trace import find_hint
+from wakeful.api.service import FollowLine, LiveLine, Service
+from wakeful.core.record.state import Session
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode, hash_state
+from wakeful.history.positions import fold_position
+from wakeful.history.run_output import check_run
+from wakeful.views.narration import narrate
+from wakeful.views.people import DAEMON, view_participants
+from wakeful.views.record_words import tell
+from wakeful.views.records import encode_line, view_record, view_runs
+from wakeful.views.session_page import show, show_past, view_facts
+from wakeful.views.session_rows import WANTED_WORDS, Rows
+from wakeful.views.times import show_time
+from wakeful.views.why import view_down
+
+RUNS_SHOWN = 10
+# A started run and its end, for each run shown, and the one under way.
+RUN_RECORDS = 2 * RUNS_SHOWN + 1
+# A run's output so far arrives at once; after this much silence we have it.
+QUIET_SECONDS = 0.05
+# A header of so many characters, six for each of them at most, is taken by every client.
+_LONGEST_HINT = 1000
+_PART_BYTES = 64 * 1024
+
+
+async def read_version(request: Request) -> Response:
+    service = service_of(request)
+    places = service.places
+    return answer_json(
+        {
+            "version": service.version,
+            "pid": service.pid,
+            "started_at": show_time(service.started_at),
+            "specs": str(places.specs),
+            "state": str(places.state),
+            "socket": str(places.socket),
+        }
+    )
+
+
+async def read_sessions(request: Request) -> Response:
+    service = service_of(request)
+    rows: Rows = request.app.state.rows
+    wanted = request.query_params.getlist("state")
+    unknown = next((word for word in wanted if word not in WANTED_WORDS), None)
+    if unknown is not None:
+        raise CallerError(f"there is no state {unknown!r}; expected one of {', '.join(WANTED_WORDS)}")
+    if request.query_params.get("brief") != "true":
+        return Response(rows.encode(service.core, service.moment(), wanted=wanted), media_type=JSON)
+    # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
+    brief = msgspec.Raw(rows.encode(service.core, service.moment(), is_brief=True, wanted=wanted))
+    return answer_json({"sessions": brief, "refused": service.problems() if not wanted else {}})
+
+
+async def read_session(request: Request) -> Response:
+    service = service_of(request)
+    session = find_session(request, service)
+    at = request.query_params.get("at")
+    if at is not None:
+        past = await find_past(service, session, at)
+        parts = await asyncio.to_thread(Roster().parts, service.log, past.id, past.seq)
+        return answer_json(
+            {
+                **show_past(past),
+                "state_hash": hash_state(past),
+                "participants": view_participants(past, parts, find_accounts(past)),
+            }
+        )
+    roster: Roster = request.app.state.roster
+    parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
+    down = await asyncio.to_thread(list_down, service.log, session) if session.owner is not None else ()
+    # Asked again, since the loop went on meanwhile: what follows is of one moment.
+    session = find_session(request, service)
+    records = service.log.read(
+        session.id, kinds=("run_started", "run_readopted", "run_finished"), limit=RUN_RECORDS, newest_first=True
+    )
+    shown = show(
+        service.core,
+        session,
+        service.moment(),
+        runs=view_runs(records, RUNS_SHOWN),
+        problem=find_problem(service.problems(), session),
+        describe=service.describe_target,
+        usage=service.usage(session.id),
+    )
+    shown["servers_down"] = view_down(service.redact(down))
+    return answer_json(
+        {
+            **shown,
+            "state_hash": hash_state(session),
+            "participants": view_participants(session, parts, find_accounts(session)),
+        }
+    )
+
+
+async def find_past(service: Service, session: Session, position: str) -> Session:
+    """The session at a position of its past. Off the loop: a long history without a snapshot takes a while to fold."""
+    now = service.moment().wall
+    return await asyncio.to_thread(fold_position, service.log, session, position, now)
+
+
+def find_problem(problems: dict[str, str], session: Session) -> str | None:
+    """What is wrong with its own file, or with its agent's."""
+    agent = session.spec.agent if session.spec is not None else None
+    return problems.get(session.name) or (problems.get(f"agents/{agent}") if agent is not None else None)
+
+
+def _line_of_follow(line: FollowLine | LiveLine, with_words: bool) -> bytes:
+    """A line of the log with its session; `words` are null for what the daemon did and nobody waits for."""
+    if isinstance(line, LiveLine):
+        return (
+            msgspec.json.encode(
+                {"session": line.session, "live": {"run": line.run or None, **msgspec.structs.asdict(line.said)}}
+            )
+            + b"\n"
+        )
+    record = line.record
+    if not with_words:
+        return encode_line(record, line.session)
+    event = decode(record.kind, record.payload) if record.payload is not None else None
+    words = (
+        "damaged"
+        if record.is_damaged
+        else "erased"
+        if event is None
+        else narrate(event) or (tell(event) if record.author != DAEMON else None)
+    )
+    return msgspec.json.encode({"session": line.session, **view_record(record), "words": words}) + b"\n"
+
+
+async def read_facts(request: Request) -> Response:
+    session = find_session(request, service_of(request))
+    return answer_json(view_facts(session))
+
+
+async def follow(request: Request) -> Response:
+    service = service_of(request)
+    names = {find_named(service, name).name for name in request.query_params.getlist("name")}
+    lines = service.follow(names or None, is_live=request.query_params.get("live") == "true")
+    with_words = request.query_params.get("words") == "true"
+    # Subscribed before the headers leave: who has them and then acts, misses nothing.
+    first = asyncio.ensure_future(cast("Any", anext(lines)))
+    await asyncio.sleep(0)
+    return answer_lines(_stream_follow(lines, first, with_words))
+
+
+async def _stream_follow(
+    lines: AsyncIterator[FollowLine | LiveLine], first: asyncio.Future[FollowLine | LiveLine], with_words: bool
+) -> AsyncIterator[bytes]:
+    async with aclosing(cast("Any", lines)):
+        following: Awaitable[FollowLine | LiveLine] = first
+        del first
+        try:
+            while True:
+                text = _line_of_follow(await following, with_words)
+                # A reader that does not read has one line here, and a part of it on the way: what was awaited would hold the record, too.
+                del following
+                for start in range(0, len(text), _PART_BYTES):
+                    yield text[start : start + _PART_BYTES]
+                following = anext(lines)
+        except StopAsyncIteration:
+            return
+
+
+async def read_output(request: Request) -> Response:
+    """A run's output as bytes; what the bounds left out lies between `Wakeful-Head` bytes and the rest."""
+    service = service_of(request)
+    session = find_session(request, service)
+    if request.query_params.get("follow") == "true" and session.run is not None:
+        return StreamingResponse(service.follow_output(session.id), media_type="application/octet-stream")
+    open_run = session.run.run if session.run is not None else None
+    run = check_run(session, read_number(request, "run") or open_run)
+    if run == open_run:
+        head, tail = await _read_so_far(service, session.id), b""
+        total = len(head)
+    else:
+        head, tail, total = service.output(session.id, run)
+    headers = {"Wakeful-Run": str(run), "Wakeful-Head": str(len(head)), "Wakeful-Total": str(total)}
+    if run != open_run and (hint := await asyncio.to_thread(find_hint, service, session, run)) is not None:
+        # A header is ASCII, and a line.
+        headers["Wakeful-Hint"] = json.dumps(hint[:_LONGEST_HINT])
+    return Response(head + tail, media_type="application/octet-stream", headers=headers)
+
+
+async def _read_so_far(service: Service, session_id: str) -> bytes:
+    chunks: list[bytes] = []
+    async with aclosing(cast("Any", service.follow_output(session_id))) as output:
+        while True:
+            try:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    chunks.append(await anext(output))
+            except (TimeoutError, StopAsyncIteration):
+                return b"".join(chunks)

@@ -1,0 +1,93 @@
+"""GET /tokens, POST /tokens and POST /tokens/revoke: what people hand out, listed, made and taken back.
+
+Only the daemon's own user comes here, without a token (authorising.py). A token's text is in the one answer that makes it,
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_json, find_named, service_of
+from wakeful.api.gate.tokens import LONGEST_NOTE, SCOPES, Scope, Token, Tokens
+from wakeful.api.routes.calls import read_body
+from wakeful.api.service import Service
+from wakeful.errors import CallerError
+from wakeful.views.times import show_time, show_time_or_none
+
+# A century; longer would not fit a time that people can read.
+LONGEST_SECONDS = 100 * 365 * 86400.0
+
+
+class NewBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`session` is the name of the only one it shall reach; `seconds` how long it lasts."""
+
+    scopes: tuple[Scope, ...]
+    session: str | None = None
+    seconds: float | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.scopes:
+            raise ValueError(f"a token has at least one scope: {', '.join(SCOPES)}")
+        if self.seconds is not None and not 0 < self.seconds <= LONGEST_SECONDS:
+            raise ValueError("a token lasts longer than no time, and at most a hundred years")
+        if self.note is not None and len(self.note) > LONGEST_NOTE:
+            raise ValueError(f"--note has at most {LONGEST_NOTE} characters")
+
+
+class RevokeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str
+
+
+async def list_tokens(request: Request) -> Response:
+    service = service_of(request)
+    return answer_json([_view(service, one) for one in _tokens_of(request).list_all()])
+
+
+async def make_token(request: Request) -> Response:
+    service = service_of(request)
+    body = await _read(request, NewBody)
+    now = service.moment().wall
+    session = find_named(service, body.session).id if body.session is not None else None
+    expires_at = now + int(body.seconds * 1_000_000) if body.seconds is not None else None
+    scopes = tuple(one for one in SCOPES if one in body.scopes)
+    token, text = _tokens_of(request).make(scopes, now, session=session, expires_at=expires_at, note=body.note)
+    return answer_json({**_view(service, token), "token": text})
+
+
+async def revoke_token(request: Request) -> Response:
+    body = await _read(request, RevokeBody)
+    _tokens_of(request).revoke(body.id)
+    return answer_json({"id": body.id, "words": "revoked; it opens nothing from now on"})
+
+
+def _view(service: Service, token: Token) -> dict[str, Any]:
+    """Never its digest. A session that is gone has its id left."""
+    session = service.core.state.sessions.get(token.session) if token.session is not None else None
+    return {
+        "id": token.id,
+        "scopes": token.scopes,
+        "session": session.name if session is not None else token.session,
+        "made_at": show_time(token.made_at),
+        "expires_at": show_time_or_none(token.expires_at),
+        "is_over": token.is_over(service.moment().wall),
+        "note": token.note,
+    }
+
+
+def _tokens_of(request: Request) -> Tokens:
+    tokens: Tokens = request.app.state.tokens
+    return tokens
+
+
+async def _read(request: Request, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(await read_body(request), type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CallerError(f"the body does not fit: {error}") from None

@@ -1,0 +1,113 @@
+"""POST /call/trace and GET /sessions/{name}/trace: a run that is traced, and what a traced run asked for, with the lines to paste.
+
+The call activates the session as any other does; what the trace found stands in the record of the run's end. What to paste is made
+from that record and the spec as it is now, so that it can be asked for again. Nothing here changes a spec.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_json, service_of
+from wakeful.api.routes.queries import find_session, read_number
+from wakeful.api.service import Service
+from wakeful.core.calls import values as calls
+from wakeful.core.observations import Traced
+from wakeful.core.record.events import RunFinished
+from wakeful.core.record.state import Session
+from wakeful.errors import CallerError, OperatorError
+from wakeful.eventlog.codec import decode
+from wakeful.specs.spec_lines import Paste, spell, suggest
+from wakeful.text.counting import count
+
+# A trace is looked for among so many of the latest runs, where none is named.
+_LATEST = 100
+
+
+async def prepare_trace(service: Service, body: calls.Trace) -> calls.Trace:
+    """Said before anything runs: a trace without strace would be a run for nothing."""
+    obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
+    if obstacle is not None:
+        raise OperatorError(obstacle)
+    return body
+
+
+async def read_trace(request: Request) -> Response:
+    service = service_of(request)
+    session = find_session(request, service)
+    finished = await asyncio.to_thread(_find_traced, service, session, read_number(request, "run"))
+    assert finished.trace is not None
+    has_passed = finished.outcome == "succeeded" and not finished.trace.is_observed
+    paste = await asyncio.to_thread(_suggest, session, finished.trace, has_passed)
+    root = os.path.realpath(session.spec.root) if session.spec is not None else "/"
+    absent = await asyncio.to_thread(_list_absent, paste, root)
+    return answer_json(_view(session, finished, finished.trace, paste) | {"absent": absent})
+
+
+def find_hint(service: Service, session: Session, run: int) -> str | None:
+    """Return the hint recorded with a failed run. If the hint only suggests a trace, return the denials of the last traced run. Blocks."""
+    finished = next(_read_ends(service, session, run), None)
+    if finished is None or finished.hint is None or "wakeful trace" not in finished.hint:
+        return finished.hint if finished is not None else None
+    traced = next((end for end in _read_ends(service, session, None) if end.trace is not None), None)
+    if traced is None or traced.trace is None or not traced.trace.denied:
+        return finished.hint
+    first = traced.trace.denied[0]
+    rest = len(traced.trace.denied) + traced.trace.more - 1
+    more = f" and {count(rest, 'other thing')}" if rest else ""
+    return f"run {traced.run}, which was traced, was denied {first.what}{more}: `wakeful trace {session.name} --run {traced.run}` lists what to declare"
+
+
+def _read_ends(service: Service, session: Session, run: int | None) -> Iterator[RunFinished]:
+    records = service.log.read(session.id, kinds=("run_finished",), run=run, newest_first=True, limit=_LATEST)
+    ends = (decode(record.kind, record.payload) for record in records if record.payload is not None)
+    return (end for end in ends if isinstance(end, RunFinished))
+
+
+def _find_traced(service: Service, session: Session, run: int | None) -> RunFinished:
+    """Blocks. The end of this run, or of the latest that was traced."""
+    traced = next((end for end in _read_ends(service, session, run) if end.trace is not None), None)
+    if traced is None:
+        which = (
+            f"run {run} of {session.name} was not traced"
+            if run is not None
+            else f"no run of {session.name} was traced lately"
+        )
+        raise CallerError(f"{which}; `wakeful trace {session.name}` runs it once, traced")
+    return traced
+
+
+def _suggest(session: Session, trace: Traced, has_passed: bool) -> Paste:
+    spec = session.spec
+    if spec is None:
+        return Paste()
+    home = os.path.realpath(os.path.expanduser("~"))
+    return suggest(spec, trace.denied, root=os.path.realpath(spec.root), home=home, has_passed=has_passed)
+
+
+def _list_absent(paste: Paste, root: str) -> list[str]:
+    """Blocks. What is to be allowed and is not there: it has to be made first, since what is not there is not opened."""
+    places = [os.path.join(root, os.path.expanduser(path)) for path in (paste.allow or {}).get("write", ())]
+    return [path for path in places if not os.path.exists(path)]
+
+
+def _view(session: Session, finished: RunFinished, trace: Traced, paste: Paste) -> dict[str, Any]:
+    return {
+        "name": session.name,
+        "run": finished.run,
+        "outcome": finished.outcome,
+        "reason": finished.reason,
+        "observed": trace.is_observed,
+        "denied": [msgspec.to_builtins(one) for one in trace.denied],
+        "more": trace.more,
+        "words": trace.words,
+        "paste": {"bindings": paste.bindings, "allow": paste.allow, "network": paste.network},
+        "lines": spell(paste),
+    }

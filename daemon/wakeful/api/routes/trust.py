@@ -1,0 +1,113 @@
+"""The routes of trust: what waits for a person, how it differs from what was trusted, and the person's word.
+
+Only the daemon's own user gets here, never a run and never a token. A person's word is recorded in the log of each session it lets run
+before the ledger takes it: a daemon that dies in between has recorded a word that is not in force, and never the other way round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_json, caller_of, service_of
+from wakeful.api.gate.callers import Caller
+from wakeful.api.routes.calls import build_call, decode_body, read_body
+from wakeful.api.routes.participants import refuse_by_uid
+from wakeful.api.routes.queries import decode_name
+from wakeful.api.service import Service
+from wakeful.core.calls import values as calls
+from wakeful.trust.desk import Trusting
+
+
+class Accepting(Struct, frozen=True, kw_only=True):
+    """`digest` is that of what was shown."""
+
+    name: str
+    digest: str
+
+
+class Attaching(Struct, frozen=True, kw_only=True):
+    """Without `digest`: show what would be attached, and do nothing."""
+
+    folder: str
+    project: str | None = None
+    digest: str | None = None
+
+
+class Detaching(Struct, frozen=True, kw_only=True):
+    project: str
+
+
+class Following(Struct, frozen=True, kw_only=True):
+    folder: str
+    is_followed: bool = True
+
+
+async def list_trust(request: Request) -> Response:
+    return answer_json(service_of(request).trust.view())
+
+
+async def show_trust(request: Request) -> Response:
+    return answer_json(service_of(request).trust.show(decode_name(request.path_params["name"])))
+
+
+async def accept(request: Request) -> Response:
+    service, caller = service_of(request), caller_of(request)
+    asked: Accepting = await _read(request, Accepting)
+    trusting = service.trust.prepare(asked.name, asked.digest)
+    await _record(service, caller, trusting)
+    return answer_json({"name": asked.name, "words": "trusted", "sessions": sorted(trusting.sessions)})
+
+
+async def attach(request: Request) -> Response:
+    service, caller = service_of(request), caller_of(request)
+    asked: Attaching = await _read(request, Attaching)
+    if asked.digest is None:
+        return answer_json(service.trust.preview(asked.folder, asked.project))
+    project = service.trust.attach(asked.folder, asked.project, asked.digest)
+    # Now its sessions are there, asleep: their logs can take who trusts them.
+    service.read_specs()
+    trusting = service.trust.prepare_project(project, asked.digest)
+    await _record(service, caller, trusting)
+    return answer_json(
+        {"name": project.name, "folder": project.folder, "words": "attached", "sessions": sorted(trusting.sessions)}
+    )
+
+
+async def detach(request: Request) -> Response:
+    service = service_of(request)
+    asked: Detaching = await _read(request, Detaching)
+    project = service.trust.detach(asked.project)
+    service.read_specs()
+    return answer_json(
+        {"name": project.name, "folder": project.folder, "words": "let go; its sessions keep their records"}
+    )
+
+
+async def follow(request: Request) -> Response:
+    service = service_of(request)
+    asked: Following = await _read(request, Following)
+    project = service.trust.follow(asked.folder, is_followed=asked.is_followed)
+    service.read_specs()
+    words = "followed as it is edited" if asked.is_followed else "pinned: what changes waits for your word"
+    return answer_json({"name": project.name, "folder": project.folder, "words": words})
+
+
+async def _read(request: Request, kind: type[Struct]) -> Any:
+    return build_call(kind, decode_body(await read_body(request)))
+
+
+async def _record(service: Service, caller: Caller, trusting: Trusting) -> None:
+    made = [
+        calls.Trust(name=name, digest=digest, files=trusting.labels)
+        for name, digest in sorted(trusting.sessions.items())
+    ]
+    for call in made:
+        refuse_by_uid(service.core, call, caller)
+    for call in made:
+        await service.call(call, author=caller.author, key=None, run=None)
+    service.trust.commit(trusting)
+    service.read_specs()

@@ -1,0 +1,118 @@
+"""What the log leans on outside of itself, looked at: the bundles of archived sessions, and the blobs that records name.
+
+Called by doctor, beside a running daemon or without one. It reads, and says what is gone or damaged; it changes nothing and
+inflates nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from wakeful.bundles.format import DIGEST_BYTES, HEADER_BYTES, BundleRefused, read_header, write_declaration
+from wakeful.bundles.references import References
+from wakeful.eventlog.contract import EventLog
+from wakeful.system.blobs import Blobs
+
+_PAGE = 1_000
+_READ_BYTES = 1024 * 1024
+# Kinds of records that name blobs.
+NAMING = ("run_finished", "session_opened", "session_merged", "session_rewound")
+
+
+class BrokenArchive(msgspec.Struct, frozen=True):
+    """An archived session whose payloads cannot be brought back: which bundle, and what is wrong with it."""
+
+    session: str
+    bundle: Path
+    wrong: str
+
+
+class MissingBlobs(msgspec.Struct, frozen=True):
+    """How many of the blobs that a session's records name are nowhere."""
+
+    session: str
+    missing: int
+    named: int
+
+
+class DamagedBlobs(msgspec.Struct, frozen=True):
+    """The addresses of blobs at hand whose content is another, and how many bytes were not looked at because there are too many."""
+
+    addresses: tuple[str, ...]
+    unread_bytes: int
+
+
+class _Archived(msgspec.Struct):
+    bundle: str = ""
+
+
+class _Promised(References):
+    """What must be there: outputs, and lists of files. A content that a list names may never have been kept, as the list or a look at it says."""
+
+    def _add_files(self, address: str) -> None:
+        return
+
+
+def find_broken_archives(log: EventLog, folder: Path) -> Iterator[BrokenArchive]:
+    """Every archived session's bundle, byte by byte against the digest in its header."""
+    for session in log.heads():
+        if log.archived(session) is None:
+            continue
+        record = next(log.read(session, kinds=("session_archived",), limit=1, newest_first=True), None)
+        if record is None or record.payload is None:
+            yield BrokenArchive(session, folder, "no record says which bundle holds its payloads")
+            continue
+        path = folder / Path(msgspec.json.decode(record.payload, type=_Archived).bundle).name
+        wrong = find_file_damage(path)
+        if wrong is not None:
+            yield BrokenArchive(session, path, wrong)
+
+
+def find_file_damage(path: Path) -> str | None:
+    """What is wrong with a bundle's bytes, in words; None when they are those that were written."""
+    try:
+        with path.open("rb") as file:
+            total, digest = read_header(file.read(HEADER_BYTES))
+            body = hashlib.sha256()
+            while piece := file.read(_READ_BYTES):
+                body.update(piece)
+    except BundleRefused as refused:
+        return str(refused)
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    if hashlib.sha256(write_declaration(total) + body.digest()).digest() != digest[:DIGEST_BYTES]:
+        return "its bytes are not those that were written"
+    return None
+
+
+def find_damaged_blobs(blobs: Blobs, most_bytes: int) -> DamagedBlobs:
+    """Read what is at hand, the smallest first, up to so many bytes: the smallest are the many."""
+    damaged = []
+    unread = 0
+    for address, size in sorted(blobs.listing(), key=lambda one: one[1]):
+        if size > most_bytes:
+            unread += size
+            continue
+        most_bytes -= size
+        if not blobs.is_sound(address):
+            damaged.append(address)
+    return DamagedBlobs(tuple(damaged), unread)
+
+
+def find_missing_blobs(log: EventLog, blobs: Blobs) -> Iterator[MissingBlobs]:
+    """By session, in the order in which they first named one."""
+    named: dict[str, _Promised] = {}
+    position, records = log.read_after(0, _PAGE, NAMING, imported=True)
+    while records:
+        for record in records:
+            named.setdefault(record.session, _Promised(blobs)).add(record)
+        position, records = log.read_after(position, _PAGE, NAMING, imported=True)
+    for session, references in named.items():
+        addresses = list(references)
+        missing = sum(not blobs.is_kept(address) for address in addresses)
+        if missing:
+            yield MissingBlobs(session, missing, len(addresses))

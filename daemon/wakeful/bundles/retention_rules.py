@@ -1,0 +1,150 @@
+"""What is due for the archive, and why: pure decisions over sizes, ages and counts that were gathered elsewhere.
+
+The daemon asks now and then and carries out what people allowed. Nothing here deletes: a session that is due is moved to a bundle and
+can be loaded back, an output that is due belongs to a bundle first. What could still wake, is owed, was left failed or waits for an
+answer is never due, however old or large: `judge_session` says so in words, which `doctor` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from wakeful.core.record.events import Outcome
+from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.spec.session import Retention
+from wakeful.text.counting import count
+
+_MICROSECONDS = 1_000_000
+_DAY_SECONDS = 86_400
+# The outputs of failed runs are what people come back for.
+FAILED_KEEP_SECONDS = 90.0 * _DAY_SECONDS
+# What stays at hand of the outputs of a session for which nobody said anything.
+USUAL_OUTPUTS = Retention(keep_seconds=30.0 * _DAY_SECONDS, size_bytes=1_000_000_000)
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """One session as retention sees it. `held` says why it must stay, None when it may go; `retention` is its own, if it has one."""
+
+    session: str
+    name: str
+    last_active_at: int
+    runs: int
+    size_bytes: int
+    held: str | None = None
+    retention: Retention | None = None
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A session that may be archived now, and why in words."""
+
+    session: str
+    name: str
+    why: str
+
+
+class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one run left in blobs: addresses and their bytes together. `run` is its number, or any that grows with it."""
+
+    run: int
+    finished_at: int
+    outcome: Outcome
+    addresses: tuple[str, ...]
+    size_bytes: int
+
+
+def judge_session(session: Session, *, is_owed: bool = False, has_open_question: bool = False) -> str | None:
+    """Why a session may not be archived, in words; None when it may.
+
+    One that is declared may still wake, and an archived one does not: it is archived when its file is gone or it was terminated."""
+    if isinstance(session, DamagedSession):
+        return "a record of it is damaged"
+    if session.run is not None:
+        return "it is running"
+    if session.wake is not None or is_owed:
+        return "it is owed a run"
+    if has_open_question:
+        return "it waits for an answer"
+    if session.conflicts:
+        return "it has open conflicts"
+    if session.last_run is not None and session.last_run.outcome == "failed" and not session.is_terminated:
+        return f"run {session.last_run.run} failed and nobody has taken care of it"
+    if session.is_frozen:
+        return "it is moving to another host"
+    if session.archive is not None:
+        return "it is archived already"
+    if session.is_declared and not session.is_terminated:
+        return "it is declared and may still wake"
+    return None
+
+
+def choose_sessions(standings: Iterable[Standing], general: Retention, now: int) -> tuple[Due, ...]:
+    """Those to archive, the longest inactive first: each by its own bounds (else the daemon's), then all together by the daemon's size.
+
+    `now` in microseconds. A bound that is None is none."""
+    standings = sorted(standings, key=lambda one: (one.last_active_at, one.session))
+    due = {
+        one.session: why
+        for one in standings
+        if one.held is None and (why := _judge_alone(one, one.retention or general, now)) is not None
+    }
+    due |= _relieve(standings, due, general)
+    return tuple(Due(one.session, one.name, due[one.session]) for one in standings if one.session in due)
+
+
+def choose_outputs(outputs: Iterable[RunOutput], retention: Retention, now: int) -> list[RunOutput]:
+    """Of one session's outputs those that may go to the archive, oldest first.
+
+    The newest always stays. One of a run that did not succeed stays for a time of its own, whatever the other bounds say."""
+    newest_first = sorted(outputs, key=lambda one: one.run, reverse=True)
+    going: list[RunOutput] = []
+    kept_bytes = 0
+    for place, output in enumerate(newest_first):
+        kept_bytes += output.size_bytes
+        if place > 0 and _is_beyond(output, place, kept_bytes, retention, now):
+            going.append(output)
+            kept_bytes -= output.size_bytes
+    return going[::-1]
+
+
+def _judge_alone(one: Standing, retention: Retention, now: int) -> str | None:
+    age = (now - one.last_active_at) / _MICROSECONDS
+    if retention.keep_seconds is not None and age > retention.keep_seconds:
+        return f"not active for {_say_days(age)}, kept for {_say_days(retention.keep_seconds)}"
+    if retention.runs is not None and one.runs > retention.runs:
+        return f"{count(one.runs, 'run')}, {retention.runs:,} stay at hand"
+    if retention.size_bytes is not None and one.size_bytes > retention.size_bytes:
+        return f"{count(one.size_bytes, 'byte')}, {retention.size_bytes:,} stay at hand"
+    return None
+
+
+def _relieve(standings: Sequence[Standing], due: dict[str, str], general: Retention) -> dict[str, str]:
+    """More to archive until what stays is within the daemon's size, as far as it may go at all."""
+    more: dict[str, str] = {}
+    if general.size_bytes is None:
+        return more
+    total = sum(one.size_bytes for one in standings if one.session not in due)
+    for one in standings:
+        if total <= general.size_bytes:
+            break
+        if one.held is None and one.session not in due:
+            more[one.session] = f"all sessions together have {total:,} bytes, {general.size_bytes:,} stay at hand"
+            total -= one.size_bytes
+    return more
+
+
+def _is_beyond(output: RunOutput, place: int, kept_bytes: int, retention: Retention, now: int) -> bool:
+    """Is the output beyond a bound, as number `place` of the newest, with `kept_bytes` including it?"""
+    age = (now - output.finished_at) / _MICROSECONDS
+    if output.outcome != "succeeded" and age <= FAILED_KEEP_SECONDS:
+        return False
+    is_old = retention.keep_seconds is not None and age > retention.keep_seconds
+    is_surplus = retention.runs is not None and place >= retention.runs
+    is_large = retention.size_bytes is not None and kept_bytes > retention.size_bytes
+    return is_old or is_surplus or is_large
+
+
+def _say_days(seconds: float) -> str:
+    days = seconds / _DAY_SECONDS
+    return f"{days:.0f} days" if days >= 2 else f"{seconds / 3600:.1f} hours"

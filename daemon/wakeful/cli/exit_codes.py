@@ -1,0 +1,70 @@
+"""Every way a command can end, as an exit code and at most one message on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from wakeful.cli.text import columns, wrap
+from wakeful.errors import WakefulError
+from wakeful.text.escaping import escape_lines
+
+INTERRUPTED = 130
+
+
+def conclude(run: Callable[[], object]) -> int:
+    """Run a command to its end, whatever that is. What it returns is its exit code if it is a number."""
+    try:
+        code = run()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except Failure as failure:
+        return _say(str(failure), failure.code)
+    except WakefulError as error:
+        return _say(str(error), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read us has seen enough (`wakeful log | head`). Python would complain while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _say(words: str, code: int) -> int:
+    sys.stdout.flush()
+    if words:
+        # Errors quote what they found: a path, a key, a line of somebody's file.
+        told = f"wakeful: {escape_lines(words)}"
+        # On a screen long lines break between words; a file or a pipe gets them as they are.
+        width = columns() if sys.stderr.isatty() else len(told)
+        print(
+            "\n".join(part for line in told.split("\n") for part in (wrap(line) if len(line) > width else (line,))),
+            file=sys.stderr,
+        )
+    return code
+
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+NO_DAEMON = 3
+
+
+class Failure(Exception):
+    """Ends the command with `code`; empty words when everything was said already."""
+
+    def __init__(self, words: str = "", code: int = FAILED) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class NoDaemon(Failure):
+    """Nobody answers on the socket."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words, NO_DAEMON)
+
+
+class DaemonBusy(Failure):
+    """The daemon is there, and has no place for one more connection."""

@@ -1,0 +1,93 @@
+"""A bar that says how far something is, on the terminal of a person who waits, and nowhere else.
+
+Written to standard error, so that what a verb prints can be piped; gone when it is over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from threading import Event, Thread
+
+from wakeful.cli.text import columns, count, paint
+
+
+class Bar:
+    """How far it is, where a person looks; used with `with`, and gone without a trace."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown and sys.stderr.isatty()
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        return self._tell
+
+    def __exit__(self, *_error: object) -> None:
+        if self._is_shown:
+            clear_line()
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._is_shown:
+            print(f"\r{draw_bar(done, total)}", end="", file=sys.stderr, flush=True)
+
+
+class Tally:
+    """How many there are already, where nobody can say of how many; as a bar otherwise."""
+
+    def __init__(self, what: str, *, is_shown: bool) -> None:
+        self._what = what
+        self._is_shown = is_shown and sys.stderr.isatty()
+
+    def __enter__(self) -> Callable[[int], None]:
+        return self._tell
+
+    def __exit__(self, *_error: object) -> None:
+        if self._is_shown:
+            clear_line()
+
+    def _tell(self, number: int) -> None:
+        if self._is_shown:
+            write_over(count(number, self._what))
+
+
+def write_over(text: str) -> None:
+    """In the place of what stands on the line of the terminal, which may be longer. Without control codes: not every terminal knows them."""
+    width = columns() - 1
+    print(f"\r{text[:width]:<{width}}", end="", file=sys.stderr, flush=True)
+
+
+def clear_line() -> None:
+    print(f"\r{' ' * columns()}\r", end="", file=sys.stderr, flush=True)
+
+
+def draw_bar(done: int, total: int) -> str:
+    width = max(min(columns() - 30, 50), 10)
+    filled = width * done // total if total else width
+    return f"{'█' * filled}{paint('░' * (width - filled), 'dim')} {done:,} of {total:,}"
+
+
+class Waiting:
+    """From the first second on; used with `with`."""
+
+    def __init__(self, what: str, *, is_shown: bool) -> None:
+        self._what = what
+        self._is_over = Event()
+        self._ticking = (
+            Thread(target=self._tick, name="waiting", daemon=True) if is_shown and sys.stderr.isatty() else None
+        )
+
+    def __enter__(self) -> None:
+        if self._ticking is not None:
+            self._ticking.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self._is_over.set()
+        if self._ticking is not None:
+            self._ticking.join()
+
+    def _tick(self) -> None:
+        seconds = 0
+        while not self._is_over.wait(1.0):
+            seconds += 1
+            write_over(f"{self._what}: {seconds} s")
+        if seconds:
+            clear_line()

@@ -1,0 +1,170 @@
+"""`wakeful list`: the daemon's rows as they are, or as a table in which the sessions of a template are one line.
+
+The verb people type most, so it stays free of everything that is slow to import: click alone takes three times as long as
+all the rest of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from wakeful.cli.exit_codes import FAILED, Failure
+from wakeful.cli.options import Options
+from wakeful.cli.selection import TEMPLATE_MARK, find_template, is_meant, refuse_empty
+from wakeful.cli.text import count, escape, format_age, format_table, paint, show_local_times, wrap
+
+HEAD = ("NAME", "STATE", "RUNS", "LAST RUN", "REASON")
+MIXED = "mixed"
+_QUEUED = "queued: "
+# The activity of a session that `--asks` finds, beside the words of `--state` and `--failed`.
+_ASKING = {"asks": "asking"}
+
+# As the daemon sends it (`brief_row` in views/session_rows.py); times are microseconds:
+# name, state, runs, last outcome, when that ended, remark, what comes next by itself, when, why it is gone.
+Row = list[Any]
+
+
+def print_list(
+    options: Options, names: tuple[str, ...] = (), *, is_all: bool = False, states: Sequence[str] = ()
+) -> None:
+    """`names` are sessions, templates (`ticket@`) or patterns: then only these, every session on a line of its own."""
+    client = options.client()
+    if options.is_json:
+        _print_json(client.get_bytes("/sessions", state=states), names)
+        return
+    found = json.loads(client.get_bytes("/sessions", brief="true", state=states))
+    meant, refused = _pick(found["sessions"], names, lambda row: row[0]), _pick_refused(found["refused"], names)
+    # A session that is asked for by its own name or by its state is shown, whatever became of it.
+    rows = meant if is_all or states else [row for row in meant if row[8] is None or row[0] in names]
+    gone = len(meant) - len(rows)
+    if names and not rows and not refused:
+        raise _refuse(names, found["sessions"], gone, states)
+    if rows:
+        print("\n".join(_format_rows(rows if names or is_all else group_rows(rows))))
+    elif not refused:
+        print(_say_nothing(gone, states))
+    for line in _format_refusals(refused, is_grouped=not (names or is_all)):
+        print(paint(line, "bad"))
+    if gone and rows:
+        print(
+            paint(f"{gone:,} more {'is' if gone == 1 else 'are'} terminated or undeclared: wakeful list --all", "dim")
+        )
+
+
+def _refuse(names: tuple[str, ...], rows: list[Row], gone: int, states: Sequence[str]) -> Failure:
+    if states:
+        return Failure(
+            f"no session of {' or '.join(map(escape, names))} is {_say_states(states)}; `wakeful list {escape(names[0])}` shows what they are",
+            FAILED,
+        )
+    return refuse_empty(names, [row[0] for row in rows], gone)
+
+
+def _say_nothing(gone: int, states: Sequence[str]) -> str:
+    if states:
+        return f"no session is {_say_states(states)}"
+    if gone:
+        return f"no session is open; {count(gone, 'session')} {'is' if gone == 1 else 'are'} terminated or undeclared: wakeful list --all"
+    return "no sessions yet; `wakeful new NAME` writes a first spec"
+
+
+def _say_states(states: Sequence[str]) -> str:
+    return " and ".join(_ASKING.get(word, word) for word in states)
+
+
+def _print_json(answer: bytes, names: tuple[str, ...]) -> None:
+    if names:
+        answer = json.dumps(_pick(json.loads(answer), names, lambda row: row["name"])).encode()
+    sys.stdout.buffer.write(answer + b"\n")
+
+
+def _pick(rows: list[Any], names: tuple[str, ...], name_of: Callable[[Any], str]) -> list[Any]:
+    return [row for row in rows if is_meant(name_of(row), names)] if names else rows
+
+
+def _pick_refused(refused: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: words for name, words in refused.items() if is_meant(name, names)} if names else refused
+
+
+# -- one line for the sessions of a template ------------------------------------------------------
+
+
+def group_rows(rows: list[Row]) -> list[Row]:
+    """Two or more sessions of one template become one row, where the first of them stood."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        # Looked for only where there is a mark: 10,000 plain rows are not to wait for it.
+        groups.setdefault((find_template(row[0]) if TEMPLATE_MARK in row[0] else None) or row[0], []).append(row)
+    return [own[0] if len(own) == 1 else _sum_up(name, own) for name, own in groups.items()]
+
+
+def _sum_up(name: str, rows: list[Row]) -> Row:
+    """One state where all have the same; the latest run; the first slot to come; how many are in which state."""
+    states = Counter(row[1] for row in rows)
+    latest = max(rows, key=lambda row: row[4] or 0)
+    told = ", ".join(f"{number:,} {state}" for state, number in states.most_common())
+    failed = sum(row[3] == "failed" for row in rows)
+    remark = f"({count(len(rows), 'session')}: {told}{f'; {failed} failed' if failed else ''})"
+    slot = min((row[7] for row in rows if row[6] == "next slot"), default=None)
+    state = next(iter(states)) if len(states) == 1 else MIXED
+    return [
+        name,
+        state,
+        sum(row[2] for row in rows),
+        latest[3],
+        latest[4],
+        remark,
+        "next slot" if slot is not None else None,
+        slot,
+        None,
+    ]
+
+
+def _format_rows(rows: list[Row]) -> Iterator[str]:
+    now = time.time()
+    colours = [("bold", row[1], "", row[3] or "", "dim") for row in rows]
+    return format_table(HEAD, [_format_row(row, now) for row in rows], colours)
+
+
+def _format_row(row: Row, now: float) -> tuple[str, ...]:
+    name, state, runs, outcome, finished_us, remark, next_word, next_us, _ = row
+    ran = f"{outcome} {format_age(now - finished_us / 1e6)}" if outcome else "never"
+    told = say_next(remark, next_word, now - next_us / 1e6) if next_word is not None else remark
+    return escape(name), state, str(runs), ran, show_local_times(escape(told))
+
+
+def say_next(remark: str, next_word: str, age_seconds: float) -> str:
+    """The remark with the moment it lasts until. The moment comes early: a narrow screen cuts the end."""
+    when = format_age(min(age_seconds, 0.0))
+    match next_word:
+        case "next slot":
+            return f"{remark}; next {when}" if remark else f"next {when}"
+        case "next start":
+            return f"{_QUEUED}{when} ({remark.removeprefix(_QUEUED)})"
+        case _:
+            return f"{next_word} {when}: {remark}"
+
+
+# -- specs that were not taken --------------------------------------------------------------------
+
+
+def _format_refusals(refused: dict[str, str], *, is_grouped: bool) -> list[str]:
+    """A line for each, and one for all sessions of a template: they mostly have the same problem."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(refused):
+        groups.setdefault((find_template(name) if is_grouped else None) or name, []).append(name)
+    return [line for name, own in groups.items() for line in _format_refusal(name, own, refused[own[0]])]
+
+
+def _format_refusal(name: str, own: list[str], problems: str) -> list[str]:
+    """A spec that was not taken: its first problem, which often makes the others."""
+    first, *rest = problems.split("\n")
+    others = len(rest) + len(own) - 1
+    more = f" (and {others} more: wakeful check)" if others else ""
+    head, *tail = wrap(escape(f"refused: {own[0] if len(own) == 1 else name}: {first}{more}"), "  ")
+    return [head[2:], *tail]

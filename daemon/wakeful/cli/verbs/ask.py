@@ -1,0 +1,279 @@
+"""`wakeful ask`: put a message to a session's agent, and read the answer as it comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from wakeful.cli.agent_words import THOUGHT_LEAD, Flow, Speech
+from wakeful.cli.client import Client
+from wakeful.cli.command import verb
+from wakeful.cli.exit_codes import FAILED, Failure
+from wakeful.cli.options import Options
+from wakeful.cli.text import columns, escape, fit, paint
+from wakeful.cli.verbs.activate import records_after
+from wakeful.cli.verbs.lifecycle import named, say
+from wakeful.views.records import say_spent
+
+# Holds that a question waits behind until a person, or a period, lifts them.
+LASTING_HOLDS = ("asking", "budget", "crashing")
+# A pipe that brings nothing for so long is worth a word.
+PATIENCE_SECONDS = 2.0
+
+
+@verb(
+    "ask",
+    "wakeful ask api-docs 'Which routes have no docs yet?'",
+    "wakeful ask payroll 'Is this safe?' --agent security --fresh",
+    "git diff | wakeful ask api-docs 'Is this told in the docs?'",
+    "cat question.txt | wakeful ask api-docs",
+)
+@named
+@click.argument("text", required=False)
+@click.option("--agent", metavar="NAME", help="Who is to answer this one message; the session's own agent unless told.")
+@click.option(
+    "--fresh", is_flag=True, help="In a new conversation: facts and hand-off only. Else your last question goes on."
+)
+@click.option(
+    "--thinking/--no-thinking", "with_thoughts", default=True, help="Show its thoughts, dimmed, on a terminal."
+)
+@click.option(
+    "--words", "with_words", is_flag=True, help="With --json: words as they come, a line each, before the document."
+)
+@click.option("--no-wait", "is_quick", is_flag=True, help="Do not wait for the answer.")
+def ask_verb(
+    options: Options,
+    name: str,
+    key: str | None,
+    text: str | None,
+    agent: str | None,
+    fresh: bool,
+    with_thoughts: bool,
+    with_words: bool,
+    is_quick: bool,
+) -> None:
+    """Ask a session's agent something, now, and wait for the answer. Exit 1 if none came.
+
+    Your questions to a session are one conversation: the next one knows the last, until --fresh. TEXT may be `-`, or left out: then
+    standard input is the question. Text that is piped in beside a question stands below it.
+    Another agent answers in the same session, with its own prompt, model and tools; the next message goes back to the owner.
+    A terminal shows what the answer took, and --json has it as `usage`: it is billed to the agent that answered.
+    """
+    client = options.client()
+    answer = client.call("ask", key, name=name, text=read_question(text), agent=agent, fresh=fresh)
+    if is_quick:
+        say(options, answer)
+        return
+    if answer.get("held") is not None:
+        # Nobody would answer while they wait: what is missing is for them to give.
+        raise Failure(
+            f"{escape(name)} sleeps: {escape(answer['held'])}; what you asked waits in its mailbox", code=FAILED
+        )
+    speech = None if options.is_json else make_speech(with_thoughts=with_thoughts)
+    found = Following(
+        client, name, answer["record"], speech, _print_live if options.is_json and with_words else None
+    ).follow()
+    if options.is_json:
+        print(json.dumps({"name": name, **found}))
+    elif found["usage"]["tokens"] and sys.stderr.isatty():
+        # Beside the answer, which may go into a file.
+        print(paint(f"[{found['agent']}: {say_spent(found['usage'])}]", "dim"), file=sys.stderr)
+    if found["outcome"] != "succeeded":
+        raise Failure(
+            "" if options.is_json else f"{escape(name)}: {escape(found['reason'] or found['outcome'])}", code=FAILED
+        )
+
+
+def _print_live(live: dict[str, Any]) -> None:
+    print(json.dumps({"live": live}), flush=True)
+
+
+def read_question(text: str | None) -> str:
+    """The words of a question: those of the command, and those that come in by a pipe or from a file."""
+    is_wanted = text is None or text == "-"
+    given = _read_input(is_wanted=is_wanted).strip("\n")
+    question = "" if text is None or is_wanted else text
+    if not question.strip() and not given.strip():
+        raise click.UsageError("nothing is asked: give the question as one argument, or on standard input")
+    return "\n\n".join(part for part in (question, given) if part)
+
+
+def _read_input(*, is_wanted: bool) -> str:
+    """Standard input to its end; where nobody asked for it, only that of a pipe or a file, and never of a terminal."""
+    try:
+        kind = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        # Closed, or no file.
+        return ""
+    if not is_wanted and not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)):
+        return ""
+    if is_wanted and sys.stdin.isatty():
+        print("wakeful: type your question; Ctrl-D on a line of its own ends it", file=sys.stderr)
+    elif not _comes_soon(sys.stdin.fileno()):
+        print(
+            "wakeful: waiting for the end of standard input, which is part of the question; < /dev/null leaves it out",
+            file=sys.stderr,
+        )
+    return sys.stdin.buffer.read().decode(errors="backslashreplace")
+
+
+def _comes_soon(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(PATIENCE_SECONDS * 1000))
+
+
+class Following:
+    """The run that takes a question in, to its end. `speech` shows what its agent says, as it comes; None shows nothing.
+
+    `show_live` gets each line of words in flight as it is. `answer_question` is asked what its agent asks a person; it returns None
+    where nobody answers, and then the run is over with the question."""
+
+    def __init__(
+        self, client: Client, name: str, record: int, speech: Speech | None, show_live: Callable[[dict[str, Any]], None] | None = None,
+        answer_question: Callable[[dict[str, Any]], str | None] | None = None,
+    ) -> None:  # fmt: skip
+        """`record` is the message that was asked: others may ask at the same time."""
+        self._client = client
+        self._name = name
+        self._record = record
+        self._speech = speech
+        self._show_live = show_live
+        self._answer_question = answer_question
+        self._question: dict[str, Any] | None = None
+        self._said: list[str] = []
+        self._agent: str | None = None
+        self.run: int | None = None
+        self.usage = Spending()
+
+    def follow(self) -> dict[str, Any]:
+        position: int | None = None
+        ended: dict[str, Any] = {}
+        is_live = self._speech is not None or self._show_live is not None
+        for line in records_after(self._client, self._name, self._record - 1, is_live=is_live):
+            if "live" in line:
+                self._take_live(line["live"])
+                continue
+            payload = line["payload"] or {}
+            match line["kind"]:
+                case "message_added" if line["seq"] == self._record:
+                    position = payload["position"]
+                case "run_started" if (
+                    self.run is None and position is not None and int(payload["versions"].get("message", 0)) >= position
+                ):
+                    self.run, self._agent = payload["run"], (payload.get("agent") or {}).get("name")
+                    if self._speech is not None:
+                        self._speech.begin_run()
+                case "turn_answered" if payload["run"] == self.run:
+                    self.usage.add(payload)
+                    if payload.get("sub") is None:
+                        self._take_turn(payload)
+                case "question_asked" if payload["run"] == self.run and self._answer_question is not None:
+                    self._question = payload
+                case "run_finished" if (
+                    payload["run"] == self.run and self._question is not None and not payload["is_final"]
+                ):
+                    # The next run goes on with the answer.
+                    self.run, ended = None, payload
+                case "run_finished" if payload["run"] == self.run:
+                    return self._conclude(payload)
+                case "session_slept" if self._question is not None and payload["hold"]["kind"] == "asking":
+                    if not self._answer():
+                        return self._conclude(ended)
+                case "session_slept" if self.run is None and payload["hold"]["kind"] in LASTING_HOLDS:
+                    return self._conclude({"outcome": "held", "reason": payload["hold"]["words"]})
+                case "session_terminated" | "spec_removed":
+                    return self._conclude({"outcome": "cancelled", "reason": line["words"]})
+        raise Failure(f"{escape(self._name)}: the daemon stopped before the answer came")
+
+    def _answer(self) -> bool:
+        """Put what the agent asks to the person, until there is an answer that it takes."""
+        question, self._question = self._question, None
+        assert question is not None and self._answer_question is not None
+        if self._speech is not None:
+            self._speech.pause()
+        while (text := self._answer_question(question)) is not None:
+            try:
+                self._client.call("answer", None, name=self._name, text=text)
+            except Failure as refusal:
+                print(f"wakeful: {refusal}", file=sys.stderr, flush=True)
+                continue
+            return True
+        return False
+
+    def _take_live(self, live: dict[str, Any]) -> None:
+        if live["kind"] == "waits":
+            if self._speech is not None and self.run is None:
+                print(f"wakeful: {escape(self._name)} waits for {escape(live['text'])}", file=sys.stderr, flush=True)
+        elif self._speech is not None and (live["run"] is None or live["run"] == self.run):
+            self._speech.take(live)
+        if self._show_live is not None:
+            self._show_live(live)
+
+    def _take_turn(self, payload: dict[str, Any]) -> None:
+        answer = payload["answer"]
+        if answer.get("text") and payload.get("purpose", "work") == "work":
+            self._said.append(answer["text"])
+            if self._speech is not None:
+                self._speech.conclude(payload["turn"], answer["text"])
+        if self._speech is None or not sys.stderr.isatty():
+            return
+        for call in answer.get("calls", ()):
+            self._speech.pause()
+            print(
+                paint(fit(f"· {escape(call['name'])} {escape(call['arguments'])}", columns() - 1), "dim"),
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _conclude(self, payload: dict[str, Any]) -> dict[str, Any]:
+        if self._speech is not None:
+            self._speech.pause()
+        found = {"run": self.run, "agent": self._agent, "outcome": payload["outcome"], "reason": payload.get("reason")}
+        usage = {name: (payload.get("usage") or {}).get(name, 0) for name in ("tokens", "estimated_tokens", "usd")}
+        return found | {"answer": self._said[-1] if self._said else None, "usage": usage}
+
+
+class Spending:
+    """The cost of answers, in tokens and money; `usd` is None where no price is known."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.usd: float | None = 0.0
+
+    def add(self, payload: dict[str, Any]) -> None:
+        """One turn that was answered."""
+        usage = payload.get("usage") or {}
+        self.tokens += usage.get("input", 0) + usage.get("output", 0)
+        usd = payload.get("usd")
+        self.usd = None if usd is None or self.usd is None else self.usd + usd
+
+    def join(self, other: Spending) -> None:
+        self.tokens += other.tokens
+        self.usd = None if other.usd is None or self.usd is None else self.usd + other.usd
+
+
+def make_speech(*, with_thoughts: bool) -> Speech:
+    """The answer on standard output; thoughts beside it, where a person looks."""
+
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def write_aside(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    thoughts = (
+        Flow(write_aside, lead=THOUGHT_LEAD, width=columns() - 1, colour="dim")
+        if with_thoughts and sys.stderr.isatty()
+        else None
+    )
+    return Speech(Flow(write), thoughts, lambda words: print(f"wakeful: {words}", file=sys.stderr, flush=True))

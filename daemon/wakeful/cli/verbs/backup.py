@@ -1,0 +1,137 @@
+"""`verify`, `backup` and `restore`: about the log as a whole, with or without a daemon.
+
+They read the store beside a running daemon through a connection that cannot write; only `restore` writes, and it takes
+the daemon's own lock first.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from wakeful.cli.command import verb
+from wakeful.cli.completion_values import SESSION, complete_folders
+from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
+from wakeful.cli.options import Options
+from wakeful.cli.places import find_state
+from wakeful.cli.progress import Bar
+from wakeful.cli.text import count, escape, paint
+from wakeful.eventlog.contract import Report
+from wakeful.service.offline_store import find_session, open_reader, restore
+
+state_option = click.option(
+    "--state",
+    shell_complete=complete_folders,
+    metavar="DIR",
+    help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own.",
+)
+
+
+def locate_state(options: Options, state: str | None) -> Path:
+    """The folder that was named, else the one the daemon that answers uses, else the one its stopped daemon would have used."""
+    if state is None:
+        try:
+            return Path(options.client().get("/version")["state"])
+        except NoDaemon:
+            # A stopped daemon's log can be verified all the same.
+            pass
+    return Path(find_state(state))
+
+
+def name_folder(options: Options, doing: str, folder: Path) -> None:
+    """Said before anything is done: a person who meant another folder reads it here, also when the verb is refused."""
+    if not options.is_json:
+        print(f"{doing} the log in {escape(str(folder))}", flush=True)
+
+
+@verb("verify", "wakeful verify", "wakeful verify payroll")
+@click.argument("name", type=SESSION, required=False)
+@state_option
+def verify_verb(options: Options, name: str | None, state: str | None) -> None:
+    """Recompute every hash of the log, and say where something does not hold. Exit 1 on a finding."""
+    folder = locate_state(options, state)
+    name_folder(options, "verifying", folder)
+    log = open_reader(folder)
+    try:
+        # By the folder's own records: a daemon that answers may be another one's.
+        session = find_session(log, name).id if name is not None else None
+        with Bar(is_shown=not options.is_json) as progress:
+            report = log.verify(session, progress)
+    finally:
+        log.close()
+    _print_report(options, folder, report)
+    if not report.is_sound:
+        raise Failure(code=FAILED)
+
+
+def _print_report(options: Options, folder: Path, report: Report) -> None:
+    if options.is_json:
+        findings = [{"where": one.where, "what": one.what} for one in report.findings]
+        counts = {
+            "sessions": report.sessions,
+            "records": report.records,
+            "erased": report.erased,
+            "snapshots": report.snapshots,
+        }
+        print(json.dumps({"state": str(folder), "sound": report.is_sound, **counts, "findings": findings}))
+        return
+    for finding in report.findings:
+        print(paint(escape(f"{finding.where}: {finding.what}"), "bad"))
+    print(f"{_count(report)}: {'all sound' if report.is_sound else count(len(report.findings), 'finding')}")
+
+
+def _count(report: Report) -> str:
+    return f"{count(report.records, 'record')} of {count(report.sessions, 'session')}"
+
+
+@verb("backup", "wakeful backup ~/wakeful-2026-01-31.backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@state_option
+def backup_verb(options: Options, file: Path, state: str | None) -> None:
+    """Write a verified copy of the log to FILE while the daemon goes on. Never overwrites."""
+    folder = locate_state(options, state)
+    name_folder(options, "backing up", folder)
+    log = open_reader(folder)
+    try:
+        with Bar(is_shown=not options.is_json) as progress:
+            report = log.backup(file.absolute(), progress)
+    finally:
+        log.close()
+    if options.is_json:
+        print(
+            json.dumps(
+                {
+                    "file": str(file.absolute()),
+                    "state": str(folder),
+                    "sessions": report.sessions,
+                    "records": report.records,
+                }
+            )
+        )
+        return
+    print(f"{escape(str(file))}: {_count(report)}, verified")
+
+
+@verb("restore", "wakeful restore ~/wakeful-2026-01-31.backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--state",
+    shell_complete=complete_folders,
+    metavar="DIR",
+    help="The state folder; unless told, .wakeful of this project, else your own.",
+)
+@click.option("--even-if-newer", is_flag=True, help="Also when the present log has records the backup has not.")
+def restore_verb(options: Options, file: Path, state: str | None, even_if_newer: bool) -> None:
+    """Put a backup in the place of the log. Refused while a daemon runs; the present log is kept aside."""
+    # No daemon is asked: it has to be stopped, and the answer must not hang on whether another one happens to run.
+    folder = Path(find_state(state))
+    name_folder(options, "restoring", folder)
+    with Bar(is_shown=not options.is_json) as progress:
+        aside = restore(file.absolute(), folder, even_if_newer=even_if_newer, progress=progress)
+    if options.is_json:
+        print(json.dumps({"state": str(folder), "aside": str(aside) if aside is not None else None}))
+        return
+    kept = f"; the log that was there is kept in {escape(str(aside))}" if aside is not None else ""
+    print(f"restored{kept}")

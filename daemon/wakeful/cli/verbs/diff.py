@@ -1,0 +1,169 @@
+"""`wakeful diff`: two positions of a session, or two sessions, side by side; only what differs is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from wakeful.cli.command import verb
+from wakeful.cli.completion_values import SIDE
+from wakeful.cli.options import Options
+from wakeful.cli.text import count, escape, escape_lines, format_bytes, format_exact, measure, pad, paint, wrap
+from wakeful.views.times import shorten
+
+
+@verb(
+    "diff",
+    "wakeful diff payroll@12 payroll # since seq 12",
+    "wakeful diff payroll@2h payroll --contents",
+    "wakeful diff payroll payroll-fork",
+)
+@click.argument("a", type=SIDE, metavar="NAME[@POSITION]")
+@click.argument("b", type=SIDE, metavar="NAME[@POSITION]")
+@click.option(
+    "--contents",
+    "with_contents",
+    is_flag=True,
+    help="Also what changed in the files, line by line, as far as it was kept.",
+)
+def diff_verb(options: Options, a: str, b: str, with_contents: bool) -> None:
+    """What differs between two positions of a session, or between two sessions.
+
+    A position is a seq, a time (RFC 3339, or 2h for two hours ago) or a checkpoint; without one it is now:
+    `wakeful diff payroll@12 payroll`.
+    """
+    found = options.client().get("/diff", a=a, b=b, contents="true" if with_contents else None)
+    if options.is_json:
+        print(json.dumps(found))
+        return
+    print(f"{_say_side(found['a'], 'bad', '-')}\n{_say_side(found['b'], 'good', '+')}")
+    lines = [*format_differences(found), *(_format_contents(found["contents"]) if with_contents else ())]
+    print("\n".join(lines) if lines else "no difference")
+    if not with_contents and (found["bindings"] or found["files"]):
+        print(paint("\n--contents shows what changed in the files", "dim"))
+
+
+def _say_side(side: dict[str, Any], colour: str, mark: str) -> str:
+    return paint(f"{mark} {escape(side['name'])}, seq {side['seq']}", colour) + paint(
+        f"  {format_exact(side['at'])}", "dim"
+    )
+
+
+def format_differences(found: dict[str, Any]) -> Iterator[str]:
+    yield from _block("SESSION", [_format_keys(found["session"])])
+    yield from _block("FACTS", [_format_facts(found["facts"])])
+    yield from _block("MEMORY", [_format_keys(found["memory"])])
+    yield from _block("TO-DO LIST", [_format_keys(found["todo"])])
+    handoff = found["handoff"]
+    yield from _block("HAND-OFF", [_format_sides(handoff["a"], handoff["b"])] if handoff else [])
+    yield from _block("SPEC", [_format_keys(found["spec"])])
+    width = max(
+        (measure(escape(one.get("name") or one["binding"])) for one in (*found["bindings"], *found["files"])), default=0
+    )
+    yield from _block("BINDINGS", [_format_binding(one, width) for one in found["bindings"]])
+    yield from _block("FILES", [_format_file(one, width) for one in found["files"]])
+
+
+def _block(title: str, parts: list[Any]) -> Iterator[str]:
+    lines = [line for part in parts for line in part]
+    if lines:
+        yield from ("", paint(title, "dim"), *lines)
+
+
+def _format_keys(entries: list[dict[str, Any]]) -> Iterator[str]:
+    for entry in entries:
+        sides = (None if entry[side] is None else f"{entry['key']}: {_show(entry[side])}" for side in ("a", "b"))
+        yield from _format_sides(*sides)
+
+
+def _show(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _format_facts(entries: list[dict[str, Any]]) -> Iterator[str]:
+    for entry in entries:
+        yield from _format_sides(*(_say_fact(entry[side]) for side in ("a", "b")))
+
+
+def _say_fact(fact: dict[str, Any] | None) -> str | None:
+    if fact is None:
+        return None
+    because = f": {fact['rationale']}" if fact["rationale"] else ""
+    return f"{fact['key']} = {fact['value']}  ({fact['author']}, seq {fact['seq']}{because})"
+
+
+def _format_sides(a: str | None, b: str | None) -> Iterator[str]:
+    """Text of a person, its own lines kept: what went, then what came."""
+    for text, mark, colour in ((a, "-", "bad"), (b, "+", "good")):
+        for line in escape_lines(text).strip("\n").split("\n") if text is not None else ():
+            first, *rest = wrap(line, "    ")
+            yield from (paint(part, colour) for part in (f"  {mark} {first[4:]}", *rest))
+
+
+def _format_binding(entry: dict[str, Any], width: int) -> Iterator[str]:
+    head = f"  {pad(escape(entry['name']), width)}"
+    if entry["change"] != "moved":
+        mark, colour = ("+", "good") if entry["change"] == "added" else ("-", "bad")
+        yield paint(f"  {mark} {escape(entry['name'])}  {escape(entry['what'])}".rstrip(), colour)
+        return
+    marks = {mark: _say_step(entry[mark]) for mark in ("seen", "good") if entry[mark]["a"] != entry[mark]["b"]}
+    if len(marks) == 2 and marks["seen"] == marks["good"]:
+        yield f"{head}  {marks['seen']}"
+        return
+    yield head + "".join(f"  {mark} {step}" for mark, step in marks.items())
+
+
+def _format_file(entry: dict[str, Any], width: int) -> Iterator[str]:
+    runs = entry["runs"]
+    by = (
+        f"  by run {runs[0]}"
+        if len(runs) == 1
+        else f"  by {count(len(runs), 'run')}, {runs[0]} to {runs[-1]}"
+        if runs
+        else ""
+    )
+    step = _say_step(entry) if entry["a"] != entry["b"] else f"{escape(shorten(entry['b']))} again"
+    yield f"  {pad(escape(entry['binding']), width)}  {step}{by}"
+
+
+def _format_contents(contents: dict[str, Any]) -> Iterator[str]:
+    missing = [side for side, is_known in contents["known"].items() if not is_known]
+    if missing:
+        yield from _block(
+            "CONTENTS", [[f"  of {' and '.join(missing)} no run's files are recorded, so there is nothing to compare"]]
+        )
+        return
+    entries = [list(_format_content(file)) for file in contents["files"]]
+    if contents["left_out"]:
+        entries.append([f"  … {count(contents['left_out'], 'more path')} differ"])
+    yield from _block("CONTENTS", entries)
+
+
+def _format_content(file: dict[str, Any]) -> Iterator[str]:
+    colour = {"added": "good", "removed": "bad"}.get(file["change"], "bold")
+    note = f"  ({file['note']})" if file["note"] and file["diff"] is None else ""
+    yield paint(f"  {file['change']:<7}  {escape(file['path'])}", colour) + paint(
+        escape(f"{_say_sizes(file) if note else ''}{note}"), "dim"
+    )
+    yield from format_diff(file["diff"])
+    if file["note"] and file["diff"] is not None:
+        yield paint(f"    … {escape(file['note'])}", "dim")
+
+
+def _say_sizes(file: dict[str, Any]) -> str:
+    sizes = [format_bytes(side["size"]) for side in (file["a"], file["b"]) if side is not None]
+    return f"  {' -> '.join(sizes)}"
+
+
+def format_diff(diff: str | None, indent: str = "    ") -> Iterator[str]:
+    """A unified diff, each line safe to print. The lines end at newlines alone, as the text's own lines do."""
+    colours = {"+": "good", "-": "bad", "@": "dim", "\\": "dim"}
+    for line in diff.removesuffix("\n").split("\n") if diff else ():
+        yield paint(f"{indent}{escape_lines(line)}", colours.get(line[:1], ""))
+
+
+def _say_step(sides: dict[str, Any]) -> str:
+    return escape(f"{shorten(sides['a'])} -> {shorten(sides['b'])}")

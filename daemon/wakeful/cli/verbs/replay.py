@@ -1,0 +1,112 @@
+"""`wakeful replay`: a recorded run again, on the contents it found, in a copy; then the same, or how it differs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from wakeful.cli.command import verb
+from wakeful.cli.completion_values import RUN, SESSION, complete_folders
+from wakeful.cli.exit_codes import FAILED, USAGE, Failure
+from wakeful.cli.options import Options
+from wakeful.cli.progress import Waiting
+from wakeful.cli.text import count, escape, paint
+from wakeful.cli.verbs.diff import format_diff
+from wakeful.specs.shell_signs import has_shell_sign
+
+
+@verb("replay", "wakeful replay payroll 3", "wakeful replay payroll 3 --command 'python3 new.py' --keep copy")
+@click.argument("name", type=SESSION)
+@click.argument("run", type=RUN)
+@click.option(
+    "--command",
+    metavar="WORDS",
+    help="Another command instead, quoted as in a shell: a changed program on what was recorded.",
+)
+@click.option("--partial", "is_partial", is_flag=True, help="Judge by the rest when something it found was not kept.")
+@click.option(
+    "--keep", shell_complete=complete_folders, metavar="DIR", help="Keep the copy it ran in, under this name."
+)
+def replay_verb(options: Options, name: str, run: int, command: str | None, is_partial: bool, keep: str | None) -> None:
+    """Run a recorded run again on the files it found then, and compare what both left.
+
+    Nothing real is touched and nothing is recorded. Exit 0: the same; 1: it differs, or something it found is missing.
+    """
+    words = _split(command)
+    lines = options.client().post_lines(
+        "/replay", name=name, run=run, command=words, keep=os.path.abspath(keep) if keep is not None else None
+    )
+    prepared = json.loads(next(lines))
+    if not options.is_json:
+        print("".join(f"{line}\n" for line in _say_prepared(prepared)), end="", flush=True)
+    with Waiting("it runs again", is_shown=not options.is_json):
+        report = prepared | json.loads(next(lines))
+    if options.is_json:
+        print(json.dumps(report))
+    else:
+        print("\n".join(_say_report(report)))
+    if not report["same"] or (report["missing"] and not is_partial):
+        raise Failure(code=FAILED)
+
+
+def _split(command: str | None) -> list[str] | None:
+    if command is None:
+        return None
+    if has_shell_sign(command):
+        # As a script is run.
+        return ["/bin/sh", "-eu", "-c", command]
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise Failure(f"--command: {error}: {escape(command)}", USAGE) from None
+    if not words:
+        raise Failure("--command has no words", USAGE)
+    return words
+
+
+def _say_prepared(prepared: dict[str, Any]) -> Iterator[str]:
+    for one in prepared["missing"]:
+        yield paint(f"missing  {escape(one['what'])}: {escape(one['reason'])}", "warn")
+    for path in prepared["brought"]:
+        yield paint(f"today's  {escape(path)}", "dim")
+
+
+def _say_report(report: dict[str, Any]) -> Iterator[str]:
+    if report["problem"] is not None:
+        yield paint(escape(report["problem"]), "bad")
+    codes = {side: _say_end(report, side) for side in ("recorded", "now")}
+    if codes["recorded"] != codes["now"]:
+        yield paint(f"ended with {codes['now']}; recorded was {codes['recorded']}", "bad")
+    for file in report["files"]:
+        if file["verdict"] != "same":
+            yield paint(f"{file['verdict']}  {escape(file['path'])}{_say_sizes(file)}", "bad")
+            yield from format_diff(file["diff"], "  ")
+    if report["output"]["verdict"] != "same":
+        yield paint("output differs", "bad" if not report["files"] else "dim")
+        yield from format_diff(report["output"]["diff"] if not report["files"] else None, "  ")
+    if report["kept"] is not None:
+        yield f"the copy it ran in: {escape(report['kept'])}"
+    same = sum(file["verdict"] == "same" for file in report["files"])
+    partial = "; something it found is missing" if report["missing"] else ""
+    verdict = paint("same", "good") if report["same"] else paint("different", "bad")
+    yield f"{verdict}  run {report['run']} of {escape(report['name'])}, {same} of {count(len(report['files']), 'file')} alike, {report['seconds']:.1f} s{partial}"
+
+
+def _say_end(report: dict[str, Any], side: str) -> str:
+    signal, code = report["signal"][side], report["exit_code"][side]
+    return f"signal {signal}" if signal is not None else "no exit code" if code is None else f"exit code {code}"
+
+
+def _say_sizes(file: dict[str, Any]) -> str:
+    if file["diff"] is not None or file["recorded"] is None or file["now"] is None:
+        return ""
+    return f"  {_say_side(file['recorded'])} -> {_say_side(file['now'])}"
+
+
+def _say_side(side: dict[str, Any]) -> str:
+    return f"{side['digest'][:12] or side['kind']} ({count(side['size'], 'byte')})"

@@ -1,0 +1,254 @@
+"""`wakeful talk`: a whole conversation with a session's agent in the terminal, line by line, with history.
+
+Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are for us. Words of the agent and of everybody
+else pass through `Flow` and `escape`: a terminal obeys none of them. Ctrl-C stops the answer, Ctrl-D ends the conversation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
+from wakeful.cli.client import Client, quote_name
+from wakeful.cli.command import verb
+from wakeful.cli.completion_values import SESSION
+from wakeful.cli.exit_codes import Failure
+from wakeful.cli.options import Options
+from wakeful.cli.places import find_history
+from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
+from wakeful.cli.verbs.ask import Following, Spending
+
+HISTORY_LINES = 1_000
+HELP = (
+    ("/agent NAME TEXT", "put this one message to another agent"),
+    ("/fresh", "begin a new conversation with the next message"),
+    ("/thinking", "show the agent's thoughts, or fold them away"),
+    ("/cost", "what this conversation has cost until now"),
+    ("/help", "this list"),
+    ("/quit", "end, as Ctrl-D does"),
+    ("Ctrl-C", "stop the answer; at the prompt, drop the line"),
+    ("\\ at the end", "go on with the message on the next line"),
+    ("//", "a message that begins with a slash"),
+)
+
+
+@verb("talk", "wakeful talk api-docs", "wakeful talk api-docs --fresh")
+@click.argument("name", type=SESSION)
+@click.option("--fresh", is_flag=True, help="Begin a new conversation; else your last one goes on.")
+@click.option(
+    "--thinking/--no-thinking",
+    "with_thoughts",
+    default=True,
+    help="Show the agent's thoughts, dimmed; /thinking changes it.",
+)
+def talk_verb(options: Options, name: str, fresh: bool, with_thoughts: bool) -> None:
+    """A whole conversation with a session's agent, in the terminal. Ctrl-D ends it.
+
+    What you type is asked as `wakeful ask` asks it, in the same conversation, and answered word by word. /help lists what else you can
+    type: another agent for one message, a new conversation, thoughts shown or folded. Ctrl-C stops the answer. What the agent
+    asks you is answered in place. The prompt tells what the conversation has cost since you began.
+    """
+    if options.is_json:
+        raise click.UsageError("talk is for a terminal; for scripts: wakeful ask NAME TEXT --json")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("talk needs a terminal; in a pipe: wakeful ask NAME -")
+    client = options.client()
+    shown = client.get(f"/sessions/{quote_name(name)}")
+    with _kept_history():
+        _Conversation(client, name, is_fresh=fresh, with_thoughts=with_thoughts).hold(shown)
+
+
+class _Conversation:
+    def __init__(self, client: Client, name: str, *, is_fresh: bool, with_thoughts: bool) -> None:
+        self._client = client
+        self._name = name
+        self._is_fresh = is_fresh
+        self._with_thoughts = with_thoughts
+        self._spent = Spending()
+
+    def hold(self, shown: dict[str, Any]) -> None:
+        """Until the person ends it."""
+        _print(
+            f"{shown['name']}: agent {shown['agent'] or 'none'}, {shown['state']}. /help lists what you can type; Ctrl-D ends."
+        )
+        hold = shown.get("hold") or {}
+        if hold.get("kind") == "asking":
+            self._offer_answer(hold["words"])
+        while (line := self._read_message()) is not None:
+            command, _, rest = line.partition(" ")
+            match command:
+                case "":
+                    continue
+                case "/quit":
+                    return
+                case "/help":
+                    for key, words in HELP:
+                        print(f"  {key:<18}{words}")
+                case "/fresh":
+                    self._is_fresh = True
+                    _print("the next message begins a new conversation")
+                case "/thinking":
+                    self._with_thoughts = not self._with_thoughts
+                    _print("thoughts are shown" if self._with_thoughts else "thoughts are folded")
+                case "/cost":
+                    _print(_say_spent(self._spent) or "nothing until now")
+                case "/agent":
+                    agent, _, text = rest.strip().partition(" ")
+                    if text.strip():
+                        self._ask(text.strip(), agent)
+                    else:
+                        _print("who is asked, and what? /agent NAME TEXT")
+                case _ if line.startswith("/") and not line.startswith("//"):
+                    _print(f"there is no {command}; /help lists what there is, and // begins a message with a slash")
+                case _:
+                    self._ask(line[1:] if line.startswith("//") else line, None)
+
+    def _read_message(self) -> str | None:
+        """The next message, of one line or more; None at the end. Ctrl-C drops what was typed."""
+        lines: list[str] = []
+        prompt = " · ".join(part for part in (escape(self._name), _say_spent(self._spent)) if part)
+        while True:
+            try:
+                line = input(_make_prompt("… " if lines else f"{prompt} > "))
+            except EOFError:
+                print()
+                return None
+            except KeyboardInterrupt:
+                print()
+                return ""
+            lines.append(line.removesuffix("\\"))
+            if not line.endswith("\\"):
+                return "\n".join(lines).strip()
+
+    def _ask(self, text: str, agent: str | None) -> None:
+        try:
+            answer = self._client.call("ask", None, name=self._name, text=text, agent=agent, fresh=self._is_fresh)
+            self._is_fresh = False
+            held = answer.get("held")
+            while held is None or self._offer_answer(held):
+                held = self._follow(
+                    Following(
+                        self._client,
+                        self._name,
+                        answer["record"],
+                        self._make_speech(),
+                        answer_question=self._answer_question,
+                    )
+                )
+                if held is None:
+                    return
+        except Failure as failure:
+            # A refusal does not end the conversation. A daemon that is gone does.
+            if failure.code not in (0, 1):
+                raise
+            _print(str(failure), "warn")
+
+    def _follow(self, following: Following) -> str | None:
+        """To the end of the answer; returns what holds the session where it cannot begin."""
+        found: dict[str, Any] | None = None
+        try:
+            found = following.follow()
+        except KeyboardInterrupt:
+            print()
+            if following.run is None:
+                _print("no run has taken it yet; it stays in the mailbox, and its answer in the log")
+            else:
+                self._client.call("interrupt", None, name=self._name)
+                _print("stopped")
+        self._spent.join(following.usage)
+        if found is not None and found["outcome"] == "held":
+            return str(found["reason"])
+        if found is not None and found["outcome"] != "succeeded":
+            _print(found["reason"] or found["outcome"], "warn")
+        return None
+
+    def _answer_question(self, question: dict[str, Any]) -> str | None:
+        """Put an agent's question to the person, and return the answer; None leaves the question open."""
+        for line in wrap(escape_lines(question["text"])):
+            print(paint(line, "bold"))
+        prompt = "yes or no > " if question.get("is_permission") else "your answer > "
+        while True:
+            try:
+                text = input(_make_prompt(prompt)).strip()
+            except (EOFError, KeyboardInterrupt):
+                print()
+                _print(f"left open; wakeful answer {self._name} TEXT answers it")
+                return None
+            if text:
+                return text
+
+    def _offer_answer(self, words: str) -> bool:
+        """Something holds the session: a question is answered here. False where it stays held."""
+        if not words.startswith(("asks: ", "may it run?")):
+            _print(f"{self._name} sleeps: {words}; what you asked waits in its mailbox", "warn")
+            return False
+        text = self._answer_question({"text": words})
+        if text is None:
+            return False
+        _print(self._client.call("answer", None, name=self._name, text=text)["words"])
+        return True
+
+    def _make_speech(self) -> Speech:
+        width = columns() - 1
+        thoughts = Flow(_write, lead=THOUGHT_LEAD, width=width, colour="dim")
+        speech = Speech(Flow(_write, lead=TEXT_LEAD, width=width), thoughts, _print)
+        speech.is_folded = not self._with_thoughts
+        return speech
+
+
+@contextlib.contextmanager
+def _kept_history() -> Iterator[None]:
+    """Lines typed before can be called up again, in this terminal and the next. Only their owner can read them."""
+    try:
+        readline: Any = importlib.import_module("readline")
+    except ModuleNotFoundError:
+        # A Python without it: lines are typed as they are.
+        yield
+        return
+    path = find_history()
+    with contextlib.suppress(FileNotFoundError):
+        readline.read_history_file(path)
+    readline.set_history_length(HISTORY_LINES)
+    before = readline.get_current_history_length()
+    try:
+        yield
+    finally:
+        _keep_history(readline, path, readline.get_current_history_length() - before)
+
+
+def _keep_history(readline: Any, path: str, lines: int) -> None:
+    """Append what was typed: another terminal may have written there meanwhile."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        readline.append_history_file(lines, path)
+    except OSError as error:
+        _print(f"what you typed is not kept: {path}: {error.strerror}", "warn")
+
+
+def _say_spent(spent: Spending) -> str:
+    if not spent.tokens:
+        return ""
+    return f"{spent.tokens:,} tokens" if spent.usd is None else f"{spent.usd:.4f} USD"
+
+
+def _make_prompt(text: str) -> str:
+    """Bold; what moves no cursor is marked, so that readline knows how long the line is."""
+    return f"\001\x1b[1m\002{text}\001\x1b[0m\002" if is_coloured() else text
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _print(words: str, colour: str = "dim") -> None:
+    for line in wrap(escape(words)):
+        print(paint(line, colour), flush=True)

@@ -1,0 +1,107 @@
+"""`wakeful trace`: run a session once, traced, and say what it was denied and which lines of its spec would change that.
+
+The daemon runs it and makes the lines; this waits for the run and prints. Every path was chosen by the program that was traced: all of them
+are escaped, and the lines were quoted by who made them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import click
+
+from wakeful.cli.client import Client, quote_name
+from wakeful.cli.command import verb
+from wakeful.cli.completion_values import RUN, SESSION
+from wakeful.cli.exit_codes import FAILED, Failure
+from wakeful.cli.options import Options
+from wakeful.cli.text import count, escape, paint
+from wakeful.cli.verbs.activate import wait_for_run
+
+# More than these of one folder are told by the folder.
+_TOLD_OF_A_FOLDER = 4
+
+
+@verb(
+    "trace",
+    "wakeful trace report",
+    "wakeful trace report --observe     # to its end, with nothing denied",
+    "wakeful trace report --run 7       # what was recorded",
+)
+@click.argument("name", type=SESSION)
+@click.option(
+    "--observe",
+    "is_observed",
+    is_flag=True,
+    help="Deny nothing, so that one trace sees everything. Needs allow_unisolated in wakeful.yaml.",
+)
+@click.option("--run", type=RUN, metavar="N", help="Run nothing: show what was recorded of this run.")
+def trace_verb(options: Options, name: str, is_observed: bool, run: int | None) -> None:
+    """Run a session once under strace, list what it was denied, and print the lines of a spec that would allow it.
+
+    It is a run as any other: it is recorded, does its work and counts in budgets. Look at the lines before you paste
+    them: a program that was fooled asks for things, too. Exit 0: the run succeeded; 1: it did not.
+    """
+    if is_observed and run is not None:
+        raise click.UsageError("--run shows what was recorded, and --observe is about a new run; give one of them")
+    client = options.client()
+    if run is None:
+        run = _run_traced(client, name, is_observed)
+    report = client.get(f"/sessions/{quote_name(name)}/trace", run=run)
+    print(json.dumps(report) if options.is_json else "\n".join(_say(report)))
+    if report["outcome"] != "succeeded":
+        raise Failure(code=FAILED)
+
+
+def _run_traced(client: Client, name: str, is_observed: bool) -> int:
+    answer = client.call("trace", None, name=name, observe=is_observed)
+    ended = wait_for_run(client, name, answer["record"])
+    if ended["kind"] != "run_finished":
+        raise Failure(f"{escape(name)}: {escape(ended['words'])}")
+    return int(ended["run"])
+
+
+def _say(report: dict[str, Any]) -> Iterator[str]:
+    reason = f": {escape(report['reason'])}" if report["reason"] else ""
+    yield f"{escape(report['name'])}: run {report['run']} {paint(report['outcome'], 'good' if report['outcome'] == 'succeeded' else 'bad')}{reason}"
+    if report["words"]:
+        yield paint(escape(report["words"]), "warn")
+    if report["denied"]:
+        yield from _say_denied(report)
+    elif not report["words"]:
+        yield "it asked for nothing outside its reach" if report["observed"] else "nothing was denied"
+    if report["lines"]:
+        yield from ("", "to its spec, if it should; a program that was fooled asks for things, too:", "")
+        yield from (escape(line) for line in report["lines"])
+        if report["paste"]["allow"] is not None or report["paste"]["network"] is not None:
+            yield from ("", paint("allow and network are told whole: they take the place of what stands there", "dim"))
+    if report["absent"]:
+        yield from (
+            "",
+            "and first, since what is not there is not opened:",
+            "",
+            f"mkdir -p {escape(shlex.join(report['absent']))}",
+        )
+    if not report["observed"] and report["outcome"] != "succeeded" and report["denied"]:
+        yield from ("", paint("as far as it came: trace it again when that is allowed, or once with --observe", "dim"))
+
+
+def _say_denied(report: dict[str, Any]) -> Iterator[str]:
+    yield "its isolation would deny:" if report["observed"] else "denied:"
+    told = sorted(report["denied"], key=_group_of)
+    for (access, folder, words), group in groupby(told, key=_group_of):
+        names = [one["what"] for one in group]
+        if len(names) > _TOLD_OF_A_FOLDER:
+            names = [f"{folder}/ ({count(len(names), 'time')}, such as {names[0].rpartition('/')[2]})"]
+        for name in names:
+            yield f"  {access:<8}{escape(name)}" + (paint(f"  {escape(words)}", "dim") if words else "")
+    if report["more"]:
+        yield f"  and {report['more']} more, which were not kept"
+
+
+def _group_of(one: dict[str, Any]) -> tuple[str, str, str]:
+    return one["access"], one["what"].rpartition("/")[0], one["words"] or ""

@@ -1,0 +1,91 @@
+"""What a request costs, from a table of prices: provider and model -> USD for a million tokens.
+
+Asked when an answer is recorded (`find_cost`) and before a request is sent (`find_worst_case`). The table is the one that comes
+with wakeful, under what wakeful.yaml says (settings.py). Pure; a model that nobody gave a price has none, and is not taken for free.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from wakeful.core.agents.turns import TokenUsage
+
+_MILLION = 1_000_000
+# The share of letters that two names have in common: below it they are two models.
+_LIKENESS = 0.8
+# The same models are called with the day they were made behind their name.
+_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+
+
+class Price(Struct, frozen=True, kw_only=True):
+    """USD for a million tokens. `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there, for as short as its cache lasts. None: as any other."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    cache_write: float | None = None
+
+
+Prices = Mapping[str, Price]
+
+
+def find_price(prices: Prices, model: str) -> Price | None:
+    """The price of `PROVIDER:NAME`: by its name, by its name without a date, then by the longest pattern with a `*` at its end."""
+    # One house, one price list.
+    name = model.replace("openai-chat:", "openai:", 1)
+    for exact in dict.fromkeys((model, name, _DATE.sub("", name))):
+        if (found := prices.get(exact)) is not None:
+            return found
+    fitting = [one for one in prices if one.endswith("*") and (model.startswith(one[:-1]) or name.startswith(one[:-1]))]
+    return prices[max(fitting, key=len)] if fitting else None
+
+
+def find_meant_model(prices: Prices, model: str) -> str | None:
+    """The listed model that was probably meant by this name. None: it is listed itself, or nothing is like it.
+
+    Like it is a name with the same digits and nearly the same letters, or the same name at another provider. Other digits are another version."""
+    provider, _, name = model.partition(":")
+    name = _DATE.sub("", name)
+    if find_price(prices, model) is not None:
+        return None
+    listed = [one for one in prices if not one.endswith("*")]
+    if found := next((one for one in listed if one.partition(":")[2] == name), None):
+        return found
+    house = f"{provider.removesuffix('-chat')}:"
+    alike = {one: _measure_likeness(name, one.removeprefix(house)) for one in listed if one.startswith(house)}
+    nearest = max(alike, key=alike.__getitem__, default=None)
+    return f"{provider}:{nearest.removeprefix(house)}" if nearest is not None and alike[nearest] >= _LIKENESS else None
+
+
+def _measure_likeness(one: str, other: str) -> float:
+    if re.sub(r"\D", "", one) != re.sub(r"\D", "", other):
+        return 0.0
+    return difflib.SequenceMatcher(
+        None, *(re.sub(r"[^a-z]", "", name.lower()) for name in (one, other)), autojunk=False
+    ).ratio()
+
+
+def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:
+    """What this use cost in USD; None: nobody knows."""
+    price = find_price(prices, model)
+    if price is None:
+        return None
+    cached = min(usage.cached, usage.input)
+    written = min(usage.cache_written, usage.input - cached)
+    per_cached = price.input if price.cached is None else price.cached
+    per_written = price.input if price.cache_write is None else price.cache_write
+    taken_in = (usage.input - cached - written) * price.input + cached * per_cached + written * per_written
+    return (taken_in + usage.output * price.output) / _MILLION
+
+
+def find_worst_case(prices: Prices, model: str, input_tokens: int, max_output_tokens: int) -> float | None:
+    """The highest price of a request: all of it at the dearest of its prices, and the longest answer."""
+    price = find_price(prices, model)
+    if price is None:
+        return None
+    dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
+    return (input_tokens * dearest + max_output_tokens * price.output) / _MILLION

@@ -1,0 +1,42 @@
+"""Words of others, put before a model as data: between marks that they cannot close, labelled with where they come from.
+
+A mark is made of the content itself, so the same content is quoted the same way for ever and no content can hold its own. What cannot be
+seen, reorders text or moves a terminal is shown as an escape: a model reads what a person would read. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from wakeful.core.agents.tokens import cut_to_tokens
+from wakeful.text.escaping import escape, escape_lines
+
+_MARK_BYTES = 6
+
+
+def quote_block(text: str, label: str, tokens: int | None = None, how: str = "", *, tag: str = "data") -> str:
+    """`label` says what it is, in one line. Of what takes more than `tokens` the beginning is shown, and then `how` to get the rest."""
+    shown = escape_lines(text)
+    kept = shown if tokens is None else cut_to_tokens(shown, tokens)
+    mark = make_mark(kept)
+    block = f"<{tag} {mark} {escape(label)}>\n{kept.rstrip(chr(10))}\n</{tag} {mark}>"
+    # Outside of the marks: inside, the content could say it as well.
+    return (
+        block if len(kept) == len(shown) else f"{block}\n(cut here: {len(shown) - len(kept):,} more characters; {how})"
+    )
+
+
+def make_mark(text: str) -> str:
+    """One that does not stand in this text."""
+    number = 0
+    while True:
+        mark = hashlib.blake2b(f"{number}\0{text}".encode(errors="surrogatepass"), digest_size=_MARK_BYTES).hexdigest()
+        if mark not in text:
+            return mark
+        number += 1
+
+
+def quote_line(text: str) -> str:
+    """One line in quotation marks: a line break, a quotation mark and what cannot be seen stand as escapes inside of them."""
+    return escape(json.dumps(text, ensure_ascii=False))

@@ -1,0 +1,1 @@
+"""The system calls: their values, and the judgement of each on the present state."""

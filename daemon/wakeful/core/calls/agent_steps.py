@@ -1,0 +1,395 @@
+"""The steps of an agent's run judged: each becomes a record before the process takes the next one.
+
+As in judge.py: words, or a CallerError and nothing recorded. Only the run under way speaks here, which the API has made sure of by its token.
+Money and tokens are asked for before they are spent: where the worst case of a request is more than what is left, the
+run halts instead, and sleeps until its period turns.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from wakeful.core.agents import steps as work
+from wakeful.core.agents.prices import find_cost, find_worst_case
+from wakeful.core.agents.turns import SubSpent, SubWork
+from wakeful.core.calls import values as calls
+from wakeful.core.calls.history import judge_call
+from wakeful.core.calls.lifecycle import check_level, check_size, emit_call, find_runnable
+from wakeful.core.deciding.acting_agent import find_owner
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.questions import find_timeout, make_asking, say_denial
+from wakeful.core.record import events as ev
+from wakeful.core.record.knowledge import count_bytes
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.budget import (
+    OF_REQUESTS,
+    Amounts,
+    Budget,
+    Spent,
+    charge,
+    counts_money,
+    find_exhausted,
+    find_overspent,
+    find_shortage,
+)
+from wakeful.core.spec.session import PromptRun
+from wakeful.errors import CallerError
+
+# Every call is registered once this module is read.
+__all__ = ["judge_call"]
+
+
+@judge_call.register
+def _(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> str:
+    """A message and an activation in one: it is answered whatever holds the session, but for what only its people may lift."""
+    session = find_runnable(core, call.name, is_question=True)
+    if not call.text.strip():
+        raise CallerError(f"nothing is asked of {call.name}; give the question as one argument")
+    check_size(core, "message", call.text)
+    check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
+    agent = _find_asked(core, session, call.agent)
+    message = ev.MessageAdded(
+        position=session.mailbox + 1, sender=called.author, text=call.text, agent=agent,
+        asker=called.author.partition("#")[0], activation=session.activations + 1, is_fresh=call.fresh,
+    )  # fmt: skip
+    session = emit_call(core, decision, session, message, called)
+    asked = ev.ActivationRequested(
+        position=session.activations + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh
+    )
+    # The key stands with the first of both: one transaction.
+    core.emit(decision, session.id, asked, author=called.author, run=called.run)
+    return "asked"
+
+
+def _find_asked(core: Core, session: Session, wanted: str | None) -> str | None:
+    """Who is to answer, by name; None: whoever works there anyway."""
+    assert session.spec is not None
+    is_prompt = isinstance(session.spec.run, PromptRun)
+    owner = find_owner(core, session)
+    if wanted is None and is_prompt:
+        return None
+    name = wanted or (owner.name if owner is not None else None)
+    if name is None:
+        raise CallerError(f"{session.name} has no agent: its work is a program; name who is to answer with --agent")
+    found = core.agents.get(name)
+    if found is None:
+        known = ", ".join(sorted(one.name for one in core.agents.values() if one.can_answer)) or "none"
+        raise CallerError(f"no agent is called {name!r}; those that can answer: {known}")
+    if not found.can_answer:
+        raise CallerError(f"agent {name} has no model: give it one in agents/{name}.yaml, or name another with --agent")
+    return None if is_prompt and owner is not None and owner.name == name else name
+
+
+@judge_call.register
+def _(call: calls.Work, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.run is None or session.run.run != call.run or session.run.agent is None:
+        raise CallerError(f"run {call.run} of {call.name} is not an agent's run under way; nothing was recorded")
+    # All of them before the first is recorded: one that is refused takes the others with it.
+    for step in call.steps:
+        _check_step(core, step)
+        _check_member(session.run.agent, step)
+    for step in call.steps:
+        run = session.run
+        assert run is not None
+        # The words and the spending of an external agent until its stop count. Nothing else follows a halt.
+        if run.halt is not None and not (
+            isinstance(step, work.RecordAnswer)
+            and run.progress.reserved_tokens
+            and run.agent is not None
+            and run.agent.acp
+        ):
+            break
+        for event in _take_step(step, core, session, run, decision.moment.wall):
+            session = emit_call(core, decision, session, event, called)
+    return "recorded"
+
+
+def _check_step(core: Core, step: work.Step) -> None:
+    match step:
+        case work.RecordAnswer(answer=answer):
+            check_size(core, "payload", answer.text + (answer.raw or ""))
+        case work.CallTool(call=call):
+            check_size(core, "payload", call.arguments)
+        case (
+            work.ReturnTool(text=text)
+            | work.AskPerson(text=text)
+            | work.Halt(words=text)
+            | work.RecordFault(words=text)
+        ):
+            check_size(core, "message", text)
+        case work.RequestTurn(input_tokens=taken, max_output_tokens=made) if taken < 0 or made < 1:
+            raise CallerError(
+                f"a request takes in at least 0 tokens and may answer with at least 1, not {taken} and {made}"
+            )
+        case work.RequestTurn(tools=tools) if tools:
+            check_size(core, "payload", "".join(f"{tool.description}{tool.parameters}" for tool in tools))
+
+
+def _check_member(agent: AgentSpec, step: work.Step) -> None:
+    """A piece of work is done by a sub-agent that the agent of the run declares."""
+    sub = None if isinstance(step, work.AskPerson | work.MeterTurn) else step.sub
+    if sub is not None and agent.find_subagent(sub.agent) is None:
+        known = ", ".join(one.name for one in agent.team) or "none"
+        raise CallerError(f"agent {agent.name} has no sub-agent {sub.agent!r}; those it has: {known}")
+
+
+@singledispatch
+def _take_step(step: work.Step, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    raise TypeError(f"no one takes {type(step).__name__}")
+
+
+@_take_step.register
+def _(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [
+        ev.PromptAssembled(
+            run=run.run,
+            agent=step.agent,
+            model=step.model,
+            instructions=step.instructions,
+            opening=step.opening,
+            tokens=step.tokens,
+            window_tokens=step.window_tokens,
+            window_source=step.window_source,
+            sub=step.sub,
+        )
+    ]
+
+
+@_take_step.register
+def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    assert run.agent is not None
+    usd = find_worst_case(core.settings.prices, step.model, step.input_tokens, step.max_output_tokens)
+    if step.sub is not None:
+        halted = _halt_sub(core, session, run, run.agent, step, step.sub, usd, wall)
+        if halted is not None:
+            return [halted]
+    elif (
+        step.purpose == "work" and run.progress.work_turns >= run.agent.limits.turns and step.turn > run.progress.turns
+    ):
+        # Summaries come of work that has turns of its own, and stop where they make no room.
+        return [
+            _fail(
+                run,
+                f"it took {run.progress.work_turns} turns and did not come to an end (limits.turns of agent {run.agent.name})",
+            )
+        ]
+    elif (hold := _find_spent(core, session, run, run.agent, step, usd, wall)) is not None:
+        return [ev.WorkHalted(run=run.run, hold=hold)]
+    return [
+        ev.TurnRequested(
+            run=run.run,
+            turn=step.turn,
+            model=step.model,
+            input_tokens=step.input_tokens,
+            max_output_tokens=step.max_output_tokens,
+            usd=usd,
+            purpose=step.purpose,
+            tools=step.tools,
+            servers_down=step.servers_down,
+            sub=step.sub,
+        )
+    ]
+
+
+@_take_step.register
+def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    usd = find_cost(core.settings.prices, step.answer.model, step.usage) if step.usd is None else step.usd
+    return [
+        ev.TurnAnswered(
+            run=run.run,
+            turn=step.turn,
+            answer=step.answer,
+            usage=step.usage,
+            usd=usd,
+            purpose=step.purpose,
+            sub=step.sub,
+        )
+    ]
+
+
+@_take_step.register
+def _(step: work.MeterTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    assert run.agent is not None
+    usd = find_cost(core.settings.prices, run.agent.model_name, step.usage) if step.usd is None else step.usd
+    metered = ev.TurnMetered(run=run.run, turn=step.turn, requests=step.requests, usage=step.usage, usd=usd)
+    hold = _find_overspent(core, session, run, run.agent, step, usd or 0.0, wall)
+    return [metered] if hold is None else [metered, ev.WorkHalted(run=run.run, hold=hold)]
+
+
+@_take_step.register
+def _(step: work.RecordFault, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    usd = find_cost(core.settings.prices, step.model, step.usage) if step.usage is not None else None
+    return [
+        ev.TurnFailed(
+            run=run.run,
+            turn=step.turn,
+            model=step.model,
+            fault=step.fault,
+            words=step.words,
+            usage=step.usage,
+            usd=usd,
+            sub=step.sub,
+        )
+    ]
+
+
+@_take_step.register
+def _(step: work.CallTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [ev.ToolCalled(run=run.run, call=step.call, sub=step.sub)]
+
+
+@_take_step.register
+def _(step: work.ReturnTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [
+        ev.ToolReturned(
+            run=run.run,
+            call=step.call,
+            name=step.name,
+            text=step.text,
+            is_error=step.is_error,
+            wrote=step.wrote,
+            images=step.images,
+            sub=step.sub,
+        )
+    ]
+
+
+@_take_step.register
+def _(step: work.AskPerson, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    how = f"wakeful answer {session.name} yes, or no" if step.is_permission else f"wakeful answer {session.name} TEXT"
+    asked = ev.QuestionAsked(
+        run=run.run, call=step.call, name=step.name, text=step.text, is_permission=step.is_permission
+    )
+    seconds = find_timeout(run.spec, run.agent)
+    return [
+        asked,
+        ev.WorkHalted(run=run.run, hold=make_asking(seconds, f"asks: {step.text} ({how}{say_denial(seconds)})", wall)),
+    ]
+
+
+@_take_step.register
+def _(step: work.Halt, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [
+        _fail(run, step.words) if step.sub is None else ev.SubagentHalted(run=run.run, sub=step.sub, words=step.words)
+    ]
+
+
+def _fail(run: OpenRun, words: str) -> ev.WorkHalted:
+    return ev.WorkHalted(run=run.run, hold=ev.Hold(kind="failed", words=words))
+
+
+# -- what is left to be spent -----------------------------------------------------------------
+
+
+def _halt_sub(
+    core: Core,
+    session: Session,
+    run: OpenRun,
+    agent: AgentSpec,
+    step: work.RequestTurn,
+    sub: SubWork,
+    usd: float | None,
+    wall: int,
+) -> ev.WorkHalted | ev.SubagentHalted | None:
+    """Why a sub-agent may not send this request. A period that is spent halts the run, which takes the work up again; all else ends the work alone."""
+    member = agent.find_subagent(sub.agent)
+    assert member is not None
+    if step.turn > member.limits.turns:
+        return ev.SubagentHalted(
+            run=run.run,
+            sub=sub,
+            words=f"it took {member.limits.turns} turns and did not come to an end (limits.turns of agent {member.name})",
+        )
+    hold = _find_spent(core, session, run, agent, step, usd, wall)
+    if hold is not None and hold.kind == "budget":
+        return ev.WorkHalted(run=run.run, hold=hold)
+    if hold is None and member.budget is not None:
+        taken = run.progress.subs.get(member.name, SubSpent())
+        wanted = Amounts(tokens=taken.tokens + step.input_tokens + step.max_output_tokens, usd=taken.usd + (usd or 0.0))
+        hold = _find_spent_of(
+            f"agent {member.name}: ", member.budget, sum_spent(core, member.name), wanted, step, usd, wall
+        )
+    return ev.SubagentHalted(run=run.run, sub=sub, words=hold.words) if hold is not None else None
+
+
+def _find_spent(
+    core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.RequestTurn, usd: float | None, wall: int
+) -> ev.Hold | None:
+    """Why this request may not be sent, as the hold it brings on; None where it may."""
+    tokens = step.input_tokens + step.max_output_tokens
+    wanted = Amounts(tokens=run.progress.spent_tokens + tokens, usd=run.progress.spent_usd + (usd or 0.0))
+    own = sum_spent(core, agent.name) if agent.budget is not None else {}
+    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
+        if budget is not None and (hold := _find_spent_of(whose, budget, spent, wanted, step, usd, wall)) is not None:
+            return hold
+    return None
+
+
+def _find_spent_of(
+    whose: str,
+    budget: Budget,
+    spent: dict[str, Spent],
+    wanted: Amounts,
+    step: work.RequestTurn,
+    usd: float | None,
+    wall: int,
+) -> ev.Hold | None:
+    """The same for one budget. `wanted`: what its run would have taken with this request."""
+    if usd is None and counts_money(budget):
+        words = f"nobody knows what {step.model} costs, and its budget counts money; add it to prices in wakeful.yaml"
+        return ev.Hold(kind="failed", words=words)
+    if (short := find_shortage(budget.run, wanted)) is not None:
+        return ev.Hold(kind="failed", words=f"{whose}budget of the run: {short} for the next request at its worst")
+    found = find_exhausted(
+        budget, spent, wall, counted=OF_REQUESTS, tokens=step.input_tokens + step.max_output_tokens, usd=usd or 0.0
+    )
+    if found is None:
+        return None
+    return ev.Hold(
+        kind="budget", words=whose + found.words, until=found.until, length_seconds=max(0.0, (found.until - wall) / 1e6)
+    )
+
+
+def _find_overspent(
+    core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.MeterTurn, usd: float, wall: int
+) -> ev.Hold | None:
+    """Why the prompt under way is to be stopped, as the hold it brings on; None where it may go on."""
+    if step.requests > agent.limits.turns:
+        words = f"{agent.model_name} was stopped: it sent {step.requests} requests and did not come to an end (limits.turns of agent {agent.name})"
+        return ev.Hold(kind="failed", words=words)
+    taken = Amounts(tokens=run.progress.tokens + step.usage.total, usd=run.progress.usd + usd)
+    own = sum_spent(core, agent.name) if agent.budget is not None else {}
+    about = ", by estimate" if step.usage.is_estimated else ""
+    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
+        if budget is None:
+            continue
+        if (over := find_overspent(budget.run, taken)) is not None:
+            return ev.Hold(
+                kind="failed", words=f"{agent.model_name} was stopped: {whose}budget of the run: {over}{about}"
+            )
+        if (
+            found := find_exhausted(
+                budget, charge(spent, budget, wall, tokens=step.usage.total, usd=usd), wall, counted=OF_REQUESTS
+            )
+        ) is not None:
+            words = f"{agent.model_name} was stopped: {whose}{found.words}{about}"
+            return ev.Hold(
+                kind="budget", words=words, until=found.until, length_seconds=max(0.0, (found.until - wall) / 1e6)
+            )
+    return None
+
+
+def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
+    """What an agent spent of its own budget in all sessions, as periods that may have turned since."""
+    total: dict[str, Spent] = {}
+    for session in core.state:
+        for period, spent in session.agents_spent.get(agent, {}).items():
+            known = total.get(period)
+            if known is None or spent.since > known.since:
+                total[period] = spent
+            elif spent.since == known.since:
+                total[period] = known.plus(spent)
+    return total

@@ -1,0 +1,450 @@
+"""The calls on history judged: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
+
+As in judge.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the past a
+call needs comes with it, read from the log before: the past does not change, and where the present may have moved on
+meanwhile the call says which seq it was made for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+from msgspec.structs import replace
+
+from wakeful.core.agents.prices import find_meant_model
+from wakeful.core.calls import values as calls
+from wakeful.core.calls.lifecycle import check_size, emit_call, find_living, find_resting, judge_call
+from wakeful.core.calls.roles import refuse_damaged
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.declare import declare, declare_again, new_id
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import start_versions
+from wakeful.core.deciding.written_files import begin_writing
+from wakeful.core.observations import Declaration
+from wakeful.core.record import events as ev
+from wakeful.core.record.fold import ORDERED_KEYS
+from wakeful.core.record.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
+from wakeful.core.record.state import ACTIVATION, Session
+from wakeful.core.record.todo import merge_items
+from wakeful.core.spec.session import FileBinding, SessionSpec
+from wakeful.errors import CallerError
+from wakeful.text.counting import count
+
+# Every call is registered once this module is read.
+__all__ = ["judge_call"]
+
+FROM_BUNDLE = "its spec came in a bundle"
+# Not to be taken for a seq or a time.
+_MARK = re.compile(r"[A-Za-z][\w.-]{0,79}")
+# Positions that are a fork's own: its mailbox is empty, its clocks start now, nobody asked it for anything (rule 43).
+_OWN_POSITIONS = ("cron ", "every ", "message", ACTIVATION)
+
+
+@judge_call.register
+def _(call: calls.Save, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if not _MARK.fullmatch(call.mark):
+        raise CallerError(
+            f"{call.mark!r} cannot name a checkpoint; a name begins with a letter and has letters, digits, '.', '_' or '-'"
+        )
+    position = session.seq if call.position is None else call.position
+    _refuse_outside(session, position)
+    known = session.checkpoints.get(call.mark)
+    if known is not None and known.seq == position:
+        return f"{call.mark} is seq {position} already"
+    if known is not None:
+        raise CallerError(f"{call.name} has a checkpoint {call.mark} at seq {known.seq}; choose another name")
+    emit_call(core, decision, session, ev.CheckpointMarked(mark=call.mark, position=position, note=call.note), called)
+    return f"{call.mark} is seq {position}"
+
+
+def _refuse_outside(session: Session, seq: int) -> None:
+    if not 1 <= seq <= session.seq:
+        raise CallerError(
+            f"{session.name} has records 1 to {session.seq}, none numbered {seq}; `wakeful log {session.name}` shows them"
+        )
+
+
+@judge_call.register
+def _(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_resting(core, call.name, "rewind")
+    _refuse_outside(session, call.to)
+    if call.to == session.seq:
+        return f"stands at seq {call.to} already"
+    if call.at is not None and call.at != session.seq:
+        raise CallerError(f"{call.name} went on while the rewind of its files was prepared; ask for it again")
+    versions = {
+        key: version for key, version in _versions_now(core, session).items() if not key.startswith(ORDERED_KEYS)
+    }
+    # Level causes count as seen; what is ordered is still owed, and asks again (rule 44).
+    session = _withdraw(core, decision, session, f"rewound by {called.author}")
+    session = emit_call(
+        core,
+        decision,
+        session,
+        ev.SessionRewound(to=call.to, recollection=call.past, versions=versions, record=call.record),
+        called,
+    )
+    if call.files:
+        begin_writing(core, decision, session, f"the rewind to seq {call.to}", session.seq, called.author)
+    return f"goes on from seq {call.to}; what came after it stays in the log"
+
+
+def _withdraw(core: Core, decision: Decision, session: Session, reason: str) -> Session:
+    if session.wake is None:
+        return session
+    return core.emit(decision, session.id, ev.WakeWithdrawn(wake=session.wake.wake, reason=reason))
+
+
+def _versions_now(core: Core, session: Session) -> dict[str, str]:
+    return start_versions(core.state, core.looked, session) if session.id in core.looked.bounds else {}
+
+
+# -- fork and merge -----------------------------------------------------------------------------
+
+
+@judge_call.register
+def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) -> str:
+    past = call.past
+    known = core.state.sessions.get(core.state.ids.get(call.new, ""))
+    if (
+        known is not None
+        and known.origin is not None
+        and (known.origin.session, known.origin.seq) == (past.id, past.seq)
+    ):
+        return f"is that fork of {call.name} already"
+    if known is not None or call.new in core.looked.refused:
+        raise CallerError(f"{call.new} is the name of another session; choose one that is free with --as")
+    spec, detached = _spec_of_fork(call, past)
+    parent = core.state.sessions.get(past.id)
+    needs_trust = call.needs_trust or _find_distrust(past, parent)
+    # An untrusted fork does not run yet, so it cannot conflict with other sessions.
+    if spec is not None and needs_trust is None and (refused := core.graph.admit([spec], set())):
+        raise CallerError(f"a fork of {call.name} cannot be declared: {refused[spec.name]}")
+    fork_id = new_id(core, call.new, decision.moment.wall)
+    origin = Origin(session=past.id, name=past.name, seq=past.seq, hash=call.origin_hash)
+    opened = ev.SessionOpened(
+        id=fork_id,
+        name=call.new,
+        origin=origin,
+        recollection=_hand_on(past, is_fresh=call.fresh),
+        seen={key: version for key, version in past.seen.items() if not key.startswith(_OWN_POSITIONS)},
+        is_first_taken=past.is_first_taken,
+        detached=detached,
+        workspace=call.workspace,
+        needs_trust=needs_trust if spec is not None else None,
+    )
+    # A closed log takes no records: that it was forked, and by which key, is known from the fork.
+    is_parent_open = parent is not None and not parent.is_shut
+    core.emit(decision, fork_id, opened, author=called.author, key=None if is_parent_open else called.key)
+    if spec is not None:
+        declare(core, decision, Declaration(spec, past.text_digest, False), author=called.author)
+        core.touch_around(decision, call.new)
+    words = f"forked from {past.name} at seq {past.seq}; activate it to let it go on"
+    core.emit(decision, fork_id, ev.SessionSlept(hold=ev.Hold(kind="apart", words=words)), author=called.author)
+    if parent is not None and is_parent_open:
+        forked = ev.SessionForked(fork=fork_id, name=call.new, position=past.seq)
+        emit_call(core, decision, parent, forked, called)
+    # An activation would be refused: what its parent writes must have another place first.
+    until = (
+        f"has a place of its own for {', '.join(detached)}: fork with --workspace, or write sessions.d/{call.new}.yaml"
+        if detached
+        else "is activated"
+    )
+    first = (
+        f"is trusted (wakeful trust {call.new}), and then until it "
+        if needs_trust is not None and spec is not None
+        else ""
+    )
+    return f"a fork of {call.name} at seq {past.seq}; it sleeps until it {first}{until}"
+
+
+def _find_distrust(past: Session, parent: Session | None) -> str | None:
+    """Why the spec of a position in a session's history may not count, in words."""
+    if parent is None or past.needs_trust is not None:
+        return past.needs_trust
+    if past.seq > parent.foreign_until or past.spec == parent.spec:
+        return parent.needs_trust
+    return FROM_BUNDLE
+
+
+def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
+    handed = past.recollect()
+    # Conflicts and merges are the parent's own business.
+    handed = replace(
+        handed, conflicts=(), merges={}, good={k: v for k, v in handed.good.items() if not k.startswith(_OWN_POSITIONS)}
+    )
+    return (
+        replace(handed, memory={}, todo=(), conversation=Conversation(), asker=None, talks={}) if is_fresh else handed
+    )
+
+
+def _spec_of_fork(call: calls.Fork, past: Session) -> tuple[SessionSpec | None, tuple[str, ...]]:
+    """The parent's spec of that moment. Without a place of its own it may write nothing: these bindings are detached."""
+    if past.spec is None:
+        return None, ()
+    if call.spec is not None:
+        return replace(call.spec, name=call.new), call.detached
+    spec = replace(past.spec, name=call.new)
+    if call.root is not None:
+        return replace(spec, root=call.root), ()
+    kept = tuple(binding for binding in spec.bindings if not _writes(binding))
+    return replace(spec, bindings=kept), tuple(binding.name for binding in spec.bindings if _writes(binding))
+
+
+def _writes(binding: object) -> bool:
+    return isinstance(binding, FileBinding) and binding.access != "read"
+
+
+@judge_call.register
+def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -> str:
+    session, fork = find_resting(core, call.name, "merge into"), core.state.by_name(call.fork)
+    refuse_damaged(fork)
+    if not call.is_descended and (fork.origin is None or fork.origin.session != session.id):
+        parent = f"is a fork of {fork.origin.name}" if fork.origin is not None else "is no fork"
+        raise CallerError(
+            f"{call.fork} {parent}, so it cannot be merged into {call.name}; `wakeful show {call.name}` shows its forks"
+        )
+    if fork.run is not None:
+        raise CallerError(f"{call.fork} is running; merge it when it rests (`wakeful interrupt {call.fork}` stops it)")
+    if session.merges.get(fork.id, 1) != call.base_seq or fork.seq != call.fork_seq:
+        raise CallerError(f"{call.fork} or {call.name} went on while the merge was prepared; ask for it again")
+    # Files may have changed in its workspace by other hands than its runs'.
+    if fork.seq == session.merges.get(fork.id) and call.record is None:
+        return f"{call.fork} has nothing new since it was merged at its seq {fork.seq}"
+    merged = merge_facts(
+        call.base, session.facts, fork.facts, fork=call.fork, numbers_from=session.conflicts_opened + 1
+    )
+    event = ev.SessionMerged(
+        fork=fork.id,
+        name=call.fork,
+        fork_seq=fork.seq,
+        taken=merged.taken,
+        retracted=merged.retracted,
+        conflicts=merged.conflicts,
+        summary=call.summary,
+        files=call.files,
+        record=call.record,
+        todo=todo if (todo := merge_items(call.base_todo, session.todo, fork.todo)) != session.todo else None,
+    )
+    session = emit_call(core, decision, session, event, called)
+    if call.record is not None:
+        begin_writing(core, decision, session, f"the merge of {call.fork}", session.seq, called.author)
+    left = f"; {len(merged.conflicts)} to resolve: `wakeful show {call.name}`" if merged.conflicts else ""
+    return f"{call.fork} is merged: {count(len(merged.taken) + len(merged.retracted), 'fact')} taken{left}{_say_files(call.files)}"
+
+
+def _say_files(files: dict[str, str]) -> str:
+    """The first word of each says what became of it."""
+    counts = Counter(words.partition(":")[0] for words in files.values())
+    return "".join(f"; {count(number, 'file')} {word}" for word, number in sorted(counts.items()))
+
+
+@judge_call.register
+def _(call: calls.Finish, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_resting(core, call.name, "finish writing the files of")
+    _refuse_outside(session, call.position)
+    begin_writing(core, decision, session, call.words, call.position, called.author)
+    return f"held while the files of {call.words} are written"
+
+
+@judge_call.register
+def _(call: calls.Resolve, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    conflict = next((one for one in session.conflicts if one.number == call.number), None)
+    if conflict is None:
+        known = ", ".join(str(one.number) for one in session.conflicts) or "none"
+        raise CallerError(f"{call.name} has no open conflict {call.number}; open are: {known}")
+    if not call.rationale:
+        raise CallerError("say why: a conflict is resolved with a reason")
+    value = _choose(call, session, conflict)
+    check_size(core, "fact", value or "")
+    event = ev.ConflictResolved(number=call.number, key=conflict.key, value=value, rationale=call.rationale)
+    emit_call(core, decision, session, event, called)
+    return f"{conflict.key} = {value}" if value is not None else f"{conflict.key} is forgotten"
+
+
+def _choose(call: calls.Resolve, session: Session, conflict: Conflict) -> str | None:
+    match call.choice:
+        case "ours":
+            # As it stands now: it may have been set anew since the merge.
+            fact = session.facts.get(conflict.key)
+            return fact.value if fact is not None else None
+        case "theirs":
+            return conflict.theirs
+        case "value":
+            if call.value is None:
+                raise CallerError("a value of its own is needed: --value TEXT")
+            return call.value
+
+
+@judge_call.register
+def _(call: calls.Compress, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if session.seq != call.at:
+        raise CallerError(f"{call.name} went on while the summary was made; ask for it again")
+    before, after = session.conversation.size_bytes, call.kept_bytes + len(call.summary.encode())
+    # A summary no shorter than what it replaces would be summarised again, and again.
+    if call.messages == 0 or after >= before + len((session.conversation.summary or "").encode()):
+        raise CallerError(
+            f"the conversation of {call.name} is as short as it gets: {count(session.conversation.messages, 'message')}"
+        )
+    event = ev.ConversationCompressed(
+        replaced=call.replaced,
+        kept=call.kept,
+        summary=call.summary,
+        messages=call.messages,
+        kept_messages=call.kept_messages,
+        kept_bytes=call.kept_bytes,
+        by=call.by,
+    )
+    emit_call(core, decision, session, event, called)
+    return f"{count(call.messages, 'message')} summarised; the log keeps them"
+
+
+# -- moves --------------------------------------------------------------------------------------
+
+
+@judge_call.register
+def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_resting(core, call.name, "migrate")
+    if (call.agent, call.model) == (session.agent, session.model):
+        return "that is who works here already"
+    event = ev.SessionMigrated(agent=call.agent, model=call.model, old_agent=session.agent, old_model=session.model)
+    emit_call(core, decision, session, event, called)
+    who = " ".join(part for part in (call.agent, call.model) if part) or "whom its spec names"
+    meant = find_meant_model(core.settings.prices, call.model) if call.model is not None else None
+    return f"worked by {who} from its next run on" + (
+        f"; {call.model} is not in the list of models: did you mean {meant}?" if meant else ""
+    )
+
+
+@judge_call.register
+def _(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_resting(core, call.name, "move")
+    # What is owed is owed where it goes: seen moves with it (rule 45).
+    session = _withdraw(core, decision, session, f"moves to {call.to}")
+    emit_call(core, decision, session, ev.SessionFrozen(move=call.move, to=call.to), called)
+    core.detach(decision, session)
+    return "frozen until its receipt comes"
+
+
+@judge_call.register
+def _(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.move is None:
+        return "not frozen: nothing to give up"
+    if session.has_departed:
+        raise CallerError(f"{call.name} was moved: its receipt came; fork it to go on from its record here")
+    session = emit_call(core, decision, session, ev.SessionThawed(move=session.move, reason=call.reason), called)
+    declare_again(core, decision, session)
+    return "stays here; the bundle that was cut must not be loaded"
+
+
+@judge_call.register
+def _(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.has_departed and call.move in (session.move, session.arrived_by):
+        return "its receipt came already"
+    if session.move is None:
+        raise CallerError(f"{call.name} is not moving; there is no receipt to take")
+    if session.move != call.move:
+        raise CallerError(f"this receipt is for another move of {call.name}; it moves with {session.move[:8]}")
+    if call.past is None:
+        emit_call(core, decision, session, ev.SessionDeparted(move=call.move, receipt=call.receipt), called)
+    else:
+        core.state.put(call.past)
+    return "lives elsewhere now; this is its record"
+
+
+@judge_call.register
+def _(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
+    past = call.past
+    known = core.state.sessions.get(past.id)
+    if known is not None and known.move is None and not known.has_departed:
+        return "it arrived already"
+    if past.move != call.move:
+        raise CallerError(f"{past.name} was not frozen for this move; load it without --move to make a fork")
+    # A session that left this host and returns with the same spec needs no new trust: that spec was in force here.
+    own = core.state.sessions.get(past.id)
+    is_own = past.spec is None or (own is not None and own.spec == past.spec and own.needs_trust is None)
+    put_aside = _put_namesake_aside(core, decision, past, called)
+    core.state.put(past)
+    arrived = ev.SessionArrived(
+        move=call.move,
+        origin=call.origin,
+        store=call.store,
+        is_foreign=True,
+        needs_trust=None if is_own else FROM_BUNDLE,
+    )
+    session = core.emit(decision, past.id, arrived, author=called.author, key=called.key)
+    declare_again(core, decision, session)
+    first = "" if is_own else f"is trusted (wakeful trust {past.name}), and then until it "
+    return f"lives here now; it sleeps until it {first}is activated{put_aside}"
+
+
+def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: calls.Called) -> str:
+    """The file that declares the session may be here before it: the session that was made of it gives its name away, and is closed."""
+    other_id = core.state.ids.get(past.name, past.id)
+    if other_id == past.id:
+        return ""
+    other = core.state.get(other_id)
+    if other.run is not None:
+        raise CallerError(
+            f"{past.name} is the name of another session here, which is running; load it when that one rests (`wakeful interrupt {past.name}` stops it)"
+        )
+    taken = core.state.ids
+    new = next(
+        name
+        for number in range(1, len(taken) + 2)
+        if (name := f"{past.name}-before{number if number > 1 else ''}") not in taken
+    )
+    other = core.emit(decision, other_id, ev.SessionRenamed(old=past.name, new=new), author=called.author)
+    core.looked.writing.pop(other_id, None)
+    core.detach(decision, replace(other, name=past.name))
+    if not other.is_shut:
+        reason = f"{past.name} came here from another host, and has its name"
+        core.emit(decision, other_id, ev.SessionTerminated(reason=reason), author=called.author)
+    return f"; the session that had its name here is {new} now, and closed: `wakeful show {new}`"
+
+
+@judge_call.register
+def _(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.archive is not None:
+        return "archived already"
+    if session.is_frozen and not session.has_departed:
+        raise CallerError(f"{call.name} is frozen for a move; archive it when its receipt came")
+    if session.run is not None or session.wake is not None or session.conflicts:
+        raise CallerError(f"{call.name} is not at rest: it runs, is owed a run or has open conflicts")
+    if session.seq != call.at:
+        raise CallerError(f"{call.name} went on while its bundle was cut; ask for it again")
+    event = ev.SessionArchived(bundle=call.bundle, digest=call.digest, state=msgspec.to_builtins(session))
+    emit_call(core, decision, session, event, called)
+    core.detach(decision, session)
+    return f"archived; `wakeful load {call.name}` brings it back"
+
+
+@judge_call.register
+def _(call: calls.Restore, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.archive is None:
+        return "not archived: nothing to bring back"
+    session = emit_call(core, decision, session, ev.SessionRestored(bundle=session.archive), called)
+    declare_again(core, decision, session)
+    return "is back"
+
+
+@judge_call.register
+def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    # A terminated log may still hold a secret; one in an archive is not here.
+    if not session.is_terminated or session.archive is not None:
+        session = find_resting(core, call.name, "erase from")
+    _refuse_outside(session, call.seq)
+    if not call.is_recorded:
+        event = ev.PayloadErased(erased=call.seq, kind=call.kind, stand_in=call.stand_in, reason=call.reason)
+        emit_call(core, decision, session, event, called)
+    return f"the payload of record {call.seq} is gone; its hash stays in the chain"

@@ -1,0 +1,449 @@
+"""The system calls judged: what each does to a session that is queued, running, asleep or closed.
+
+Each returns the words the caller sees, or raises CallerError and records nothing. Every race is
+decided here, on the state at this moment: the log then tells who called what, and when.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from msgspec.structs import replace
+
+from wakeful.core.calls import values as calls
+from wakeful.core.calls.roles import refuse_damaged
+from wakeful.core.deciding.acting_agent import find_hand_off_rule
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.declare import declare_again
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import start_versions
+from wakeful.core.deciding.rule_of_two import find_source
+from wakeful.core.deciding.tracing import refuse_observing
+from wakeful.core.record import events as ev
+from wakeful.core.record.knowledge import count_bytes
+from wakeful.core.record.state import Question, Session
+from wakeful.core.record.todo import change_items, count_items, say_items
+from wakeful.core.spec.limits import ADVICE, LimitName
+from wakeful.errors import CallerError
+from wakeful.text.counting import count
+
+STRENGTH: dict[str, int] = {"shutdown": 0, "replace": 1, "suspend": 2, "interrupt": 3, "cancel": 4, "terminate": 5}
+LONGEST_KEY = 200
+LONGEST_SLEEP_SECONDS = 1000 * 366 * 86400.0
+
+
+@singledispatch
+def judge_call(call: object, core: Core, decision: Decision, called: calls.Called) -> str:
+    raise TypeError(f"no one judges {type(call).__name__}")
+
+
+def emit_call(core: Core, decision: Decision, session: Session, event: ev.Event, called: calls.Called) -> Session:
+    return core.emit(decision, session.id, event, author=called.author, run=called.run, key=called.key)
+
+
+def find_living(core: Core, name: str) -> Session:
+    """The session, if its log takes calls; else why not, and what to do."""
+    session = core.state.by_name(name)
+    refuse_damaged(session)
+    if session.archive is not None:
+        raise CallerError(f"{name} is archived; `wakeful load {name}` brings it back")
+    if session.has_departed:
+        raise CallerError(
+            f"{name} was moved to another host; this is its record, `wakeful fork {name} --as NEW` goes on from it here"
+        )
+    if session.is_frozen:
+        raise CallerError(
+            f"{name} is frozen: it is moving to another host; feed its receipt back with `wakeful migrate {name} --receipt FILE`, "
+            f"or give the move up with `wakeful migrate {name} --give-up`"
+        )
+    if session.is_terminated:
+        raise CallerError(f"{name} is terminated; `wakeful open {name} --again` reopens it")
+    return session
+
+
+def find_resting(core: Core, name: str, what: str) -> Session:
+    session = find_living(core, name)
+    if session.run is not None:
+        raise CallerError(f"{name} is running; {what} it when it rests (`wakeful interrupt {name}` stops it)")
+    writing = core.looked.writing.get(session.id)
+    if writing is not None and writing.awaited is None:
+        raise CallerError(f"{name} has files written by {writing.words} just now; {what} it in a moment")
+    return session
+
+
+def find_runnable(core: Core, name: str, *, is_question: bool = False) -> Session:
+    """The session, if a person may have it run; else why not, and what to do. A question needs no `run`."""
+    session = find_living(core, name)
+    if (doubt := core.looked.untrusted.get(name) or session.trust_words) is not None:
+        raise CallerError(f"{name} {doubt}")
+    if not session.is_declared or session.spec is None:
+        raise CallerError(f"{name} is undeclared: its file is gone from sessions.d; put it back to run it")
+    if session.spec.run is None and not is_question:
+        raise CallerError(f"{name} has no `run`: it is a container to talk in; add `run:` to its spec to activate it")
+    if not session.spec.enabled:
+        raise CallerError(f"{name} is disabled; set `enabled: true` in its spec to run it")
+    if session.detached:
+        raise CallerError(
+            f"{name} is a fork, and {', '.join(session.detached)} would overwrite what its parent writes; "
+            f"fork with --workspace, or give it a spec of its own: sessions.d/{name}.yaml"
+        )
+    return session
+
+
+@judge_call.register
+def _(call: calls.Trace, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_runnable(core, call.name)
+    if call.observe and (refused := refuse_observing(core, session)) is not None:
+        raise CallerError(refused)
+    event = ev.ActivationRequested(
+        position=session.activations + 1, note="traced", trace="observed" if call.observe else "declared"
+    )
+    emit_call(core, decision, session, event, called)
+    return "its next run is traced"
+
+
+@judge_call.register
+def _(call: calls.Activate, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_runnable(core, call.name)
+    event = ev.ActivationRequested(position=session.activations + 1, note=call.note, fresh=call.fresh)
+    emit_call(core, decision, session, event, called)
+    return "activated" if session.run is None else "activated: it runs once more when the present run has ended"
+
+
+@judge_call.register
+def _(call: calls.Resume, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if session.hold is None and (session.wake is None or session.wake.retry_at is None):
+        return "not held: nothing to resume"
+    emit_call(
+        core, decision, session, ev.SessionResumed(reason=f"resumed by {called.author}", is_forgiven=True), called
+    )
+    return "resumed"
+
+
+@judge_call.register
+def _(call: calls.Sleep, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    wall = decision.moment.wall
+    if call.seconds is not None and not 0 < call.seconds < LONGEST_SLEEP_SECONDS:
+        raise CallerError(
+            f"a sleep lasts more than 0 seconds and at most a thousand years, not {call.seconds:g}; without a time it lasts until resumed"
+        )
+    until = (
+        call.until if call.until is not None else wall + int(call.seconds * 1e6) if call.seconds is not None else None
+    )
+    if until is not None and until <= wall:
+        raise CallerError("the time to sleep until has passed already; give a later one, or --for a duration")
+    if until is not None and until - wall > LONGEST_SLEEP_SECONDS * 1e6:
+        raise CallerError(
+            "the time to sleep until is more than a thousand years away; without a time it lasts until resumed"
+        )
+    length = (until - wall) / 1e6 if until is not None else None
+    words = call.words or f"snoozed by {called.author}"
+    emit_call(
+        core,
+        decision,
+        session,
+        ev.SessionSlept(hold=ev.Hold(kind="snoozed", words=words, until=until, length_seconds=length)),
+        called,
+    )
+    return "sleeps" if session.run is None else "sleeps when the present run has ended"
+
+
+@judge_call.register
+def _(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called) -> str:
+    """Runs under way are stopped as a shutdown stops them: what woke them stays owed."""
+    words = call.words or f"brake: sleep --all by {called.author}"
+    fresh = [session for session in core.state if not session.is_shut and session.brake is None]
+    for session in fresh:
+        session = emit_call(core, decision, session, ev.SessionBraked(words=words), called)
+        if session.run is not None and session.run.stop is None and session.run.staged is None:
+            emit_call(core, decision, session, ev.RunStopRequested(run=session.run.run, why="shutdown"), called)
+    if not fresh:
+        return "the brake is on already"
+    return f"the brake is on for {count(len(fresh), 'session')}; `wakeful resume --all` releases it"
+
+
+@judge_call.register
+def _(call: calls.ResumeAll, core: Core, decision: Decision, called: calls.Called) -> str:
+    braked = [core.state.get(session_id) for session_id in sorted(core.state.braked)]
+    for session in braked:
+        if not session.is_shut:
+            emit_call(core, decision, session, ev.SessionReleased(), called)
+    return f"the brake is released: {count(len(braked), 'session')} may go on" if braked else "the brake is not on"
+
+
+@judge_call.register
+def _(call: calls.Answer, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if session.hold is None or session.hold.kind != "asking" or session.wake is None:
+        raise CallerError(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
+    if session.question is not None:
+        return _answer_agent(core, decision, session, session.question, call, called)
+    match call.text.strip().lower():
+        case "yes" | "y":
+            emit_call(core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=call.text), called)
+            return "runs"
+        case "no" | "n":
+            return _park(core, decision, session, called, "refused")
+        case _:
+            raise CallerError(f"{call.name} asks whether it may run: answer yes or no")
+
+
+def _answer_agent(
+    core: Core, decision: Decision, session: Session, question: Question, call: calls.Answer, called: calls.Called
+) -> str:
+    """The next run takes the answer in, where the last one asked."""
+    assert session.wake is not None
+    check_size(core, "message", call.text)
+    text = call.text.strip()
+    if question.is_permission and text.lower() not in ("yes", "y", "no", "n"):
+        raise CallerError(f"{call.name} asks whether its agent may do that: answer yes or no")
+    if not text:
+        raise CallerError(f"{call.name} asks: {question.text}; an answer has words")
+    emit_call(
+        core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=text, call=question.call), called
+    )
+    return "goes on"
+
+
+@judge_call.register
+def _(call: calls.Suspend, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if session.run is not None:
+        return _stop(core, decision, session, "suspend", called, "suspends when the present run has ended")
+    if session.wake is not None:
+        return _park(core, decision, session, called, "suspended")
+    return "suspended already"
+
+
+@judge_call.register
+def _(call: calls.Interrupt, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if session.run is not None:
+        return _stop(core, decision, session, "interrupt", called, "interrupting")
+    if session.wake is not None:
+        return _park(core, decision, session, called, "interrupted")
+    raise CallerError(f"{call.name} is not running; there is nothing to interrupt")
+
+
+@judge_call.register
+def _(call: calls.Cancel, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if session.run is not None:
+        return _stop(core, decision, session, "cancel", called, "cancelling")
+    # At rest after a failure its readers are held: giving it up sets them free (rule 31).
+    if session.wake is not None or session.is_suspect:
+        return _park(core, decision, session, called, "cancelled")
+    raise CallerError(f"{call.name} is neither running nor queued; there is nothing to cancel")
+
+
+@judge_call.register
+def _(call: calls.Terminate, core: Core, decision: Decision, called: calls.Called) -> str:
+    if core.state.by_name(call.name).is_terminated:
+        return "terminated already"
+    session = find_living(core, call.name)
+    if session.run is not None:
+        return _stop(
+            core, decision, session, "terminate", called, "terminates when its run has been stopped", call.reason
+        )
+    emit_call(core, decision, session, ev.SessionTerminated(reason=call.reason), called)
+    core.detach(decision, session)
+    return "terminated"
+
+
+@judge_call.register
+def _(call: calls.Open, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if not session.is_terminated:
+        return "open already"
+    if session.archive is not None:
+        raise CallerError(f"{call.name} is archived; `wakeful load {call.name}` brings it back first")
+    if not call.again:
+        raise CallerError(f"{call.name} is terminated; `wakeful open {call.name} --again` reopens it with its history")
+    declare_again(core, decision, emit_call(core, decision, session, ev.SessionReopened(), called))
+    return "opened again; its spec is read anew"
+
+
+@judge_call.register
+def _(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
+    """Recorded before it counts: who keeps what is trusted takes it from here."""
+    session = find_living(core, call.name)
+    # A bundle brought it under this name or another.
+    spec = (
+        replace(session.spec, name=call.name) if session.needs_trust is not None and session.spec is not None else None
+    )
+    if spec is not None and (refused := core.graph.admit([spec], set())):
+        raise CallerError(f"{call.name} cannot be declared: {refused[call.name]}")
+    session = emit_call(core, decision, session, ev.SpecTrusted(digest=call.digest, files=call.files), called)
+    if spec is not None:
+        declare_again(core, decision, replace(session, spec=spec))
+    return "trusted"
+
+
+@judge_call.register
+def _(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if not session.is_declared:
+        raise CallerError(
+            f"{call.name} is undeclared: its file is gone, so there is nothing to rename; put the file back first"
+        )
+    if call.new in core.state.ids:
+        raise CallerError(f"{call.new} is the name of another session; choose one that is free")
+    if session.run is not None:
+        raise CallerError(f"{call.name} is running; rename it when it rests")
+    renamed = emit_call(core, decision, session, ev.SessionRenamed(old=call.name, new=call.new), called)
+    core.detach(decision, session)
+    if not session.is_filed and session.spec is not None:
+        # No file will say so: the spec of a fork takes the new name here.
+        declare_again(core, decision, replace(renamed, spec=replace(session.spec, name=call.new)))
+    return f"renamed to {call.new}"
+
+
+@judge_call.register
+def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) -> str:
+    receiver = find_living(core, call.name)
+    check_size(core, "message", call.text)
+    check_level(core, receiver, "conversation", receiver.conversation.size_bytes + count_bytes(call.text))
+    check_level(core, receiver, "mailbox", receiver.mailbox + 1 - int(receiver.seen.get("message", "0")))
+    sender = core.state.by_name(call.sender) if call.sender is not None else None
+    chain = (*sender.run.chain, sender.id) if sender is not None and sender.run is not None else ()
+    position = receiver.mailbox + 1
+    # By the sender's name, whoever it heard the words from: what the sender knows can come along.
+    source = sender.name if sender is not None and find_source(core, sender) is not None else None
+    message = ev.MessageAdded(
+        position=position, sender=called.author, text=call.text, wake=call.wake, chain=chain, untrusted_by=source
+    )
+    emit_call(core, decision, receiver, message, called)
+    if sender is not None:
+        # Sent and received are one transaction (rule 39).
+        core.emit(
+            decision,
+            sender.id,
+            ev.MessageSent(receiver=call.name, position=position, text=call.text),
+            author=called.author,
+        )
+    return f"message {position} is in the mailbox of {call.name}"
+
+
+@judge_call.register
+def _(call: calls.Note, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    _refuse_aside(session, called, "the hand-off")
+    check_size(core, "note", call.text)
+    check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
+    emit_call(core, decision, session, ev.NoteAdded(text=call.text), called)
+    return "left a hand-off"
+
+
+def _refuse_aside(session: Session, called: calls.Called, what: str) -> None:
+    """An agent that answers one message does not change what the session's own agent works by."""
+    if (
+        session.run is not None
+        and called.run == session.run.run
+        and find_hand_off_rule(session, session.run) == "withheld"
+    ):
+        raise CallerError(
+            f"this run answers one message in {session.name}, and {what} belongs to the agent that works there; say it in the answer"
+        )
+
+
+@judge_call.register
+def _(call: calls.Remember, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if not call.key or len(call.key) > LONGEST_KEY:
+        raise CallerError(f"a fact's key has 1 to {LONGEST_KEY} characters")
+    check_size(core, "fact", call.value)
+    if call.for_now:
+        emit_call(core, decision, session, ev.MemorySet(key=call.key, value=call.value), called)
+        return f"kept {call.key} for this conversation"
+    if call.confidence is not None and not 0 <= call.confidence <= 1:
+        raise CallerError(f"a confidence lies between 0 and 1, not {call.confidence:g}")
+    if call.source is not None and not 1 <= call.source <= session.seq:
+        raise CallerError(
+            f"{call.name} has records 1 to {session.seq}; a fact cannot be drawn from record {call.source}"
+        )
+    check_level(core, session, "facts", len(session.facts.keys() | {call.key}))
+    fact = ev.FactSet(
+        key=call.key, value=call.value, rationale=call.rationale, confidence=call.confidence, source=call.source
+    )
+    emit_call(core, decision, session, fact, called)
+    return f"remembered {call.key}"
+
+
+@judge_call.register
+def _(call: calls.Forget, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if call.for_now:
+        if call.key not in session.memory:
+            raise CallerError(
+                f"{call.name} keeps no {call.key!r} for this conversation; `wakeful show {call.name}` lists what it does"
+            )
+        emit_call(core, decision, session, ev.MemorySet(key=call.key, value=None), called)
+        return f"forgot {call.key}"
+    if call.key not in session.facts:
+        raise CallerError(f"{call.name} has no fact {call.key!r}; `wakeful facts {call.name}` lists them")
+    emit_call(core, decision, session, ev.FactRetracted(key=call.key, rationale=call.rationale), called)
+    return f"forgot {call.key}"
+
+
+@judge_call.register
+def _(call: calls.Todo, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    _refuse_aside(session, called, "the to-do list")
+    items = change_items(session.todo, call)
+    if items != session.todo:
+        emit_call(core, decision, session, ev.TodoSet(items=items), called)
+    return (
+        "\n".join((f"the to-do list: {count_items(items)}", *say_items(items))) if items else "the to-do list is empty"
+    )
+
+
+def check_size(core: Core, what: LimitName, text: str) -> None:
+    """What people and runs say stays in the state and in every snapshot: it has a bound."""
+    problem = core.settings.limits.refuse_beyond(what, count_bytes(text))
+    if problem is not None:
+        raise CallerError(f"{problem}; name a file instead")
+
+
+def check_level(core: Core, session: Session, what: LimitName, amount: int) -> None:
+    """A session that would go beyond a hard level is told what brings it back below."""
+    problem = core.settings.limits.refuse_beyond(what, amount)
+    if problem is not None:
+        raise CallerError(f"{session.name} has its fill of {problem}; {ADVICE[what].replace('NAME', session.name)}")
+
+
+def _stop(
+    core: Core,
+    decision: Decision,
+    session: Session,
+    why: ev.StopWord,
+    called: calls.Called,
+    words: str,
+    reason: str | None = None,
+) -> str:
+    """The stronger replaces the weaker (rule 23); the same again changes nothing."""
+    run = session.run
+    assert run is not None
+    if run.stop is not None and STRENGTH[run.stop.why] >= STRENGTH[why]:
+        return f"{run.stop.why} was asked for already by {run.stop.by}"
+    # Too late for anything but to close it after its success (rule 23).
+    if run.staged is not None and why != "terminate":
+        return "its run has succeeded, and its outputs are being put in place; it ends in a moment"
+    emit_call(core, decision, session, ev.RunStopRequested(run=run.run, why=why, reason=reason), called)
+    return words
+
+
+def _park(core: Core, decision: Decision, session: Session, called: calls.Called, word: str) -> str:
+    """A queued wake given up: what it told of, and what it would have seen, counts as seen (rule 19)."""
+    if session.wake is None:
+        versions = session.seen
+    else:
+        told = {cause.key: cause.new for cause in session.wake.causes if cause.new is not None}
+        versions = told | start_versions(core.state, core.looked, session)
+    event = ev.WakeWithdrawn(
+        wake=session.wakes, reason=f"{word} by {called.author}", versions=versions, is_cancelled=word == "cancelled"
+    )
+    emit_call(core, decision, session, event, called)
+    became = "count as seen" if word == "cancelled" else "are parked"
+    return f"{word}: its causes {became}, newer ones wake it"

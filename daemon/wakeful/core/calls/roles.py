@@ -1,0 +1,73 @@
+"""Who may do what in a session: an observer looks, a contributor talks and lets it work, a maintainer does everything.
+
+A session whose spec names nobody is everyone's who can reach the daemon; who is not named in one that does maintains it, for
+they declared it. Runs speak for their own session and are judged by the API. Asked before any call is judged.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.calls import values as calls
+from wakeful.core.deciding.machine import Core
+from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.spec.session import Role
+from wakeful.errors import CallerError
+
+PERSON = "person:"
+# What cannot be taken back, or changes whose session it is.
+MAINTAINERS_ONLY = (
+    calls.Terminate,
+    calls.Open,
+    calls.Rename,
+    calls.Trust,
+    calls.Trace,
+    calls.Rewind,
+    calls.Merge,
+    calls.Finish,
+    calls.Migrate,
+    calls.Freeze,
+    calls.Thaw,
+    calls.Depart,
+    calls.Archive,
+    calls.Restore,
+    calls.Erase,
+)
+
+
+def find_called(core: Core, call: calls.Call) -> list[Session]:
+    """The sessions a call is about, as far as there are any."""
+    if isinstance(call, calls.SleepAll | calls.ResumeAll):
+        return list(core.state)
+    session_id = core.state.ids.get(call.name)
+    return [core.state.get(session_id)] if session_id is not None else []
+
+
+def refuse_damaged(session: Session) -> None:
+    """Raise CallerError for a session whose log takes nothing because a record of it is damaged."""
+    if isinstance(session, DamagedSession):
+        raise CallerError(
+            f"{session.name} is read-only: {session.damage}; `wakeful doctor` shows what is lost, `wakeful restore BACKUP` brings it back. "
+            "Without a backup: give its spec another name, and a new session goes on"
+        )
+
+
+def find_role(session: Session, author: str, uid: int | None = None) -> Role:
+    """By the name first, then by the uid, where that is known: a spec may say either."""
+    people = session.spec.people if session.spec is not None else {}
+    if not people or not author.startswith(PERSON):
+        return "maintainer"
+    by_uid = people.get(str(uid), "maintainer") if uid is not None else "maintainer"
+    return people.get(author.removeprefix(PERSON), by_uid)
+
+
+def refuse_by_role(session: Session, call: calls.Call, author: str, uid: int | None = None) -> None:
+    """Raise CallerError where the author's role does not reach that far. The uid is known where the kernel told it."""
+    role = find_role(session, author, uid)
+    what = type(call).__name__.lower()
+    if role == "observer":
+        raise CallerError(
+            f"{author.removeprefix(PERSON)} is an observer of {session.name}: it may look, and not {what}; its spec names the people"
+        )
+    if role == "contributor" and isinstance(call, MAINTAINERS_ONLY):
+        raise CallerError(
+            f"{author.removeprefix(PERSON)} is a contributor to {session.name}; to {what} is for its maintainers, whom its spec names"
+        )

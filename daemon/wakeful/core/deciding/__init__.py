@@ -1,0 +1,1 @@
+"""The rules: what is owed, what may start, what a run's end changes, in which order sessions run."""

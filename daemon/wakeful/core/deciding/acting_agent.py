@@ -1,0 +1,90 @@
+"""Who works in a session's next run: its own agent, the one it was migrated to, or the one a message was put to.
+
+Agents are declared in files and live in no log: a run records the one it began with. Asked at the start of a run, by the holds, and by whoever shows it.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from wakeful.core.agents.steps import ASKED_BY, HandOffRule
+from wakeful.core.agents.turns import DELEGATE
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import list_addressed
+from wakeful.core.record.state import ACTIVATION, OpenRun, Session
+from wakeful.core.spec.agent import AgentSpec, ToolPolicy, prefer_model
+from wakeful.core.spec.session import PromptRun, ServiceBinding, SessionSpec
+
+# What an agent has only where its own file names it.
+GIVEN_BY_NAME: dict[str, ToolPolicy] = {"shell": "deny"}
+# The business of the run's own agent.
+_NOT_FOR_SUBS = ("ask_person", "hand_off", "todo", DELEGATE)
+_STRICTNESS: dict[ToolPolicy, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+def find_owner(core: Core, session: Session) -> AgentSpec | None:
+    """The agent whose session it is, with the model it was migrated to; None where no file declares it."""
+    agent = core.agents.get(session.owner or "")
+    if agent is not None and session.spec is not None:
+        agent = gather_team(core, select_servers(session.spec, agent))
+    if agent is None or session.model is None:
+        return agent
+    return prefer_model(agent, session.model) or agent
+
+
+def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
+    """The agent of the next run, None for a program; and whether the run answers messages alone: those put to an agent by name, or asked by a person."""
+    asked = next(iter(list_addressed(session)), None)
+    if (
+        asked is not None
+        and asked.agent is not None
+        and (agent := core.agents.get(asked.agent)) is not None
+        and agent.can_answer
+    ):
+        return gather_team(core, select_servers(session.spec, agent) if session.spec is not None else agent), True
+    is_prompt = session.spec is not None and isinstance(session.spec.run, PromptRun)
+    return (find_owner(core, session), asked is not None and asked.asker is not None) if is_prompt else (None, False)
+
+
+def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
+    """The agent as it works in a session: with the servers that are bound there, where any is; else with all of its own."""
+    bound = {
+        binding.server
+        for binding in spec.bindings
+        if isinstance(binding, ServiceBinding) and binding.server is not None
+    }
+    if not bound or all(server.name in bound for server in agent.mcp):
+        return agent
+    return replace(agent, mcp=tuple(server for server in agent.mcp if server.name in bound))
+
+
+def gather_team(core: Core, agent: AgentSpec) -> AgentSpec:
+    """The agent with the sub-agents that there are. A sub-agent has no servers, skills and sub-agents of its own."""
+    named = (core.agents.get(name) for name in agent.subagents)
+    team = tuple(
+        replace(one, mcp=(), skills=(), subagents=(), team=()) for one in named if one is not None and one.models
+    )
+    return agent if team == agent.team else replace(agent, team=team)
+
+
+def narrow_for_sub(given: dict[str, ToolPolicy], agent: AgentSpec) -> dict[str, ToolPolicy]:
+    """The tools of a sub-agent: its own, as far as the agent of the run has them (`given`). Nobody can be asked in the middle of its work."""
+    merged = merge_tools(agent.tools, {**GIVEN_BY_NAME, **given})
+    policies: dict[str, ToolPolicy] = {name: "deny" if policy == "ask" else policy for name, policy in merged.items()}
+    return policies | dict.fromkeys(_NOT_FOR_SUBS, "deny")
+
+
+def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
+    """A hand-off belongs to the owner's work: another agent leaves none, and a question to the owner keeps the one that stands."""
+    if run.is_aside:
+        return "kept" if run.agent is not None and run.agent.name == session.owner else "withheld"
+    is_question = any(cause.kind == ACTIVATION and (cause.reason or "").startswith(ASKED_BY) for cause in run.causes)
+    return "kept" if is_question and all(cause.kind in (ACTIVATION, "message") for cause in run.causes) else "replaced"
+
+
+def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
+    """What an agent may do in a session: the stricter word of both counts, and a session gives no tool that its agent was not given."""
+    merged = dict(own)
+    for name, policy in narrowed.items():
+        merged[name] = max(policy, own.get(name, GIVEN_BY_NAME.get(name, policy)), key=_STRICTNESS.__getitem__)
+    return merged

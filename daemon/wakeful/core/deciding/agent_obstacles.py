@@ -1,0 +1,73 @@
+"""What keeps a session's agent from answering: a file that is missing or wrong, no model, no key.
+
+Asked by holds, by whoever looks for secrets, and when agents or secrets changed. Who works in a run is agency's to say; a command
+session's agent is a name alone, and nothing of it is needed to run.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.deciding.acting_agent import find_acting, find_owner
+from wakeful.core.deciding.attribution import find_blurred
+from wakeful.core.deciding.machine import Core
+from wakeful.core.record.state import Session
+from wakeful.core.spec.agent import prefer_model
+from wakeful.core.spec.session import PromptRun
+
+
+def find_owner_problem(core: Core, session: Session) -> str | None:
+    """Why nobody would answer this session's prompt, in words with what mends it; None: somebody would, or it has none."""
+    if not has_prompt(session) or find_acting(core, session)[1]:
+        return None
+    name = session.owner
+    agent = core.agents.get(name or "")
+    if agent is None:
+        why = core.agent_problems.get(name or "")
+        # The first line says enough here; `wakeful check` has them all.
+        return (
+            f"its agent {name} cannot be used: {why.splitlines()[0]}"
+            if why
+            else f"its agent {name} does not exist: write agents/{name}.yaml"
+        )
+    if session.model is not None and prefer_model(agent, session.model) is None:
+        return f"its model {session.model} is none that is known: wakeful migrate {session.name} --model PROVIDER:NAME"
+    if session.model is None and not agent.can_answer:
+        return f"its agent {name} has neither a model nor acp: add model: PROVIDER:NAME to agents/{name}.yaml"
+    if (
+        session.spec is not None
+        and (blurred := find_blurred(session.spec, find_owner(core, session) or agent)) is not None
+    ):
+        return f"{blurred[0]}: {blurred[1]}; take that from it, or use isolation: strict"
+    return None
+
+
+def list_libraries(core: Core) -> set[str]:
+    """Of all agents that would be asked something if their sessions were owed a run now: what is worth reading ahead."""
+    thinking = (
+        find_acting(core, session)[0] for session in core.state if has_prompt(session) and _can_think(core, session)
+    )
+    return {library for agent in thinking if agent is not None for library in agent.libraries}
+
+
+def _can_think(core: Core, session: Session) -> bool:
+    if not session.is_armed or find_owner_problem(core, session) is not None:
+        return False
+    return all(core.looked.secrets.get(name, "not looked for yet") is None for name in list_needed(core, session))
+
+
+def list_keys(core: Core, session: Session) -> tuple[str, ...]:
+    """Names of the secrets that whoever works in its next run needs to answer; its spec's own are not among them."""
+    # Nearly everybody.
+    if not session.unread and not has_prompt(session):
+        return ()
+    agent, _ = find_acting(core, session)
+    return agent.secrets if agent is not None else ()
+
+
+def list_needed(core: Core, session: Session) -> tuple[str, ...]:
+    """All secrets without which no run of it starts: those its spec hands to it, and its agent's keys."""
+    own = session.spec.secrets if session.spec is not None else ()
+    return tuple(dict.fromkeys((*own, *list_keys(core, session))))
+
+
+def has_prompt(session: Session) -> bool:
+    return session.spec is not None and isinstance(session.spec.run, PromptRun)

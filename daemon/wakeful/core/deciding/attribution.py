@@ -1,0 +1,80 @@
+"""Whose work a changed file is, where an agent writes through our tools alone: each of its writes is on record, so that the rest is others' (rule 28).
+
+`finish` asks at the end of a run, `owners` and the reading of specs before one starts. A run with a private write area needs none of it
+(rule 27), a program's writes cannot be told from anybody's. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from wakeful.core.agents.steps import OwnFile
+from wakeful.core.deciding.acting_agent import merge_tools, select_servers
+from wakeful.core.looking.looked import TargetLook
+from wakeful.core.observations import PathChange
+from wakeful.core.record.state import OpenRun
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.session import SessionSpec
+
+# `none`: as it was found. `own`: changed, and by this run alone. `unknown`: no unbroken row of looks tells.
+Whose = Literal["none", "own", "others", "unknown"]
+
+
+def find_other_hand(spec: SessionSpec, agent: AgentSpec) -> str | None:
+    """What of this agent's could write there besides our own tools, in words; None: nothing, its writes are known one by one."""
+    if agent.acp:
+        return f"agent {agent.name} is an external program"
+    if merge_tools(agent.tools, spec.tools).get("shell", "deny") != "deny":
+        return f"agent {agent.name} has a shell"
+    if (server := next((one.name for one in select_servers(spec, agent).mcp if one.argv), None)) is not None:
+        return f"the server {server} of agent {agent.name} is a program"
+    if spec.run is not None and spec.run.check is not None:
+        return "run.check is a program"
+    return None
+
+
+def find_blurred(spec: SessionSpec, agent: AgentSpec) -> tuple[str, str] | None:
+    """A binding of `access: both` whose writers could not be told apart, and why; None: there is none."""
+    name = next((binding.name for binding in spec.files if binding.access == "both"), None)
+    if name is None or spec.is_staged or (hand := find_other_hand(spec, agent)) is None:
+        return None
+    return name, f"access 'both' needs a run whose own writes are told from those of others, and {hand}"
+
+
+def is_attributed(run: OpenRun) -> bool:
+    """Is every write of this run on record?"""
+    return run.agent is not None and not run.spec.is_staged and find_other_hand(run.spec, run.agent) is None
+
+
+def is_exact(run: OpenRun) -> bool:
+    """Is it known of each of them what came of it? One that had begun and did not come back may have written, or not."""
+    return is_attributed(run) and not run.progress.writing
+
+
+def judge_change(look: TargetLook, run: OpenRun, key: str) -> Whose:
+    """Who made what is there now of what the run found."""
+    began = run.versions.get(key)
+    if began is None:
+        return "unknown"
+    if began == look.version:
+        return "none"
+    changes = look.list_changes_since(began)
+    if changes is None:
+        return "unknown"
+    return "own" if all(_is_own(change, run.progress.wrote.get(change.path)) for change in changes) else "others"
+
+
+def _is_own(change: PathChange, own: OwnFile | None) -> bool:
+    """From what it found to what is there, by its own hand all the way; the x bit is nobody's but others'."""
+    if own is None or own.is_mixed or change.after is None:
+        return False
+    (before_kind, before), (after_kind, after) = (_split_digest(digest) for digest in (change.before, change.after))
+    return (before, after) == (own.base, own.digest) and (change.before is None or before_kind == after_kind)
+
+
+def _split_digest(digest: str | None) -> tuple[str, str | None]:
+    """What a look says of a path: its kind, and the digest of its content."""
+    if digest is None:
+        return "", None
+    kind, _, content = digest.rpartition(":")
+    return kind, content

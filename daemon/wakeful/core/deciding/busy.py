@@ -1,0 +1,116 @@
+"""Is a session still going to change what it writes? A reader starts only when no upstream is (rule 30).
+
+The answer is kept per session that others read, and passed on to readers only when it flips (rule 42),
+so the cost of an observation follows the sessions it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.holds import find_sleep_words
+from wakeful.core.deciding.machine import Business, Core
+from wakeful.core.deciding.owed import is_first_owed, is_owed
+from wakeful.core.observations import Moment
+from wakeful.core.record.state import Session
+
+
+def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
+    session = core.state.get(session_id)
+    readers = core.graph.readers.get(session.name)
+    before = core.busy.get(session.name)
+    # Nobody asks: the one who begins to read it touches it.
+    now = _find_business(core, session, decision.moment) if readers else None
+    if now == before:
+        return
+    if now is None:
+        del core.busy[session.name]
+    else:
+        core.busy[session.name] = now
+    if before is not None and now is not None and before.is_stuck == now.is_stuck:
+        return
+    for reader in sorted(readers or ()):
+        reader_id = core.state.ids.get(reader)
+        if reader_id is not None:
+            decision.touch(reader_id)
+
+
+def _find_business(core: Core, session: Session, moment: Moment) -> Business | None:
+    own = find_own_business(core, session, moment)
+    # What runs will come to an end, whatever holds the others.
+    if session.run is not None or (own is not None and own.is_stuck):
+        return own
+    holding = [core.busy[upstream] for upstream in find_holding_upstreams(core, session)]
+    if any(business.is_stuck for business in holding):
+        return Business(own.words if own is not None else None, is_stuck=True)
+    return own or (Business(None) if holding else None)
+
+
+def find_own_business(core: Core, session: Session, moment: Moment) -> Business | None:
+    """Why this session itself is busy, or None. Sleeping and not owed does not count (rule 31)."""
+    if session.run is not None:
+        return Business("is running")
+    # Also of a session that never runs: its readers see its files in one step (rule 44).
+    if session.id in core.looked.writing:
+        return Business(f"has files written by {core.looked.writing[session.id].words}")
+    if not session.is_live:
+        return None
+    unclear = _find_unclear(core, session)
+    if unclear is not None:
+        return unclear
+    is_asleep = find_sleep_words(core, session, moment) is not None
+    # First sight not taken; a session that only clocks wake has taken it at its declaration.
+    if is_first_owed(session):
+        return Business("has not run yet", is_stuck=is_asleep)
+    is_coming = session.wake is not None or is_owed(core.state, core.looked, session)
+    if session.is_suspect:
+        return Business(_outcome_words(session), is_stuck=is_asleep or not is_coming)
+    if is_coming:
+        return Business("sleeps with changes" if is_asleep else "has changes to take in", is_stuck=is_asleep)
+    return None
+
+
+def _find_unclear(core: Core, session: Session) -> Business | None:
+    bounds = core.looked.bounds.get(session.id)
+    if bounds is None:
+        return Business("is not looked at yet")
+    unclear = None
+    for bound in bounds:
+        if bound.target is None or not bound.wake or bound.kind == "service":
+            continue
+        look = core.looked.targets[bound.target]
+        if look.is_looked and look.version is None:
+            return Business(f"cannot see {bound.name}", is_stuck=True)
+        if not look.is_looked:
+            unclear = unclear or Business(f"is not looked at yet ({look.held or bound.name})")
+        elif look.is_dirty:
+            unclear = unclear or Business(f"is changing ({look.held or bound.name})")
+    return unclear
+
+
+def _outcome_words(session: Session) -> str:
+    outcome = session.last_run.outcome if session.last_run is not None else "unfinished"
+    return {"lost": "was lost in a crash", "interrupted": "was interrupted"}.get(outcome, outcome)
+
+
+def find_holding_upstreams(core: Core, session: Session) -> Iterator[str]:
+    """The direct upstreams that are busy, but for the stuck ones whose stale output is allowed (rule 31)."""
+    for upstream, is_stale_allowed in core.graph.upstreams.get(session.name, {}).items():
+        business = core.busy.get(upstream)
+        if business is not None and not (is_stale_allowed and business.is_stuck):
+            yield upstream
+
+
+def find_root_words(core: Core, upstream: str) -> str:
+    """The root of what holds a reader of this upstream: `upstream payroll failed`, not the sessions between."""
+    passed = {upstream}
+    while (business := core.busy.get(upstream)) is not None and business.words is None:
+        session_id = core.state.ids.get(upstream)
+        above = find_holding_upstreams(core, core.state.get(session_id)) if session_id is not None else ()
+        further = next((name for name in above if name not in passed), None)
+        if further is None:
+            break
+        passed.add(upstream := further)
+    words = business.words if business is not None and business.words is not None else "is busy"
+    return f"upstream {upstream} {words}"

@@ -1,0 +1,182 @@
+"""Clock bindings: which slot fell due last, which comes next, and what becomes of slots nobody runs.
+
+Due iff the latest slot is after seen: downtime, suspend and a `cron` whose clock jumps are then one case. The slots of
+`every` move with a clock that is set. Every slot is accounted for: it runs, it is coalesced into one that runs, or its
+skip is recorded (rules 36, 37).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from wakeful.core.deciding.clock_slots import jitter_us, latest_slot, move_slot, next_slot_after, period_us, slot_us
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.machine import Core
+from wakeful.core.looking.looked import Bound, ClockLook
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import AnyBinding, ClockBinding, CronBinding, EveryBinding, SessionSpec
+
+DAY_US = 86_400_000_000
+# NTP slews all clocks alike. Less than this is the time between two readings on a busy machine.
+LEAST_STEP_US = 2_000_000
+# More missed slots than anyone wants listed; counted beyond.
+MOST_SLOTS_COUNTED = 1000
+
+
+def first_positions(spec: SessionSpec, session: Session | None, session_id: str, wall: int) -> dict[str, str]:
+    """New or changed clock bindings start at the latest slot before the edit (rule 8)."""
+    before = session.spec.bindings if session is not None and session.spec is not None else ()
+    known = {binding.identity for binding in before} & (session.seen.keys() if session is not None else set())
+    positions = {}
+    for binding in spec.bindings:
+        if isinstance(binding, CronBinding | EveryBinding) and binding.identity not in known:
+            positions[binding.identity] = latest_slot(binding, wall, session_id) or moment_slot(wall)
+    return positions
+
+
+def moment_slot(wall: int) -> str:
+    return datetime.fromtimestamp(wall // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def follow_set_clock(core: Core, decision: Decision) -> None:
+    """Notice that somebody set the wall clock: move the slots of `every` along, and read all clock bindings again (rule 37)."""
+    moment = decision.moment
+    offset = moment.wall - round(moment.boot * 1e6)
+    step = offset - core.clock_offset if core.clock_offset is not None else 0
+    if core.clock_offset is None or abs(step) >= LEAST_STEP_US:
+        core.clock_offset = offset
+    if abs(step) < LEAST_STEP_US:
+        return
+    for session_id in sorted({session_id for session_id, _ in core.looked.clocks}):
+        for bound in core.looked.bounds[session_id]:
+            if isinstance(bound.binding, EveryBinding):
+                _move_slots(core, decision, core.state.get(session_id), bound, step)
+        ring_clocks(core, decision, session_id)
+        decision.touch(session_id)
+
+
+def _move_slots(core: Core, decision: Decision, session: Session, bound: Bound, step: int) -> None:
+    """An interval is time that passed: its next slot is as far away as before the clock was set."""
+    assert isinstance(bound.binding, EveryBinding)
+    seen = session.seen.get(bound.key)
+    if seen is None:
+        return
+    started = session.run.versions.get(bound.key) if session.run is not None else None
+    run_slot = move_slot(bound.binding, started, step) if started is not None else None
+    new = move_slot(bound.binding, seen, step)
+    core.emit(
+        decision, session.id, ev.ClockRebased(binding=bound.name, key=bound.key, old=seen, new=new, run_slot=run_slot)
+    )
+
+
+def ring_clocks(core: Core, decision: Decision, session_id: str) -> None:
+    """Bring all clock bindings of a session up to the moment, and set the next ring."""
+    for bound in core.looked.bounds.get(session_id, ()):
+        if bound.is_clock:
+            _ring(core, decision, core.state.get(session_id), bound)
+
+
+def _ring(core: Core, decision: Decision, session: Session, bound: Bound) -> None:
+    binding = bound.binding
+    assert isinstance(binding, CronBinding | EveryBinding)
+    moment = decision.moment
+    clock = core.looked.clocks.setdefault((session.id, bound.key), ClockLook(None, None))
+    taken = _find_taken(session, bound)
+    clock.latest = latest_slot(binding, moment.wall, session.id, taken)
+    taken = _rebase(core, decision, session, bound, taken, clock.latest or moment_slot(moment.wall))
+    clock.is_set_back = taken is not None and slot_us(taken) - moment.wall >= LEAST_STEP_US
+    following = next_slot_after(
+        binding, taken if clock.is_set_back and taken is not None else moment.wall, session.id, taken
+    )
+    clock.next_due = following.due_us if following is not None else None
+    if clock.next_due is None:
+        return
+    core.wall.add(clock.next_due, "clock", session.id)
+    if isinstance(binding, EveryBinding):
+        # An alarm of the wall clock does not ring while somebody sets it back.
+        core.mono.add(moment.mono + (clock.next_due - moment.wall) / 1e6, "clock", session.id)
+
+
+def _find_taken(session: Session, bound: Bound) -> str | None:
+    """The last slot that does not run again. The slot of a run under way is as good as seen: it would be when the run ends."""
+    seen = session.seen.get(bound.key)
+    started = session.run.versions.get(bound.key) if session.run is not None else None
+    return started if started is not None and (seen is None or started > seen) else seen
+
+
+def _rebase(
+    core: Core, decision: Decision, session: Session, bound: Bound, taken: str | None, latest: str
+) -> str | None:
+    """The clock was set back, and slots up to the taken one would block for long (rule 37). Returns the slot that is taken now."""
+    new = _find_nearer(bound.binding, taken, latest, decision.moment.wall) if taken is not None else None
+    if taken is None or new is None:
+        return taken
+    core.emit(decision, session.id, ev.ClockRebased(binding=bound.name, key=bound.key, old=taken, new=new))
+    return new
+
+
+def _find_nearer(binding: AnyBinding | None, taken: str, latest: str, wall: int) -> str | None:
+    """The slot to count from where the taken one lies too far ahead; None where it may stay.
+
+    An `every` gets here when its clock was set back while no daemon ran. How much time passed is not known:
+    whole periods are taken off, and the next run is one to two periods away.
+    """
+    ahead_us = slot_us(taken) - wall
+    if isinstance(binding, EveryBinding):
+        periods = ahead_us // period_us(binding)
+        return (
+            move_slot(binding, taken, -periods * period_us(binding))
+            if periods > 0 and ahead_us >= LEAST_STEP_US
+            else None
+        )
+    return latest if ahead_us > DAY_US else None
+
+
+def account_slots(core: Core, decision: Decision, session: Session) -> Session:
+    """Record the slots that will not run: too old, or overtaken under `catch_up: none` (rule 36)."""
+    for bound in core.looked.bounds[session.id]:
+        if not bound.is_clock:
+            continue
+        clock, seen = core.looked.clocks.get((session.id, bound.key)), session.seen.get(bound.key)
+        if clock is None or clock.latest is None or seen is None or clock.latest <= seen:
+            continue
+        skipped = _find_skipped(bound.binding, session, seen, clock.latest, decision.moment.wall)
+        if skipped is not None:
+            slot, count, reason = skipped
+            event = ev.SlotSkipped(binding=bound.name, key=bound.key, slot=slot, count=count, reason=reason)
+            session = core.emit(decision, session.id, event)
+    return session
+
+
+def _find_skipped(
+    binding: AnyBinding | None, session: Session, seen: str, latest: str, wall: int
+) -> tuple[str, int, str] | None:
+    """The newest slot that will not run, how many there are up to it, and why."""
+    assert isinstance(binding, CronBinding | EveryBinding)
+    opens = wall - int(binding.catch_up_window_seconds * 1e6)
+    if slot_us(latest) < opens:
+        return latest, _count_slots(binding, session, seen, latest), "older than catch_up_window"
+    if binding.catch_up == "none":
+        before = latest_slot(binding, _due_us(binding, session, latest) - 1, session.id, seen)
+        if before is not None and before > seen:
+            return before, _count_slots(binding, session, seen, before), "catch_up: none"
+    if binding.catch_up == "all" and slot_us(seen) < opens:
+        before = latest_slot(binding, opens + jitter_us(binding, session.id) - 1, session.id, seen)
+        if before is not None and before > seen:
+            return before, _count_slots(binding, session, seen, before), "older than catch_up_window"
+    return None
+
+
+def _due_us(binding: ClockBinding, session: Session, slot: str) -> int:
+    return slot_us(slot) + jitter_us(binding, session.id)
+
+
+def _count_slots(binding: ClockBinding, session: Session, seen: str, until: str) -> int:
+    count, slot = 0, seen
+    while slot < until and count < MOST_SLOTS_COUNTED:
+        coming = next_slot_after(binding, slot, session.id)
+        if coming is None:
+            break
+        count, slot = count + 1, coming.slot
+    return count

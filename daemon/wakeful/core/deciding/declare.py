@@ -1,0 +1,72 @@
+"""A spec becomes a session's: opened at first sight, its new spec recorded, its targets followed.
+
+Called for every declaration of a reading of `sessions.d/`, and by the calls that declare without a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from wakeful.core.deciding.clock_bindings import first_positions, ring_clocks
+from wakeful.core.deciding.decision import DAEMON, Decision
+from wakeful.core.deciding.machine import Core
+from wakeful.core.observations import Declaration
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import digest_noticed
+
+
+def declare(core: Core, decision: Decision, declaration: Declaration, *, author: str = DAEMON) -> Session:
+    spec, wall = declaration.spec, decision.moment.wall
+    session_id = core.state.ids.get(spec.name)
+    session = core.state.get(session_id) if session_id is not None else None
+    if session is None:
+        session_id = new_id(core, spec.name, wall)
+        session = core.emit(decision, session_id, ev.SessionOpened(id=session_id, name=spec.name))
+    if not session.is_declared or session.spec != spec or session.is_filed != declaration.is_filed:
+        event = ev.SpecDeclared(
+            spec=spec,
+            version=digest_noticed(spec),
+            text_digest=declaration.text_digest,
+            positions=first_positions(spec, session, session.id, wall),
+            is_filed=declaration.is_filed,
+        )
+        session = core.emit(decision, session.id, event, author=author)
+    assert session.spec is not None
+    # Nothing of it is looked at, not even its probes run, before a person has trusted it.
+    if session.needs_trust is not None:
+        return session
+    # The state's own value, not its equal twin: 10,000 specs are kept once.
+    follow, forget = core.looked.bind(session.id, session.spec, decision.moment.mono)
+    decision.follow += follow
+    decision.forget += forget
+    for target in follow:
+        core.want_look(decision, core.looked.targets[target.key])
+    ring_clocks(core, decision, session.id)
+    decision.touch(session.id)
+    return session
+
+
+def declare_again(core: Core, decision: Decision, session: Session) -> None:
+    """What was detached while its log was closed is followed again, if no file has to say so."""
+    if (
+        session.is_filed
+        or not session.is_declared
+        or session.is_shut
+        or session.spec is None
+        or session.needs_trust is not None
+    ):
+        return
+    if session.name not in core.graph.admit([session.spec], set()):
+        declare(core, decision, Declaration(session.spec, session.text_digest, False))
+        # Nobody may have read its upstreams meanwhile, and then nobody knew whether they are busy (rule 30).
+        core.touch_around(decision, session.name)
+
+
+def new_id(core: Core, name: str, wall: int) -> str:
+    """Unique without randomness: the incarnation was drawn outside."""
+    text = f"{core.incarnation}\0{name}\0{wall}"
+    # One of this name was renamed since, and the clock stands where it stood when that one was opened.
+    while (found := hashlib.blake2b(text.encode(), digest_size=6).hexdigest()) in core.state.sessions:
+        text += "\0"
+    return found

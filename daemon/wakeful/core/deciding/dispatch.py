@@ -1,0 +1,442 @@
+"""dispatch: state + looked give wakes, starts and sleeps for one session (rule 2).
+
+Runs after every observation for the sessions it touched, and again until nothing more follows.
+Level, not edge: called twice it does nothing the second time. A session that may start waits in
+the queue of the ready; `offer_slots` starts them in order, when all that was touched is settled.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from wakeful.core.deciding.acting_agent import find_acting
+from wakeful.core.deciding.attempts import find_attempt
+from wakeful.core.deciding.clock_bindings import account_slots
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.loop_guard import find_pace, is_backlog
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.may_start import Ready, Sleeps, Waits, find_hold_words, judge_start, waits_for_time
+from wakeful.core.deciding.owed import (
+    describe_causes,
+    find_activation,
+    has_other_news,
+    is_activation_owed,
+    is_new,
+    is_owed,
+    list_addressed,
+    start_versions,
+    takes_first_run,
+)
+from wakeful.core.deciding.questions import deny_unanswered
+from wakeful.core.deciding.queue import Lane
+from wakeful.core.deciding.run_end import attend_run
+from wakeful.core.deciding.tracing import find_trace
+from wakeful.core.deciding.written_files import attend_writing
+from wakeful.core.looking.looked import Looked
+from wakeful.core.record import events as ev
+from wakeful.core.record.conversations import OWN, find_cut_run
+from wakeful.core.record.state import ACTIVATION, Session
+from wakeful.core.spec.session import FileBinding
+
+# Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
+SECONDS_PER_PRIORITY = 2.0
+# The kinds of causes that an answer deals with.
+ASIDE_KEYS = ("message", ACTIVATION)
+
+
+def dispatch(core: Core, decision: Decision, session_id: str) -> None:
+    session = core.state.get(session_id)
+    if session.run is not None:
+        attend_run(core, decision, session)
+        session = core.state.get(session_id)
+    if session_id in core.looked.writing:
+        if not attend_writing(core, decision, session):
+            return
+        session = core.state.get(session_id)
+    # Nothing is known of a session whose spec this incarnation has not read yet.
+    if session.run is not None or not session.is_armed or session_id not in core.looked.bounds:
+        return
+    session = _take_first_sight(core, decision, session)
+    session = account_slots(core, decision, session)
+    session = _skip_empty_slots(core, decision, session)
+    _look_onward(core, decision, session)
+    session = _lift_spent_hold(core, decision, session)
+    session, is_due = _settle_wake(core, decision, session)
+    if is_due:
+        _line_up(core, decision, session)
+
+
+def _take_first_sight(core: Core, decision: Decision, session: Session) -> Session:
+    """`first: adopt` takes what is there as seen, once all of it was looked at (rule 25)."""
+    assert session.spec is not None
+    if session.is_first_taken or takes_first_run(session.spec):
+        return session
+    bounds = core.looked.bounds[session.id]
+    looks = (core.looked.target(bound) for bound in bounds if bound.kind != "service")
+    if not all(look is None or (look.is_looked and look.version is not None) for look in looks):
+        return session
+    versions = start_versions(core.state, core.looked, session)
+    # Clocks and the mailbox stand at their declaration already; what came since is an occurrence of its own.
+    taken = [bound.key for bound in bounds if bound.key in versions and not (bound.is_clock or bound.kind == "message")]
+    return core.emit(decision, session.id, ev.SessionAdopted(versions={key: versions[key] for key in taken}))
+
+
+def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Session:
+    """`when: changed`: a slot that finds nothing new is accounted for, and costs no run."""
+    assert session.spec is not None
+    if session.spec.when != "changed" or session.wake is not None or not session.is_first_taken:
+        return session
+    if has_other_news(core.state, core.looked, session) or not _is_all_clear(core.looked, session):
+        return session
+    for bound in core.looked.bounds[session.id]:
+        if bound.is_clock and bound.wake and is_new(core.state, core.looked, session, bound):
+            latest = core.looked.clocks[(session.id, bound.key)].latest
+            assert latest is not None
+            event = ev.SlotSkipped(binding=bound.name, key=bound.key, slot=latest, count=1, reason="nothing changed")
+            session = core.emit(decision, session.id, event)
+    return session
+
+
+def _is_all_clear(looked: Looked, session: Session) -> bool:
+    """Also bindings that do not wake: whether they changed is the question."""
+    looks = (
+        looked.target(bound) for bound in looked.bounds[session.id] if bound.kind != "service" and not bound.is_written
+    )
+    return all(look is None or look.is_clear for look in looks)
+
+
+def _look_onward(core: Core, decision: Decision, session: Session) -> None:
+    """each_commit asks for the next commit whenever its base moved (rules 11, 38)."""
+    for bound in core.looked.bounds[session.id]:
+        if not bound.is_each_commit or bound.target is None:
+            continue
+        look = core.looked.targets[bound.target]
+        if look.is_clear and look.base != session.seen.get(bound.key):
+            look.dirty(decision.moment.mono, urgent=True)
+            core.want_look(decision, look)
+
+
+def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Session:
+    """A snooze that ran out, and `failed` when something newer came, end by themselves (rule 21); a question whose time is over is denied."""
+    hold = session.hold
+    if hold is None:
+        return session
+    if hold.until is not None and core.has_run_out(
+        session.id, "hold", hold.until, hold.length_seconds, decision.moment
+    ):
+        if hold.kind == "asking":
+            return deny_unanswered(core, decision, session)
+        return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
+    if hold.kind == "failed" and is_owed(core.state, core.looked, session):
+        return core.emit(decision, session.id, ev.SessionResumed(reason="something newer came"))
+    return session
+
+
+# -- wakes ------------------------------------------------------------------------------------
+
+
+def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Session, bool]:
+    """The wake there should be, and whether it is due: a wake with nothing left to tell is not."""
+    wake = session.wake
+    if wake is None:
+        # Given up by a person meanwhile: nobody need give way to it any more.
+        _free_upstreams(core, decision, session)
+    if is_owed(core.state, core.looked, session):
+        session = _extend_wake(core, decision, session) if wake is not None else _request_wake(core, decision, session)
+        return session, session.wake is not None
+    core.looked.owed_since.pop(session.id, None)
+    if wake is None:
+        return session, False
+    # Undone. After a failed try the outputs may be half written: it runs all the same (rule 18).
+    if wake.tried is not None:
+        return session, True
+    # What is dirty or cannot be seen now may still be what woke it.
+    if not core.looked.is_clear(session.id):
+        return session, False
+    session = core.emit(decision, session.id, ev.WakeWithdrawn(wake=wake.wake, reason="undone"))
+    _free_upstreams(core, decision, session)
+    return session, False
+
+
+def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
+    if not is_activation_owed(session) and _is_settling(core, decision, session):
+        return session
+    if core.looked.owed_since.pop(session.id, None) is not None:
+        core.mono.drop("settle", session.id)
+    causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
+    chain = max(chain, _find_feeding_chain(core, session, causes), key=len)
+    return core.emit(decision, session.id, ev.WakeRequested(wake=session.wakes + 1, causes=causes, chain=chain))
+
+
+def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
+    """One save of several files is one wake: wait while other waking bindings are still dirty, within bounds (rule 12)."""
+    longest = -1.0
+    for bound in core.looked.bounds[session.id]:
+        if bound.target is None or not bound.wake:
+            continue
+        look = core.looked.targets[bound.target]
+        # One that is new already has waited for its own quiet.
+        if look.is_dirty and look.held is None and not is_new(core.state, core.looked, session, bound):
+            longest = max(longest, look.target.settle_max_seconds)
+    if longest < 0:
+        return False
+    now = decision.moment.mono
+    limit = core.looked.owed_since.setdefault(session.id, now) + longest
+    if now >= limit:
+        return False
+    core.mono.add(limit, "settle", session.id)
+    return True
+
+
+def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
+    """Later causes join; one that was undone leaves, unless it was tried already or cannot be seen now."""
+    wake = session.wake
+    assert wake is not None
+    causes, chain = gather_causes(core, session, decision.moment.wall)
+    if {(cause.key, cause.new) for cause in causes} == {(cause.key, cause.new) for cause in wake.causes}:
+        return session
+    # A binding that changes every second is told anew when the wake may start, not every second (rule 34 c).
+    is_told = {cause.key for cause in causes} == {cause.key for cause in wake.causes}
+    if is_told and waits_for_time(core, session, decision.moment):
+        return session
+    chain = max(chain, wake.chain, _find_feeding_chain(core, session, causes), key=len)
+    return core.emit(decision, session.id, ev.WakeExtended(wake=wake.wake, causes=causes, chain=chain))
+
+
+def gather_causes(core: Core, session: Session, wall: int) -> tuple[tuple[ev.Cause, ...], tuple[str, ...]]:
+    """The causes that an open wake has now, recorded or not, and the longest chain of runs their messages and sessions came by."""
+    wake = session.wake
+    assert wake is not None
+    causes, chain = describe_causes(core.state, core.looked, session, wall)
+    known = {(cause.key, cause.new): cause for cause in wake.causes}
+    told = {cause.key for cause in causes}
+    looks = {bound.key: core.looked.target(bound) for bound in core.looked.bounds[session.id] if bound.key not in told}
+    for cause in wake.causes:
+        if cause.key in looks and (
+            wake.tried is not None or ((look := looks[cause.key]) is not None and look.version is None)
+        ):
+            causes += (cause,)
+    # What was told before a restart knows its paths; what is told anew may not.
+    return tuple(known.get((cause.key, cause.new), cause) for cause in causes), chain
+
+
+def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ...]) -> tuple[str, ...]:
+    """The longest chain of runs that wrote what these causes found, if they ended since this session last began."""
+    if session.name not in core.graph.upstreams:
+        return ()
+    since = session.last_run.started_at if session.last_run is not None else 0
+    changed = {cause.key for cause in causes}
+    longest: tuple[str, ...] = ()
+    for bound in core.looked.bounds[session.id]:
+        if bound.key not in changed or not isinstance(bound.binding, FileBinding):
+            continue
+        for writer in sorted(core.graph.feeders(session.name, bound.binding.pattern)):
+            writer_id = core.state.ids.get(writer)
+            last = core.state.get(writer_id).last_run if writer_id is not None else None
+            if writer_id is not None and last is not None and last.finished_at >= since:
+                longest = max(longest, (*last.chain, writer_id), key=len)
+    return longest
+
+
+# -- starts -----------------------------------------------------------------------------------
+
+
+def _line_up(core: Core, decision: Decision, session: Session) -> None:
+    """Put a due session where its verdict says: among the ready, to sleep, or back until something changes."""
+    if core.state.braked and session.brake is None:
+        # Declared, forked or opened since the brake was set: it sleeps as well.
+        words = core.state.get(min(core.state.braked)).brake
+        core.emit(decision, session.id, ev.SessionBraked(words=words or ""))
+        return
+    verdict = judge_start(core, session, decision.moment)
+    match verdict:
+        case Ready() | Waits(for_slot=True):
+            _queue(core, session)
+        case Sleeps(hold=hold):
+            core.emit(decision, session.id, ev.SessionSlept(hold=hold))
+            _free_upstreams(core, decision, session)
+        case Waits(for_upstream=True):
+            _mark_held(core, session)
+        case Waits(gives_way_to=str(reader)):
+            core.looked.fairness.giving_way.setdefault(reader, {})[session.id] = None
+            decision.touch(reader)
+        case Waits():
+            _free_upstreams(core, decision, session)
+        case _:
+            assert_never(verdict)
+
+
+def offer_slots(core: Core, decision: Decision) -> bool:
+    """Start ready sessions in order while slots are free; True if that led to anything (rule 35)."""
+    while (
+        not decision.affected
+        and (session_id := core.ready.take(lambda lane: core.has_slot(lane.pool, is_agent=lane.is_agent))) is not None
+    ):
+        session = core.state.get(session_id)
+        if session.wake is None or session.run is not None or not session.is_armed:
+            continue
+        verdict = judge_start(core, session, decision.moment)
+        if isinstance(verdict, Ready):
+            _start(core, decision, session, verdict.is_mixed)
+        else:
+            decision.touch(session.id)
+    return bool(decision.affected)
+
+
+def _queue(core: Core, session: Session) -> None:
+    assert session.spec is not None
+    lane = Lane(session.spec.pool, is_agent=find_acting(core, session)[0] is not None)
+    core.ready.put(session.id, _rank(core, session), lane)
+
+
+def _rank(core: Core, session: Session) -> float:
+    """Everyone ages alike, so the order of the queue never changes: a static rank, smallest first."""
+    assert session.wake is not None and session.spec is not None
+    priority = session.spec.priority
+    for reader in core.graph.all_readers(session.name):
+        reader_id = core.state.ids.get(reader)
+        other = core.state.get(reader_id) if reader_id is not None else None
+        # An upstream takes the highest priority of those it holds (rule 35).
+        if other is not None and other.wake is not None and other.spec is not None:
+            priority = max(priority, other.spec.priority)
+    return session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority
+
+
+def _mark_held(core: Core, session: Session) -> None:
+    """Remember since when it is held (rule 32), and lend its priority to those upstream that wait for a slot."""
+    if session.id in core.looked.fairness.held_since:
+        return
+    core.looked.fairness.hold(session.id)
+    if not core.ready:
+        return
+    for name in sorted(core.graph.all_upstreams(session.name)):
+        upstream_id = core.state.ids.get(name)
+        if upstream_id is not None and upstream_id in core.ready:
+            upstream = core.state.sessions[upstream_id]
+            if upstream.wake is not None:
+                _queue(core, upstream)
+
+
+def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
+    """Whoever gave way to this session need not any more."""
+    for upstream_id in core.looked.fairness.release(session.id):
+        decision.touch(upstream_id)
+
+
+def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> None:
+    event = make_start(core, session, decision.moment.wall, is_mixed)
+    if not event.is_aside:
+        _remember_inputs(core, session)
+    core.emit(decision, session.id, event)
+    _free_upstreams(core, decision, session)
+
+
+def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) -> ev.RunStarted:
+    """The start that its open wake would lead to now."""
+    wake = session.wake
+    assert wake is not None
+    agent, is_aside = find_acting(core, session)
+    versions = start_versions(core.state, core.looked, session)
+    if is_aside:
+        # An answer deals with the question alone. Other messages are for the agent of the session.
+        versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
+    if session.activations:
+        versions[ACTIVATION] = str(find_activation(session, is_aside=is_aside))
+    attempt = find_attempt(core, session, versions)
+    asker = _find_asker(session) if is_aside else None
+    resumed_from = _resumed_from(session, asker, is_aside=is_aside)
+    return ev.RunStarted(
+        run=session.runs + 1,
+        run_id=f"{session.id}.{session.runs + 1}",
+        wake=wake.wake,
+        # Attempts belong to the start versions; changed versions begin anew (rule 21).
+        attempt=attempt,
+        incarnation=core.incarnation,
+        versions=versions,
+        causes=_select_causes(session, wake.causes, versions, is_aside=is_aside),
+        chain=wake.chain,
+        mixed=is_mixed,
+        resumed_from=resumed_from,
+        is_backlog=is_backlog(core, session, wake.causes),
+        paced=session.paced + 1 if find_pace(core, session, wall) is not None else 0,
+        is_fresh=_begins_anew(session, asker, attempt, resumed_from),
+        trace=find_trace(core, session),
+        agent=agent,
+        is_aside=is_aside,
+        asker=asker,
+    )
+
+
+def _remember_inputs(core: Core, session: Session) -> None:
+    stamps: dict[str, str] = {}
+    doubts: dict[str, str] = {}
+    waiting: list[str] = []
+    for bound in core.looked.bounds[session.id]:
+        if bound.target is None:
+            continue
+        look = core.looked.targets[bound.target]
+        if bound.is_file and not bound.is_written:
+            stamps[bound.key] = look.stamp
+            doubts[bound.key] = look.doubt
+        elif bound.is_each_commit:
+            waiting += look.pending
+    core.looked.stamps[session.id] = stamps
+    core.looked.doubts[session.id] = doubts
+    if waiting or session.id in core.looked.backlogs:
+        core.looked.backlogs[session.id] = frozenset(waiting)
+
+
+def _select_causes(
+    session: Session, causes: tuple[ev.Cause, ...], versions: dict[str, str], *, is_aside: bool
+) -> tuple[ev.Cause, ...]:
+    """The causes that the run deals with. Activations for another run are left out."""
+    taken = versions.get(ACTIVATION, "0")
+    selected: list[ev.Cause] = []
+    for cause in causes:
+        if is_aside and cause.key not in ASIDE_KEYS:
+            continue
+        if cause.key != ACTIVATION or cause.new == taken:
+            selected.append(cause)
+        elif int(taken) > int(session.seen.get(ACTIVATION, "0")):
+            selected.append(replace(cause, new=taken))
+    return tuple(selected)
+
+
+def _find_asker(session: Session) -> str | None:
+    """The person in whose own conversation a question is answered; None where the session has one conversation for all."""
+    assert session.spec is not None
+    return next((one.asker for one in list_addressed(session)), None) if session.spec.conversation == "fresh" else None
+
+
+def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int | None:
+    """The run this one goes on from: the last of its conversation, if it did not come to its end. A new question goes on from none."""
+    last = session.last_run
+    if is_aside and (last is None or last.seq == session.dealt_until):
+        return None
+    if asker != session.asker:
+        return session.talks[asker or OWN].cut_run if (asker or OWN) in session.talks else None
+    return find_cut_run(session)
+
+
+def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from: int | None) -> bool:
+    """Asked for, or the rule of its spec; a retry, and what goes on from a run that was cut short, goes on."""
+    if asker is not None:
+        return attempt == 0 and resumed_from is None and any(one.is_fresh for one in list_addressed(session))
+    if session.is_fresh_wanted:
+        return True
+    assert session.spec is not None
+    return session.spec.conversation == "fresh" and attempt == 0 and resumed_from is None
+
+
+def settle_finished(core: Core, decision: Decision) -> None:
+    """A run that ended and was followed by nothing leaves its session at rest, and the log says so."""
+    for session_id in decision.finished:
+        session = core.state.get(session_id)
+        is_open = session.run is not None or session.wake is not None or session.is_shut or not session.is_declared
+        if is_open or find_hold_words(core, session, decision.moment) is not None:
+            continue
+        assert session.last_run is not None
+        core.emit(decision, session_id, ev.SessionSuspended(reason=session.last_run.outcome))
+    decision.affected.clear()

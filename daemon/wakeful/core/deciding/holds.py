@@ -1,0 +1,115 @@
+"""Why a session sleeps, in words: what a person, its spec, a failure, its agent, a secret or a service holds it by.
+
+Asked by the verdict, by the busy marks of the graph and by whoever shows a session.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.deciding.agent_obstacles import find_owner_problem, list_keys
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import is_activation_owed
+from wakeful.core.observations import Moment
+from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.spec.session import say_missing
+
+
+def find_hold_words(core: Core, session: Session, moment: Moment) -> str | None:
+    """Why the session sleeps, in words, or None when it does not."""
+    return find_sleep_words(core, session, moment) or _find_backoff(core, session, moment)
+
+
+def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | None:
+    """Why it may not start. An activation lifted failed, loop, crashing and back-off when it was asked for (the reducer);
+    what its own runs brought on since then holds it too, or it would be tried without pause for ever (rules 20-22).
+    """
+    if not is_activation_owed(session) or session.brake is not None:
+        return find_hold_words(core, session, moment)
+    # Not even a person's wish: it is for them to look at, and to say so.
+    if (doubt := find_doubt(core, session)) is not None:
+        return doubt
+    # The operator's setting is for them to change.
+    if (refused := _find_unisolated(core, session)) is not None:
+        return refused
+    if session.hold is not None and session.hold.kind != "snoozed":
+        return session.hold.words
+    # Nobody's word puts a secret where there is none, or makes an agent.
+    return (
+        find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_backoff(core, session, moment)
+    )
+
+
+def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
+    """All but backing off, which ends by itself."""
+    if isinstance(session, DamagedSession):
+        return session.damage_words
+    if session.move_words is not None:
+        return session.move_words
+    if session.brake is not None:
+        return session.brake
+    if (doubt := find_doubt(core, session)) is not None:
+        return doubt
+    if not session.is_declared:
+        return "undeclared: its file is gone from sessions.d"
+    if session.spec is not None and not session.spec.enabled:
+        return "disabled in its spec"
+    if (refused := _find_unisolated(core, session)) is not None:
+        return refused
+    if session.detached:
+        return (
+            f"a fork without a place of its own: {', '.join(session.detached)} would overwrite what its parent writes"
+        )
+    hold = session.hold
+    if hold is not None:
+        if hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment):
+            return hold.words
+    return find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_service_down(core, session)
+
+
+def find_doubt(core: Core, session: Session) -> str | None:
+    """The reason why a person must review the session first: its file was not trusted, or a bundle brought its spec."""
+    return core.looked.untrusted.get(session.name) or session.trust_words
+
+
+def _find_missing_secret(core: Core, session: Session) -> str | None:
+    """A secret that nobody has looked for yet counts as missing: a run never starts without the secrets it declares."""
+    for name in session.spec.secrets if session.spec is not None else ():
+        words = core.looked.secrets.get(name, say_missing(name))
+        if words is not None:
+            return words
+    for name in list_keys(core, session):
+        words = core.looked.secrets.get(name, say_missing(name))
+        if words is not None:
+            return say_missing(name, "key") if words == say_missing(name) else words
+    return None
+
+
+def _find_unisolated(core: Core, session: Session) -> str | None:
+    spec = session.spec
+    if spec is None or (spec.run is None and not session.is_asked):
+        return None
+    if spec.confinement.level == "strict":
+        # Never silently weaker than what was asked for.
+        return core.looked.laxity
+    # What observes denies nothing: it is as weak as none.
+    if spec.confinement.is_enforced or core.settings.allow_unisolated:
+        return None
+    return f"isolation: {spec.confinement.level} is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml"
+
+
+def _find_service_down(core: Core, session: Session) -> str | None:
+    for bound in core.looked.bounds.get(session.id, ()):
+        if bound.kind != "service":
+            continue
+        look = core.looked.target(bound)
+        if look is not None and look.is_looked and look.version != "up":
+            return f"service {bound.name} is down: {look.problem or 'no answer'}"
+    return None
+
+
+def _find_backoff(core: Core, session: Session, moment: Moment) -> str | None:
+    wake = session.wake
+    if wake is None or wake.retry_at is None or session.run is not None:
+        return None
+    if core.has_run_out(session.id, "retry", wake.retry_at, wake.backoff_seconds, moment):
+        return None
+    return f"backing off: attempt {wake.attempt + 1} follows after {wake.backoff_seconds:.0f}s"

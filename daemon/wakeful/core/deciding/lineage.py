@@ -1,0 +1,58 @@
+"""Which record led to an event: the causal parent the log keeps, as "session:seq".
+
+A start follows from its wake, an end from its start, rest from the end, what is adopted from the call that wrote it, a wake from the run that wrote or sent what it
+found, or from the record beside it. What the outside world did has no parent. Asked by `Core.emit` alone.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.deciding.decision import Entry
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import Session, State
+
+# Recorded in one step with the wake they lead to (rule 39).
+CALLS_FOR_A_WAKE = (ev.ActivationRequested, ev.MessageAdded, ev.SpecDeclared, ev.SessionResumed)
+# By type, not by one pattern after the other: every record is asked for its parent.
+_OF_ITS_WAKE = frozenset({ev.RunStarted, ev.WakeWithdrawn})
+_OF_ITS_RUN = frozenset({
+    ev.RunFinished, ev.RunStopRequested, ev.RunReadopted, ev.OutputsStaged, ev.OutputsLanded,
+    ev.PromptAssembled, ev.TurnRequested, ev.TurnAnswered, ev.TurnMetered, ev.TurnFailed, ev.ToolCalled, ev.ToolReturned, ev.QuestionAsked, ev.WorkHalted, ev.SubagentHalted,
+})  # fmt: skip
+_OTHERS = frozenset({ev.SessionSuspended, ev.OutputsAdopted, ev.WakeRequested, ev.WakeExtended, ev.MessageAdded})
+
+
+def find_parent(state: State, session: Session | None, event: ev.Event, entries: list[Entry]) -> str | None:
+    kind = type(event)
+    if session is None:
+        return None
+    if kind in _OF_ITS_WAKE:
+        return f"{session.id}:{session.wake.seq}" if session.wake is not None else None
+    if kind in _OF_ITS_RUN:
+        return f"{session.id}:{session.run.seq}" if session.run is not None else None
+    return _find_other(state, session, event, entries) if kind in _OTHERS else None
+
+
+def _find_other(state: State, session: Session, event: ev.Event, entries: list[Entry]) -> str | None:
+    match event:
+        case ev.MessageAdded(chain=()):
+            return None
+        case ev.SessionSuspended() if session.last_run is not None:
+            return f"{session.id}:{session.last_run.seq}"
+        case ev.OutputsAdopted(position=position):
+            return f"{session.id}:{position}"
+        case ev.WakeRequested(chain=(*_, last)) | ev.WakeExtended(chain=(*_, last)) | ev.MessageAdded(chain=(*_, last)):
+            return _find_run(state, last)
+        case ev.WakeRequested() | ev.WakeExtended():
+            beside = entries[-1] if entries else None
+            if beside is not None and beside.session == session.id and isinstance(beside.event, CALLS_FOR_A_WAKE):
+                return f"{session.id}:{beside.seq}"
+    return None
+
+
+def _find_run(state: State, session_id: str) -> str | None:
+    """The record of the run a chain ends in: its start while it runs, else its end."""
+    session = state.sessions.get(session_id)
+    if session is None:
+        return None
+    run = session.run or session.last_run
+    return f"{session_id}:{run.seq}" if run is not None else None

@@ -1,0 +1,220 @@
+"""State and looked together, with what take and dispatch share: emitting, slots, deadlines, looks.
+
+`decide` is its only mover. It does no I/O and reads no clock: the moment comes in with each
+observation, so a seed replays years in minutes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wakeful.core.deciding.decision import DAEMON, Decision, Entry
+from wakeful.core.deciding.graph import Graph
+from wakeful.core.deciding.lineage import find_parent
+from wakeful.core.deciding.plan import Action, Look, plan
+from wakeful.core.deciding.queue import ReadyQueue
+from wakeful.core.deciding.strangers_words import StrangersWords
+from wakeful.core.looking.looked import Looked, TargetLook
+from wakeful.core.observations import Moment
+from wakeful.core.record.events import Event
+from wakeful.core.record.fold import fold
+from wakeful.core.record.periods import note_periods
+from wakeful.core.record.state import AGENT_POOL, GENERAL_POOL, DamagedSession, OpenRun, Session, State
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.session import CommitsBinding, Settings
+from wakeful.errors import InternalError
+
+
+class Deadlines:
+    """Due times in one heap per clock; entries are hints to look again, so stale ones are harmless."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, str, str]] = []
+        self._known: dict[tuple[str, str], float] = {}
+
+    def add(self, due: float, kind: str, key: str) -> None:
+        known = self._known.get((kind, key))
+        if known is not None and known <= due:
+            return
+        self._known[(kind, key)] = due
+        heapq.heappush(self._heap, (due, kind, key))
+
+    def drop(self, kind: str, key: str) -> None:
+        """Its heap entry stays behind, and is passed over."""
+        self._known.pop((kind, key), None)
+
+    def pop_due(self, now: float) -> Iterable[tuple[str, str]]:
+        while self._heap and self._heap[0][0] <= now:
+            due, kind, key = heapq.heappop(self._heap)
+            if self._known.get((kind, key)) == due:
+                del self._known[(kind, key)]
+                yield kind, key
+
+    @property
+    def next(self) -> float | None:
+        while self._heap and self._known.get(self._heap[0][1:]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+
+@dataclass(slots=True, frozen=True)
+class Business:
+    """Why a session's outputs may still change (rule 30). `words` is None where only its upstreams are busy."""
+
+    words: str | None
+    # It does not end by itself: failed, parked or asleep with changes, or held by one that is (rule 31).
+    is_stuck: bool = False
+
+
+class Core:
+    def __init__(self, sessions: Iterable[Session] = ()) -> None:
+        self.state = State()
+        self.looked = Looked()
+        self.graph = Graph()
+        self.settings = Settings()
+        # As declared now, by name; and why what the file of one says is not in force.
+        self.agents: dict[str, AgentSpec] = {}
+        self.agent_problems: dict[str, str] = {}
+        self.words = StrangersWords()
+        self.incarnation = ""
+        # Sessions with a run that an earlier daemon began.
+        self.inheriting: frozenset[str] = frozenset()
+        self.is_first_reading = True
+        # No new runs once the daemon is stopping.
+        self.is_stopping = False
+        # Wall time minus boot time, in microseconds. It changes when somebody sets the clock, and only then.
+        self.clock_offset: int | None = None
+        # Sessions that others read, by name, as long as their outputs may still change.
+        self.busy: dict[str, Business] = {}
+        self.mono = Deadlines()
+        self.wall = Deadlines()
+        self.ready = ReadyQueue()
+        # When a session's durable deadlines run out on this incarnation's monotonic clock (rule 37).
+        self.patience: dict[tuple[str, str], tuple[int, float]] = {}
+        for session in sessions:
+            self.state.put(session)
+
+    def emit(
+        self,
+        decision: Decision,
+        session_id: str,
+        event: Event,
+        *,
+        author: str = DAEMON,
+        run: int | None = None,
+        key: str | None = None,
+    ) -> Session:
+        before = self.state.sessions.get(session_id)
+        if isinstance(before, DamagedSession):
+            raise InternalError(
+                f"{type(event).__name__} was to be recorded in {before.name}, which is read-only: {before.damage}"
+            )
+        seq = (before.seq if before is not None else 0) + 1
+        if run is None and before is not None and before.run is not None:
+            run = before.run.run
+        event = note_periods(before, event, decision.moment.wall)
+        parent = find_parent(self.state, before, event, decision.entries)
+        session = fold(before, event, seq=seq, at=decision.moment.wall, author=author)
+        if run is None and session.run is not None:
+            run = session.run.run
+        self.state.put(session)
+        decision.entries.append(Entry(session_id, seq, event, author, run, parent, key))
+        decision.touch(session_id)
+        decision.planned[session_id] = None
+        return session
+
+    def has_slot(self, pool: str | None, *, is_agent: bool) -> bool:
+        used = self.state.used
+        if self.looked.shortage is not None or not self._has_free(is_agent):
+            return False
+        return pool is None or used.get(pool, 0) < self.settings.pools.get(pool, 1)
+
+    def view_slots(self) -> dict[str, dict[str, int]]:
+        """How many slots are taken, and of how many, by kind: `commands` and `agents`."""
+        used = self.state.used
+        return {
+            "commands": {"used": used.get(GENERAL_POOL, 0), "of": self.settings.concurrency},
+            "agents": {"used": used.get(AGENT_POOL, 0), "of": self.settings.agent_concurrency},
+        }
+
+    def _has_free(self, is_agent: bool) -> bool:
+        """Agents and commands have slots of their own: who waits for a model keeps no program from running."""
+        if is_agent:
+            return self.state.used.get(AGENT_POOL, 0) < self.settings.agent_concurrency
+        return self.state.used.get(GENERAL_POOL, 0) < self.settings.concurrency
+
+    def want_look(self, decision: Decision, look: TargetLook) -> None:
+        """Begin the look if it is due, else remember when it will be."""
+        if not look.is_dirty or look.looking is not None or look.is_waiting:
+            return
+        due = look.due
+        if due > decision.moment.mono:
+            self.mono.add(due, "target", look.target.key)
+            return
+        look.looking = look.generation
+        decision.looks.append(
+            Look(
+                target=look.target.key, generation=look.generation, base=self._base_of(look), takes_open=look.takes_open
+            )
+        )
+
+    def inherited_since(self, target: str) -> int | None:
+        """When the first run began that reads this target and that an earlier daemon started; None where there is none."""
+        look = self.looked.targets.get(target) if self.inheriting else None
+        runs = (
+            (self.state.get(session_id).run for session_id in self.inheriting & look.subscribers)
+            if look is not None
+            else ()
+        )
+        return min((run.started_at for run in runs if run is not None and self._is_inherited(run)), default=None)
+
+    def _is_inherited(self, run: OpenRun) -> bool:
+        return run.daemons > 1 or run.incarnation != self.incarnation
+
+    def _base_of(self, look: TargetLook) -> str | None:
+        """Where a commits look should start from; other kinds remember by themselves."""
+        if not look.target.key.startswith("commits"):
+            return None
+        for session_id in sorted(look.subscribers):
+            session = self.state.get(session_id)
+            for bound in self.looked.bounds.get(session_id, ()):
+                if bound.target == look.target.key and isinstance(bound.binding, CommitsBinding):
+                    marks = session.seen if bound.binding.each_commit else session.good
+                    return marks.get(bound.key)
+        return None
+
+    def has_run_out(self, session_id: str, what: str, until: int, length_seconds: float | None, moment: Moment) -> bool:
+        """Is a durable deadline over? min(stored, now + its length), so a clock set back cannot stretch it (rule 37)."""
+        if moment.wall >= until:
+            self.patience.pop((session_id, what), None)
+            return True
+        known, due = self.patience.get((session_id, what), (None, 0.0))
+        if known != until:
+            remaining = (until - moment.wall) / 1e6
+            due = moment.mono + (remaining if length_seconds is None else min(remaining, length_seconds))
+            self.patience[(session_id, what)] = until, due
+        if moment.mono >= due:
+            return True
+        self.mono.add(due, "session", session_id)
+        self.wall.add(until, "session", session_id)
+        return False
+
+    def detach(self, decision: Decision, session: Session) -> None:
+        """Nothing is looked at for this session any more, and nobody waits for it."""
+        self.touch_around(decision, session.name)
+        self.graph.remove(session.name)
+        self.busy.pop(session.name, None)
+        self.ready.remove(session.id)
+        decision.forget += self.looked.unbind(session.id)
+
+    def touch_around(self, decision: Decision, name: str) -> None:
+        """Whoever reads or feeds this session may be held by it, or give way to it."""
+        for other in (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))):
+            other_id = self.state.ids.get(other)
+            if other_id is not None:
+                decision.touch(other_id)
+
+    def plan(self, session_id: str, attached: frozenset[str] | set[str]) -> list[Action]:
+        return plan(self.state.get(session_id), self.incarnation, attached)

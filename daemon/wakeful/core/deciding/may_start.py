@@ -1,0 +1,309 @@
+"""May this session start now? One ladder, read from top to bottom; each rung says what it waits for.
+
+Dispatch acts on the verdict, `list` and `why` print its words: they cannot disagree. An activation
+skips settle, pace, holds, snooze, back-off and loop sleep, not slots (rule 20).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wakeful.core.deciding.acting_agent import find_acting
+from wakeful.core.deciding.busy import find_holding_upstreams, find_root_words
+from wakeful.core.deciding.clock_slots import is_inside_window, window_opens_at
+from wakeful.core.deciding.holds import find_hold_of_start, find_hold_words
+from wakeful.core.deciding.loop_guard import RUNS_IN_A_ROW, find_pace, find_pause, find_self_fed, name_binding
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import is_activation_owed
+from wakeful.core.deciding.questions import find_timeout, make_asking, say_denial
+from wakeful.core.deciding.rule_of_two import find_third_leg
+from wakeful.core.looking.looked import Bound
+from wakeful.core.observations import Moment
+from wakeful.core.record.events import Hold
+from wakeful.core.record.state import Session
+from wakeful.core.spec.budget import find_exhausted
+from wakeful.core.spec.session import FileBinding
+
+__all__ = [
+    "Queue",
+    "Ready",
+    "Sleeps",
+    "Verdict",
+    "Waits",
+    "find_hold_words",
+    "find_queue",
+    "find_queue_words",
+    "judge_start",
+    "say_queue",
+]
+
+SAME_SESSION_IN_CHAIN = 3
+# The words of a wake that waits for nothing any more.
+STARTING = "starting"
+
+
+@dataclass(slots=True, frozen=True)
+class Ready:
+    # Goes ahead although an upstream is owed again (rule 32).
+    is_mixed: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Waits:
+    words: str = ""
+    # When it is tried again, in wall time, where that is known.
+    until: int | None = None
+    # The upstream that holds it: finding the words for that costs a walk to the root, so only who shows them does.
+    upstream: str | None = None
+    # Waits for nothing but a free slot.
+    for_slot: bool = False
+    for_upstream: bool = False
+    # The id of the reader that goes first (rule 32).
+    gives_way_to: str | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Sleeps:
+    """Due, and held from now on: by a loop, a spent budget, a question."""
+
+    hold: Hold
+
+
+Verdict = Ready | Waits | Sleeps
+
+
+def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
+    """Called for a session with an open wake and no open run."""
+    if core.is_stopping:
+        return Waits("the daemon is stopping")
+    writing = core.looked.writing.get(session.id)
+    if writing is not None:
+        # Also for an activation: it would start on half of the files (rule 44).
+        return Waits(f"files written by {writing.words}")
+    waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
+    if waits is not None:
+        return waits
+    loop = _find_loop(core, session)
+    if loop is not None and not is_activation_owed(session):
+        return Sleeps(Hold(kind="loop", words=loop))
+    spent = _find_spent(session, moment)
+    if spent is not None:
+        return Sleeps(spent)
+    verdict = _judge_turn(core, session)
+    if not isinstance(verdict, Ready):
+        return verdict
+    question = _find_question(core, session, moment)
+    return Sleeps(question) if question is not None else verdict
+
+
+def _find_unseen(core: Core, session: Session) -> Waits | None:
+    """Nothing runs before it was looked at (rule 13); what cannot be seen is not a version (rule 5)."""
+    is_urgent = is_activation_owed(session)
+    for bound in core.looked.bounds.get(session.id, ()):
+        if bound.target is None or (bound.is_written and not bound.wake):
+            continue
+        look = core.looked.targets[bound.target]
+        if not look.is_looked and look.held is None:
+            return Waits(f"looking at {bound.name}")
+        if is_urgent or bound.kind == "service":
+            continue
+        if look.held is not None:
+            return Waits(look.held)
+        if look.version is None:
+            return Waits(f"cannot see {bound.name}: {look.problem}")
+        if look.is_absent and _waits_when_missing(bound):
+            return Waits(f"{bound.name} is not there yet")
+        if look.is_dirty and is_fed(core, session, bound):
+            # Only dirt on what an upstream feeds puts a queued wake off (rule 12).
+            return Waits(f"looking at {bound.name}", for_upstream=True)
+    return None
+
+
+def _waits_when_missing(bound: Bound) -> bool:
+    return isinstance(bound.binding, FileBinding) and bound.binding.missing == "wait"
+
+
+def is_fed(core: Core, session: Session, bound: Bound) -> bool:
+    return isinstance(bound.binding, FileBinding) and bool(core.graph.feeders(session.name, bound.binding.pattern))
+
+
+def _find_hold(core: Core, session: Session, moment: Moment) -> Waits | None:
+    words = find_hold_of_start(core, session, moment)
+    return Waits(words) if words is not None else None
+
+
+def _find_timing(core: Core, session: Session, moment: Moment) -> Waits | None:
+    spec, wake = session.spec, session.wake
+    assert spec is not None and wake is not None
+    if is_activation_owed(session):
+        return None
+    is_retry = wake.tried is not None
+    if spec.pace_seconds and session.last_run is not None and not is_retry:
+        until = session.last_run.started_at + int(spec.pace_seconds * 1e6)
+        if not core.has_run_out(session.id, "pace", until, spec.pace_seconds, moment):
+            return Waits(f"pace: at most one run every {spec.pace_seconds:g}s", until)
+    if spec.window is not None and not is_inside_window(spec.window, moment.wall):
+        opens_at = window_opens_at(spec.window, moment.wall)
+        core.wall.add(opens_at, "session", session.id)
+        return Waits("outside its window", opens_at)
+    pause = find_pause(session) if not is_retry else None
+    if pause is not None and not core.has_run_out(session.id, "pause", pause.until, pause.seconds, moment):
+        return Waits(
+            f"paced, its input {name_binding(core, session, (pause.key,))} changed during its last {pause.runs} runs",
+            pause.until,
+        )
+    pace = find_pace(core, session, moment.wall)
+    if pace is not None and not core.has_run_out(session.id, "paced", pace.until, pace.wait_seconds, moment):
+        return Waits(pace.words, pace.until)
+    return None
+
+
+def waits_for_time(core: Core, session: Session, moment: Moment) -> bool:
+    """Whether nothing but time starts an open wake: its pace, its window, or the guard against starts that are too fast."""
+    return _find_timing(core, session, moment) is not None
+
+
+def _find_loop(core: Core, session: Session) -> str | None:
+    """Evidence that runs feed themselves (rule 34 a, b). It holds the wake, and consumes nothing."""
+    wake = session.wake
+    assert wake is not None
+    if wake.tried is not None:
+        return None
+    if wake.chain.count(session.id) >= SAME_SESSION_IN_CHAIN:
+        return f"loop: its own runs led to this wake {SAME_SESSION_IN_CHAIN} times"
+    if len(wake.chain) > core.settings.loop_depth:
+        return f"loop: a chain of {len(wake.chain)} runs led to this wake (loop_depth {core.settings.loop_depth})"
+    if (name := find_self_fed(core, session)) is not None:
+        return f"loop: its input {name} changed during each of its last {RUNS_IN_A_ROW} runs, and never between them"
+    return None
+
+
+def _find_spent(session: Session, moment: Moment) -> Hold | None:
+    """Also for an activation, and for a try anew: each costs what the first did."""
+    budget = session.spec.budget if session.spec is not None else None
+    found = find_exhausted(budget, session.spent, moment.wall) if budget is not None else None
+    if found is None:
+        return None
+    return Hold(kind="budget", words=found.words, until=found.until, length_seconds=(found.until - moment.wall) / 1e6)
+
+
+def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
+    """Once for each wake: a yes covers its tries, and what joins it before it starts."""
+    assert session.spec is not None and session.wake is not None
+    if session.approved == session.wake.wake:
+        return None
+    danger = find_third_leg(core, session)
+    if danger is None and not session.spec.is_approved_first:
+        return None
+    told = ", ".join(dict.fromkeys(cause.binding for cause in session.wake.causes))
+    why = f"; {danger}" if danger is not None else ""
+    seconds = find_timeout(session.spec, find_acting(core, session)[0])
+    return make_asking(
+        seconds,
+        f"may it run? woken by {told}{why}: wakeful answer {session.name} yes, or no{say_denial(seconds)}",
+        moment.wall,
+    )
+
+
+def _judge_turn(core: Core, session: Session) -> Verdict:
+    """The graph, giving way, and slots: what depends on other sessions."""
+    is_mixed = False
+    if not is_activation_owed(session):
+        holding = next(find_holding_upstreams(core, session), None)
+        if holding is not None:
+            if not _is_starving(core, session) or _is_stuck(core, session) or _runs_upstream(core, session):
+                return Waits(upstream=holding, for_upstream=True)
+            is_mixed = True
+        favoured = _find_favoured_reader(core, session)
+        if favoured is not None:
+            return Waits(f"gives way to {favoured.name}", gives_way_to=favoured.id)
+    assert session.spec is not None
+    if core.looked.shortage is not None:
+        return Waits(core.looked.shortage, for_slot=True)
+    is_agent = find_acting(core, session)[0] is not None
+    if not core.has_slot(session.spec.pool, is_agent=is_agent):
+        pool = session.spec.pool
+        kind = "a slot for agents" if is_agent else "a slot"
+        return Waits(
+            f"a slot in pool {pool}" if pool and core.has_slot(None, is_agent=is_agent) else kind, for_slot=True
+        )
+    return Ready(is_mixed)
+
+
+def _is_starving(core: Core, session: Session) -> bool:
+    """Did an upstream succeed 3 times since this wake was first held? (rule 32)"""
+    fairness = core.looked.fairness
+    if not fairness.may_starve(session.id):
+        return False
+    ids = (core.state.ids.get(name) for name in core.graph.all_upstreams(session.name))
+    return any(fairness.has_starved(session.id, one) for one in ids if one is not None)
+
+
+def _is_stuck(core: Core, session: Session) -> bool:
+    """Does an upstream wait for what does not end by itself? Going ahead of that is for a person to say (rule 31)."""
+    return any(core.busy[upstream].is_stuck for upstream in find_holding_upstreams(core, session))
+
+
+def _runs_upstream(core: Core, session: Session) -> bool:
+    ids = (core.state.ids.get(name) for name in core.graph.all_upstreams(session.name))
+    return any(core.state.get(one).run is not None for one in ids if one is not None)
+
+
+def _find_favoured_reader(core: Core, session: Session) -> Session | None:
+    """A starving reader that is held by nothing but its upstreams goes first; else it would be a deadlock (rule 32).
+
+    One that something else holds does not starve: dispatch releases it.
+    """
+    if not core.looked.fairness.anyone_may_starve():
+        return None
+    for reader in sorted(core.graph.all_readers(session.name)):
+        reader_id = core.state.ids.get(reader)
+        if reader_id is not None and core.looked.fairness.may_starve(reader_id):
+            other = core.state.get(reader_id)
+            if other.run is None and _is_starving(core, other) and not _is_stuck(core, other):
+                return other
+    return None
+
+
+class Queue(NamedTuple):
+    """The reason a wake waits, and the moment of its next try where that is known."""
+
+    words: str
+    until: int | None = None
+
+
+def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None:
+    """The reason a wake waits, with the time until its next try; None when nothing is queued."""
+    queue = find_queue(core, session, moment)
+    return say_queue(queue, moment) if queue is not None else None
+
+
+def find_queue(core: Core, session: Session, moment: Moment) -> Queue | None:
+    if session.run is not None or not session.is_armed:
+        return None
+    if session.wake is None:
+        looks = (core.looked.target(bound) for bound in core.looked.bounds.get(session.id, ()))
+        held = next((look.held for look in looks if look is not None and look.held is not None), None)
+        return Queue(held) if held is not None else None
+    verdict = judge_start(core, session, moment)
+    match verdict:
+        case Ready():
+            return Queue(STARTING)
+        case Waits(upstream=str(upstream)):
+            return Queue(find_root_words(core, upstream))
+        case Waits(words=words, until=until):
+            return Queue(words, until)
+        case Sleeps(hold=hold):
+            return Queue(hold.words)
+
+
+def say_queue(queue: Queue, moment: Moment) -> str:
+    return queue.words if queue.until is None else f"{queue.words}; next start {_say_wait(queue.until, moment)}"
+
+
+def _say_wait(until: int, moment: Moment) -> str:
+    seconds = max(0, round((until - moment.wall) / 1e6))
+    if seconds < 120:
+        return f"in {seconds} s"
+    return f"in {seconds // 60} min" if seconds < 7200 else f"in {seconds // 3600} h {seconds % 3600 // 60} min"

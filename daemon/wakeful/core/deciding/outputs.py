@@ -1,0 +1,96 @@
+"""Outputs that a run made in a private write area are put in place after its success is sure, and before it is recorded (rule 27).
+
+`finish` asks at a process's end whether there is anything to land; the plan then names it, as often as it is asked; when it is done the
+run is ended as any other. All that is needed stands in `outputs_staged`, so that the next daemon goes on where one was killed.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.machine import Core
+from wakeful.core.looking.looked import TargetLook
+from wakeful.core.looking.patterns import parse_under
+from wakeful.core.observations import KeptOutput, ProcessEnded
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.session import FileBinding, SessionSpec
+
+# A run that was stopped by one of these has not succeeded, whatever its exit code: nothing of it lands.
+_ABANDONING = ("interrupt", "cancel", "terminate")
+
+
+def has_succeeded(run: OpenRun, report: ProcessEnded) -> bool:
+    """Does its own word count, and is it a good one?"""
+    is_abandoned = run.stop is not None and run.stop.why in _ABANDONING and run.staged is None
+    return not is_abandoned and run.halt is None and report.problem is None and report.exit_code == 0
+
+
+def stage_outputs(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> bool:
+    """Record what waits to be put in place, and put off the run's end until it is; False where nothing does."""
+    run = session.run
+    assert run is not None
+    # It is in place by now, or never was apart: this is the end.
+    if run.staged is not None or not report.staged or not has_succeeded(run, report):
+        return False
+    core.looked.landing[session.id] = report
+    staged = ev.OutputsStaged(
+        run=run.run,
+        outputs=report.staged,
+        exit_code=report.exit_code,
+        usage=report.usage,
+        output=report.output,
+        isolation=report.isolation,
+        undeclared=report.undeclared,
+        trace=report.trace,
+        workspace=report.workspace,
+    )
+    core.emit(decision, session.id, staged, run=run.run)
+    return True
+
+
+def land_outputs(core: Core, decision: Decision, session: Session, kept: tuple[KeptOutput, ...]) -> ProcessEnded | None:
+    """Record that they are in place, once, and say how the run had ended; None: nothing was staged."""
+    run = session.run
+    assert run is not None
+    if run.staged is None:
+        return None
+    if run.landed is None:
+        core.emit(decision, session.id, ev.OutputsLanded(run=run.run, kept=kept), run=run.run)
+    return core.looked.landing.pop(session.id, None) or _recall_end(session, run, run.staged)
+
+
+def find_conflicts(run: OpenRun) -> frozenset[str]:
+    """The bindings of which an output was kept aside, by what they are."""
+    kept = run.landed.kept if run.landed is not None else ()
+    return frozenset(
+        binding.identity for binding in run.spec.files if any(_means(run.spec, binding, one.path) for one in kept)
+    )
+
+
+def is_left_alone(look: TargetLook, run: OpenRun, key: str) -> bool:
+    """Is what is there now what the run found, changed by nothing but what it put in place?"""
+    began = run.versions.get(key)
+    changed = look.changed_since(began) if began is not None and began != look.version else frozenset[str]()
+    landed = frozenset(output.path for output in run.staged.outputs) if run.staged is not None else frozenset[str]()
+    return began is not None and changed is not None and changed <= landed
+
+
+def _means(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
+    whole = path if path.startswith("/") else f"{spec.root}/{path}"
+    return binding.access != "read" and parse_under(binding.pattern, spec.root).matches(whole)
+
+
+def _recall_end(session: Session, run: OpenRun, staged: ev.OutputsStaged) -> ProcessEnded:
+    """As an earlier daemon knew it."""
+    return ProcessEnded(
+        session=session.id,
+        run_id=run.run_id,
+        exit_code=staged.exit_code,
+        usage=staged.usage,
+        output=staged.output,
+        isolation=staged.isolation,
+        undeclared=staged.undeclared,
+        trace=staged.trace,
+        staged=staged.outputs,
+        workspace=staged.workspace,
+    )

@@ -1,0 +1,283 @@
+"""Which bindings are new: the comparison that is the truth of the whole product.
+
+Level kinds are owed when the version differs from seen, ordered kinds when the position is
+ahead of it (rule 4); unknown is no version (rule 5). Pure reading of state and looked.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from wakeful.core.deciding.clock_slots import next_slot_after
+from wakeful.core.looking.looked import Bound, ClockLook, Looked, TargetLook
+from wakeful.core.looking.targets import find_commit
+from wakeful.core.record.events import Cause
+from wakeful.core.record.fold import is_ahead
+from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread
+from wakeful.core.spec.session import (
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    ProbeBinding,
+    SessionBinding,
+    SessionSpec,
+)
+
+FIRST = "first"
+TOUCHED = "touched during run"
+# What a first run is made for; clocks and messages start at their declaration.
+FIRST_KINDS = (FileBinding, CommitsBinding, ProbeBinding, SessionBinding)
+
+
+def takes_first_run(spec: SessionSpec) -> bool:
+    """`first`: run where files, commits, probes or sessions wake it; clocks and messages start at declaration."""
+    if spec.first is not None:
+        return spec.first == "run"
+    return any(binding.wake and isinstance(binding, FIRST_KINDS) for binding in spec.bindings)
+
+
+def version_now(state: State, looked: Looked, session: Session, bound: Bound) -> str | None:
+    """The version a run started now would see; None where it is unknown, not looked at or has none yet."""
+    if bound.target is not None:
+        target = looked.targets[bound.target]
+        return _next_commit(session, bound, target) if bound.is_each_commit else target.version
+    match bound.kind:
+        case "spec":
+            return session.spec_version
+        case "message":
+            return str(read_mailbox(session)[0])
+        case "session":
+            assert isinstance(bound.binding, SessionBinding)
+            return str(upstream_position(state, bound.binding.session))
+        case "cron" | "every":
+            clock = looked.clocks.get((session.id, bound.key))
+            return _next_slot(session, bound, clock) if clock is not None else None
+        case _:
+            return None
+
+
+def read_mailbox(session: Session) -> tuple[int, str | None]:
+    """Up to which message the next run reads, and who is to answer them: messages put to one agent are not read by another,
+    and questions of one person are not read with those of others."""
+    unread = session.list_unread()
+    if not unread:
+        return session.mailbox, None
+    group = list_addressed(session)
+    others = (one.position for one in unread[len(group) :])
+    return next(others, session.mailbox + 1) - 1, group[0].agent
+
+
+def list_addressed(session: Session) -> tuple[Unread, ...]:
+    """The messages of the next run, where one that waits is a question or put to an agent: those to one agent, by one asker."""
+    unread = session.list_unread()
+    return tuple(takewhile(lambda one: (one.agent, one.asker) == (unread[0].agent, unread[0].asker), unread))
+
+
+def find_activation(session: Session, *, is_aside: bool) -> int:
+    """The newest activation that the next run deals with. An activation that came with another question is left to the run of that question, and
+    one that asks for the session's work is not taken by an answer."""
+    seen, group = int(session.seen.get(ACTIVATION, "0")), list_addressed(session)
+    own = {one.activation for one in group}
+    others = {one.activation for one in session.list_unread() if one.activation and one not in group}
+    if is_aside and own != {0}:
+        others |= set(range(seen + 1, session.activations + 1)) - own
+    return min((one - 1 for one in others if one > seen), default=session.activations)
+
+
+def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
+    """The messages that a run is the first to deal with: those behind the first position, up to the second."""
+    return int(session.seen.get("message", "0")), int(run.versions.get("message", "0"))
+
+
+def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | None:
+    """each_commit takes one commit a run, in order (rule 38); a look from another base says nothing (rule 11)."""
+    seen = session.seen.get(bound.key)
+    if seen is None or target.version is None:
+        return target.version
+    return target.pending[0] if target.pending and target.base == seen else seen
+
+
+def _next_slot(session: Session, bound: Bound, clock: ClockLook) -> str | None:
+    """The latest slot, never one before seen (rule 37); `catch_up: all` takes the one that follows seen (rule 36)."""
+    binding, latest, seen = bound.binding, clock.latest, session.seen.get(bound.key)
+    assert isinstance(binding, CronBinding | EveryBinding)
+    if latest is None or seen is None:
+        return latest
+    if binding.catch_up != "all" or latest <= seen:
+        return max(latest, seen)
+    if clock.following is None or clock.following[0] != seen:
+        coming = next_slot_after(binding, seen, session.id)
+        clock.following = (seen, coming.slot if coming is not None else latest)
+    return min(clock.following[1], latest)
+
+
+def upstream_position(state: State, name: str) -> int:
+    """Where a `session` binding stands: how many runs of the upstream succeeded."""
+    session_id = state.ids.get(name)
+    return state.get(session_id).successes if session_id is not None else 0
+
+
+def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool:
+    if bound.kind == "service":
+        return False
+    version = version_now(state, looked, session, bound)
+    if version is None:
+        return False
+    seen = session.seen.get(bound.key)
+    match bound.kind:
+        case "message":
+            return session.mailbox_waking > int(seen or "0")
+        case "session":
+            return int(version) > int(seen or "0")
+        case "cron" | "every":
+            return is_ahead(version, seen)
+        case _:
+            return version != seen
+
+
+def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
+    """Waking bindings that are new, `when` applied; activations and first sight are not bindings."""
+    if not session.is_live:
+        return []
+    assert session.spec is not None
+    bounds = looked.bounds.get(session.id, ())
+    new = [bound for bound in bounds if bound.wake and is_new(state, looked, session, bound)]
+    if session.spec.run is None:
+        # Only questions are answered there.
+        new = [bound for bound in new if bound.kind == "message"]
+    if not new:
+        return new
+    if not session.is_first_taken and not takes_first_run(session.spec):
+        # Not adopted yet: only clocks and the mailbox have a place to start from (rule 25).
+        new = [bound for bound in new if bound.is_clock or bound.kind == "message"]
+    match session.spec.when:
+        case "any":
+            return new
+        case "all":
+            explicit = [bound for bound in bounds if bound.wake and not bound.is_implied]
+            is_implied = any(bound.is_implied for bound in new)
+            return new if is_implied or all(bound in new for bound in explicit) else []
+        case "changed":
+            is_news = any(not bound.is_clock for bound in new) or has_other_news(state, looked, session)
+            return new if is_news else []
+
+
+def has_other_news(state: State, looked: Looked, session: Session) -> bool:
+    """Is any read binding but the clock new, also one that does not wake?"""
+    return any(
+        not bound.is_clock and not bound.is_written and is_new(state, looked, session, bound)
+        for bound in looked.bounds.get(session.id, ())
+    )
+
+
+def is_activation_owed(session: Session) -> bool:
+    return session.activations > int(session.seen.get(ACTIVATION, "0"))
+
+
+def is_first_owed(session: Session) -> bool:
+    return (
+        not session.is_first_taken
+        and session.spec is not None
+        and session.spec.run is not None
+        and takes_first_run(session.spec)
+    )
+
+
+def is_owed(state: State, looked: Looked, session: Session) -> bool:
+    if not session.is_live:
+        return False
+    return is_activation_owed(session) or is_first_owed(session) or bool(new_bindings(state, looked, session))
+
+
+def owed_names(state: State, looked: Looked, session: Session) -> list[str]:
+    if not session.is_live:
+        return []
+    names = [FIRST] if is_first_owed(session) else [bound.name for bound in new_bindings(state, looked, session)]
+    return names + [ACTIVATION] * is_activation_owed(session)
+
+
+def describe_causes(
+    state: State, looked: Looked, session: Session, at: int
+) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
+    """The causes of a wake requested now, and the longest chain of runs their messages and sessions came by (rule 34)."""
+    causes: list[Cause] = []
+    chain: tuple[str, ...] = ()
+    if is_activation_owed(session):
+        seen = session.seen.get(ACTIVATION)
+        causes.append(
+            Cause(
+                binding=ACTIVATION,
+                kind=ACTIVATION,
+                key=ACTIVATION,
+                old=seen,
+                new=str(session.activations),
+                reason=session.note,
+                at=at,
+            )
+        )
+    is_first = is_first_owed(session)
+    if is_first:
+        causes.append(Cause(binding=FIRST, kind=FIRST, key=FIRST, reason="first sight", at=at))
+    for bound in new_bindings(state, looked, session):
+        # At first sight every level version is new; only occurrences of their own stand beside it (rule 25).
+        if is_first and not (bound.is_clock or bound.kind == "message"):
+            continue
+        causes.append(_describe(state, looked, session, bound, at))
+        chain = max(chain, _chain_of(state, session, bound), key=len)
+    return tuple(causes), chain
+
+
+def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: int) -> Cause:
+    version = version_now(state, looked, session, bound)
+    target = looked.target(bound)
+    # A level wake tells everything since the last success (rule 14), an ordered one only what is new (rule 16).
+    old = (session.seen if bound.is_ordered else session.good).get(bound.key)
+    if target is None:
+        return Cause(binding=bound.name, kind=bound.kind, key=bound.key, old=old, new=version, at=at, delta="known")
+    delta = target.delta_since(old)
+    return Cause(
+        binding=bound.name,
+        kind=bound.kind,
+        key=bound.key,
+        old=old,
+        new=version,
+        reason=_reason(session, bound, target),
+        paths=delta.paths,
+        delta="known" if delta.is_known else "unknown",
+        commits=(find_commit(version),) if bound.is_each_commit and version else delta.commits,
+        at=delta.at or at,
+    )
+
+
+def _reason(session: Session, bound: Bound, target: TargetLook) -> str | None:
+    if bound.key in session.touched:
+        return TOUCHED
+    if bound.key in session.conflicted:
+        return "conflict"
+    return "history-rewritten" if bound.is_each_commit and target.is_rewritten else None
+
+
+def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:
+    if bound.kind == "message":
+        return session.mailbox_chain
+    if not isinstance(bound.binding, SessionBinding):
+        return ()
+    session_id = state.ids.get(bound.binding.session)
+    last = state.get(session_id).last_run if session_id is not None else None
+    return (*last.chain, session_id) if last is not None and session_id is not None else ()
+
+
+def start_versions(state: State, looked: Looked, session: Session) -> dict[str, str]:
+    """What a run started now sees: recorded in run_started, counted when it ends for good (rule 14)."""
+    versions = {}
+    for bound in looked.bounds.get(session.id, ()):
+        version = version_now(state, looked, session, bound)
+        if version is not None and bound.kind != "service":
+            versions[bound.key] = version
+    if session.activations:
+        versions[ACTIVATION] = str(session.activations)
+    if session.is_asked:
+        # Also where no binding is its mailbox: a container has none.
+        versions["message"] = str(read_mailbox(session)[0])
+    return versions

@@ -1,0 +1,361 @@
+"""The end of a run: which outcome, which marks move, who must look (rules 14-17, 22-24, 28, 29).
+
+Called by dispatch for sessions with an open run. A run is closed only after its outputs and its
+dirty inputs were looked at, so that `run_finished` tells what was written and what was touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from msgspec.structs import replace
+
+from wakeful.core.deciding.attribution import is_attributed, is_exact, judge_change
+from wakeful.core.deciding.decision import DAEMON, Decision
+from wakeful.core.deciding.loop_guard import could_commit, list_self_fed
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.outputs import find_conflicts, has_succeeded, is_left_alone, stage_outputs
+from wakeful.core.deciding.owed import TOUCHED, is_owed
+from wakeful.core.looking.looked import Bound, Ended, TargetLook
+from wakeful.core.observations import ProcessEnded, Usage
+from wakeful.core.record import events as ev
+from wakeful.core.record.fold_agent_steps import add_spent
+from wakeful.core.record.state import OpenRun, Session, Stop
+from wakeful.core.spec.session import CommitsBinding, CronBinding, EveryBinding, SessionSpec
+
+# A source always answers; should one hang all the same, a run is closed without its word after this long.
+LONGEST_LAST_LOOK_SECONDS = 30.0
+LOST_RUNS_OF_A_WAKE = 3
+FIRST_BACKOFF_SECONDS = 1.0
+LONGEST_BACKOFF_SECONDS = 300.0
+
+
+def attend_run(core: Core, decision: Decision, session: Session) -> None:
+    ended = core.looked.ended.get(session.id)
+    # What it wrote is being put in place.
+    if ended is None and session.run is not None and session.run.staged is not None:
+        return
+    if ended is None:
+        _mind_overlap(core, decision, session)
+    elif _is_last_look_done(core, decision, session, ended):
+        finish_run(core, decision, session, ended)
+
+
+def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
+    """A process is gone: its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29)."""
+    known = core.looked.ended.get(session.id)
+    if known is not None:
+        # Its last word: what it wrote is kept by now, as far as it is; what it read never delays its end.
+        if known.report.is_keeping and not report.is_keeping:
+            known.report = report
+            decision.touch(session.id)
+        return
+    if stage_outputs(core, decision, session, report):
+        return
+    if session.run is not None and session.run.staged is not None and session.run.landed is None:
+        # Said again while what it wrote is being put in place.
+        core.looked.landing[session.id] = report
+        return
+    awaited = {}
+    for bound in core.looked.bounds.get(session.id, ()):
+        look = core.looked.target(bound)
+        if look is None or not _is_last_looked_at(session, bound, look):
+            continue
+        look.dirty(decision.moment.mono, urgent=True)
+        # An input that somebody is still writing counts as touched, whatever its final content. The run's own outputs are complete, even if still open.
+        look.takes_open = bound.is_written or bound.is_both
+        core.want_look(decision, look)
+        awaited[look.target.key] = look.generation
+    core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited)
+    decision.touch(session.id)
+
+
+def _is_last_looked_at(session: Session, bound: Bound, look: TargetLook) -> bool:
+    """Outputs, inputs that are dirty, and a repository that the run may have committed to (rule 34 b)."""
+    if isinstance(bound.binding, CommitsBinding):
+        return session.run is not None and could_commit(session.run.spec, bound.binding)
+    return bound.is_file and (bound.is_written or bound.is_both or look.is_dirty)
+
+
+def has_last_look(core: Core, ended: Ended) -> bool:
+    """Were its outputs, and what was dirty of its inputs, looked at since its process ended?"""
+    return are_looked_at(core, ended.awaited)
+
+
+def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
+    """Has a look of its generation or a newer one answered for each of these targets, or must that wait?"""
+    looks = ((core.looked.targets.get(key), generation) for key, generation in awaited.items())
+    return all(look is None or look.applied >= generation or look.held is not None for look, generation in looks)
+
+
+def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
+    if has_last_look(core, ended) and not ended.report.is_keeping:
+        return True
+    deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
+    if decision.moment.mono >= deadline:
+        return True
+    core.mono.add(deadline, "end", session.id)
+    return False
+
+
+def _mind_overlap(core: Core, decision: Decision, session: Session) -> None:
+    """A slot came due while the run is under way (rule 36)."""
+    run = session.run
+    assert run is not None
+    for bound in core.looked.bounds.get(session.id, ()):
+        binding = bound.binding
+        if not isinstance(binding, CronBinding | EveryBinding):
+            continue
+        clock = core.looked.clocks.get((session.id, bound.key))
+        latest = clock.latest if clock is not None else None
+        if latest is None or latest <= max(run.versions.get(bound.key, ""), session.seen.get(bound.key, "")):
+            continue
+        if binding.overlap == "skip":
+            event = ev.SlotSkipped(
+                binding=bound.name, key=bound.key, slot=latest, count=1, reason="the last run is still under way"
+            )
+            session = core.emit(decision, session.id, event)
+        elif binding.overlap == "replace" and run.stop is None:
+            session = core.emit(decision, session.id, ev.RunStopRequested(run=run.run, why="replace"))
+
+
+def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | None) -> None:
+    """Close the open run. Without a report of its end it was lost with an earlier daemon."""
+    run = session.run
+    assert run is not None
+    event = _judge_end(session, run, ended.report if ended is not None else None, decision.moment.wall)
+    event = _add_findings(core, session, run, event, ended.awaited if ended is not None else {})
+    stop = run.stop
+    session = core.emit(decision, session.id, event, run=run.run)
+    if core.looked.ended.pop(session.id, None) is not None:
+        core.mono.drop("end", session.id)
+    core.looked.stamps.pop(session.id, None)
+    core.looked.doubts.pop(session.id, None)
+    if event.outcome == "succeeded":
+        core.looked.fairness.count_success(session.id)
+    decision.finished.append(session.id)
+    dirty_readers(core, decision, session, run.spec, ended.awaited if ended is not None else {})
+    if stop is not None and stop.why == "terminate":
+        # After the run's end, in the same transaction (rule 24).
+        terminated = ev.SessionTerminated(reason=stop.reason or f"terminated by {stop.by} while it ran")
+        session = core.emit(decision, session.id, terminated, author=stop.by, run=run.run)
+    if session.is_shut or not session.is_declared:
+        core.detach(decision, session)
+        return
+    _sleep_if_needed(core, decision, session, event, run)
+
+
+def _say_kept(run: OpenRun) -> str | None:
+    kept = run.landed.kept if run.landed is not None else ()
+    if not kept:
+        return None
+    more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    return f"conflict: {kept[0].path}{more} was not put in place: {kept[0].words}"
+
+
+def _say_shutdown(stop: Stop) -> str:
+    return "the daemon stopped" if stop.by == DAEMON else f"brake: sleep --all by {stop.by}"
+
+
+def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall: int) -> ev.RunFinished:
+    """The outcome, strongest reason first: a stop that was logged, then the crash, then the process's own word."""
+    exit_code = report.exit_code if report is not None else None
+    is_success = report is not None and has_succeeded(run, report)
+    facts: dict[str, Any] = {
+        "run": run.run,
+        "exit_code": exit_code,
+        "signal": report.signal if report is not None else None,
+    }
+    if report is not None:
+        facts |= {"usage": report.usage, "output": report.output, "files": report.files}
+        facts |= {
+            "isolation": report.isolation,
+            "undeclared": report.undeclared,
+            "hint": report.hint,
+            "assumed": report.staged is None,
+            "trace": report.trace,
+        }
+        facts["workspace"] = report.workspace
+    if run.agent is not None:
+        usage = report.usage if report is not None else Usage()
+        done = run.progress
+        guessed = done.estimated_tokens + done.reserved_tokens
+        facts["usage"] = replace(usage, tokens=done.spent_tokens, estimated_tokens=guessed, usd=done.spent_usd)
+        facts["subagents"] = (
+            add_spent(done, done.reserved_tokens, done.reserved_tokens, done.reserved_usd)
+            if done.reserved_tokens
+            else done.subs
+        )
+    stop = run.stop
+    if run.staged is not None:
+        # Whoever terminates it now does so after the success (rule 23).
+        return ev.RunFinished(
+            outcome="succeeded",
+            is_final=True,
+            reason=_say_kept(run),
+            conflicts=tuple(sorted(find_conflicts(run))),
+            **facts,
+        )
+    match stop:
+        case Stop(why="terminate" | "cancel" as why, by=by):
+            return ev.RunFinished(outcome="cancelled", is_final=True, by=by, reason=f"{why} by {by}", **facts)
+        case Stop(why="interrupt", by=by):
+            return ev.RunFinished(outcome="interrupted", is_final=True, by=by, reason=f"interrupted by {by}", **facts)
+        case Stop(why="suspend", by=by) if not is_success:
+            return ev.RunFinished(outcome="interrupted", is_final=True, by=by, reason=f"suspended by {by}", **facts)
+        case Stop(why="replace") if not is_success:
+            return ev.RunFinished(
+                outcome="interrupted", is_final=False, by="clock", reason="replaced: its next slot came due", **facts
+            )
+        case Stop(why="shutdown", by=by) if not is_success:
+            return ev.RunFinished(outcome="interrupted", is_final=False, by=by, reason=_say_shutdown(stop), **facts)
+    if run.halt is not None and run.halt.kind != "failed":
+        # It goes on from its last step when the hold is over: what woke it stays owed.
+        return ev.RunFinished(outcome="interrupted", is_final=False, by=DAEMON, reason=run.halt.words, **facts)
+    if report is None:
+        return ev.RunFinished(outcome="lost", is_final=False, reason="the daemon ended while it ran", **facts)
+    if is_success:
+        return ev.RunFinished(outcome="succeeded", is_final=True, **facts)
+    if run.agent is not None and report.signal is not None and run.halt is None and report.problem is None:
+        # Nobody of ours did that. The next one goes on from its last step: nothing that is on record is done, or paid for, again.
+        return ev.RunFinished(
+            outcome="lost", is_final=False, reason=f"its process was killed by signal {report.signal}", **facts
+        )
+    return _judge_failure(session, run, report, facts, wall)
+
+
+def _judge_failure(
+    session: Session, run: OpenRun, report: ProcessEnded, facts: dict[str, Any], wall: int
+) -> ev.RunFinished:
+    reason = (
+        (run.halt.words if run.halt is not None else None)
+        or report.problem
+        or (f"killed by signal {report.signal}" if report.signal else f"exit code {report.exit_code}")
+    )
+    retries = run.spec.run.retries if run.spec.run is not None else 0
+    # A session whose file is gone has nothing to try again for (rule 26); a traced run is for a person to look at.
+    if run.attempt >= retries or not session.is_declared or run.trace is not None:
+        return ev.RunFinished(outcome="failed", is_final=True, reason=reason, **facts)
+    failures = session.wake.failures if session.wake is not None else 0
+    seconds = backoff_seconds(failures, run.run_id)
+    return ev.RunFinished(
+        outcome="failed",
+        is_final=False,
+        reason=reason,
+        retry_at=wall + int(seconds * 1e6),
+        backoff_seconds=seconds,
+        **facts,
+    )
+
+
+def backoff_seconds(failures: int, run_id: str) -> float:
+    """1 s doubling to 5 m; the jitter comes from the run's id, so that a replay waits the same."""
+    base: float = min(FIRST_BACKOFF_SECONDS * 2**failures, LONGEST_BACKOFF_SECONDS)
+    share = hashlib.blake2b(run_id.encode(), digest_size=2).digest()
+    return round(base * (1 + int.from_bytes(share) / 65535 / 4), 3)
+
+
+def _add_findings(
+    core: Core, session: Session, run: OpenRun, event: ev.RunFinished, awaited: dict[str, int]
+) -> ev.RunFinished:
+    """What was written, as found at the end (rule 28), and which inputs were touched meanwhile (rule 17)."""
+    stamps = core.looked.stamps.get(session.id, {})
+    doubts = core.looked.doubts.get(session.id, {})
+    known = {binding.identity for binding in run.spec.bindings}
+    written: dict[str, str] = {}
+    touched: list[str] = []
+    conflicted = find_conflicts(run)
+    is_own, is_certain = is_attributed(run), is_exact(run)
+    is_known = is_certain
+    for bound in core.looked.bounds.get(session.id, ()):
+        look = core.looked.target(bound)
+        # Who works aside has dealt with none of the inputs.
+        if look is None or (run.is_aside and not bound.is_written):
+            continue
+        # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
+        judged = look.version if look.applied >= awaited.get(look.target.key, 0) else None
+        whose = judge_change(look, run, bound.key) if is_own and (bound.is_written or bound.is_both) else "unknown"
+        if bound.is_written:
+            is_known = is_known and whose != "unknown"
+            # What is known to be as it was found, or others' work, is not what it wrote (rule 28).
+            if (
+                bound.key in known
+                and judged is not None
+                and bound.key not in conflicted
+                and (whose in ("own", "unknown") or not is_certain)
+            ):
+                written[bound.name] = judged
+        elif bound.is_both and bound.key in conflicted:
+            # It stays where it began: what others made of it wakes the session (rule 27).
+            continue
+        elif bound.is_both and judged is not None and run.staged is not None and is_left_alone(look, run, bound.key):
+            written[bound.name] = judged
+        elif bound.is_both and judged is not None and whose == "own":
+            # Its own writes and nothing else: what is there now is what it left (rules 7, 15).
+            written[bound.name] = judged
+        elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
+            # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.
+            touched.append(bound.key)
+        elif run.daemons > 1 and bound.is_file and bound.key in run.versions and look.is_moved:
+            # What its stat was when the run began is gone with the daemon that looked; when it last moved is not.
+            touched.append(bound.key)
+        elif bound.key in stamps and (stamps[bound.key] != look.stamp or judged is None):
+            touched.append(bound.key)
+        elif bound.key in doubts and doubts[bound.key] != look.doubt and not _is_follow_up(run, bound.key):
+            # Stats alone tell, and contents are equal: one follow-up, and no other for the same reason.
+            touched.append(bound.key)
+    if is_own:
+        event = replace(
+            event,
+            assumed=not is_known or event.outcome == "lost",
+            wrote={path: own.digest for path, own in run.progress.wrote.items()},
+        )
+    if not event.is_final:
+        return replace(event, written=written)
+    return replace(event, written=written, touched=tuple(touched), self_fed=list_self_fed(core, session, run, touched))
+
+
+def _is_follow_up(run: OpenRun, key: str) -> bool:
+    """Did this run follow another one because the same input was touched during that?"""
+    return any(cause.key == key and cause.reason == TOUCHED for cause in run.causes)
+
+
+def dirty_readers(
+    core: Core, decision: Decision, session: Session, spec: SessionSpec, looked_at: dict[str, int]
+) -> None:
+    """In the same step every reader of what was written is dirty, and looked at without settle (rule 29)."""
+    for reader, pattern in core.graph.fed_by(spec):
+        reader_id = core.state.ids.get(reader)
+        if reader_id is None:
+            continue
+        for bound in core.looked.bounds.get(reader_id, ()):
+            look = core.looked.target(bound)
+            if look is None or bound.is_written or getattr(bound.binding, "pattern", None) != pattern:
+                continue
+            # A look that began after the process ended has been taken already: writer and reader share the target.
+            if look.target.key in looked_at and not look.is_dirty:
+                continue
+            look.dirty(decision.moment.mono, urgent=True)
+            core.want_look(decision, look)
+        decision.touch(reader_id)
+    for reader in sorted(core.graph.readers.get(session.name, ())):
+        if reader in core.state.ids:
+            decision.touch(core.state.ids[reader])
+
+
+def _sleep_if_needed(core: Core, decision: Decision, session: Session, event: ev.RunFinished, run: OpenRun) -> None:
+    if run.halt is not None and event.outcome == "interrupted" and not event.is_final:
+        core.emit(decision, session.id, ev.SessionSlept(hold=run.halt), run=run.run)
+        return
+    if event.outcome == "lost" and session.wake is not None and session.wake.lost >= LOST_RUNS_OF_A_WAKE:
+        how = " with the daemon" if run.agent is None else f"; of the last, {event.reason}"
+        words = f"crashing: {session.wake.lost} runs of this wake were lost{how}"
+        core.emit(decision, session.id, ev.SessionSlept(hold=ev.Hold(kind="crashing", words=words)), run=run.run)
+        return
+    if event.outcome != "failed" or not event.is_final or not session.is_declared:
+        return
+    # Something newer came during the run: that is tried at once (rule 21).
+    if session.hold is None and not is_owed(core.state, core.looked, session):
+        words = f"failed: {event.reason}"
+        core.emit(decision, session.id, ev.SessionSlept(hold=ev.Hold(kind="failed", words=words)), run=run.run)

@@ -1,0 +1,1 @@
+"""Which paths a binding means, and what the daemon sees of them now."""

@@ -1,0 +1,511 @@
+"""What the daemon sees now: the latest version per target, dirt, and look generations.
+
+Never logged, lost at a crash, rebuilt by looking (rule 1). `decide` is the only one that changes
+it. A hint makes a target dirty; a look that began after the newest hint makes it clean (rule 11).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from wakeful.core.looking.targets import FileTarget, Target, target_of
+from wakeful.core.observations import LookResult, Moment, PathChange, ProcessEnded
+from wakeful.core.record.events import ChangedPath
+from wakeful.core.spec.session import (
+    AnyBinding,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+)
+
+STEPS_REMEMBERED = 64
+SUCCESSES_TO_STARVE = 3
+PATHS_IN_A_CAUSE = 1000
+# A file that grew so often in a row, each time within `settle_max`, has a writer who keeps writing.
+GROWTHS_TO_ADAPT = 2
+
+
+class Bound(Struct, frozen=True, kw_only=True):
+    """One binding of a session as the core works with it, implied ones included."""
+
+    name: str
+    kind: str
+    key: str
+    wake: bool
+    binding: AnyBinding | None = None
+    target: str | None = None
+    is_implied: bool = False
+    # Asked at every dispatch, so worked out once.
+    is_written: bool = False
+    # Its own runs read and write it; what others make of it wakes it (rule 7).
+    is_both: bool = False
+    is_clock: bool = False
+    is_each_commit: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind in ("file", "program")
+
+    @property
+    def is_ordered(self) -> bool:
+        """Owed by position, not by difference (rule 4)."""
+        return self.is_clock or self.is_each_commit or self.kind in ("message", "session")
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """A look that found another version: from where, and by which paths."""
+
+    previous: str | None
+    version: str
+    changes: tuple[PathChange, ...]
+    commits: tuple[str, ...]
+    at: int
+
+
+class Delta(Struct, frozen=True, kw_only=True):
+    paths: tuple[ChangedPath, ...] = ()
+    is_known: bool = False
+    commits: tuple[str, ...] = ()
+    at: int = 0
+
+
+@dataclass(slots=True)
+class TargetLook:
+    """One target: what was found last, and whether that may be out of date."""
+
+    target: Target
+    subscribers: set[str] = field(default_factory=set)
+    version: str | None = None
+    problem: str | None = None
+    is_looked: bool = False
+    is_absent: bool = False
+    stamp: str = ""
+    doubt: str = ""
+    is_moved: bool = False
+    # Why the last look had to wait, and its generation: a newer hint may be the end of that.
+    held: str | None = None
+    held_generation: int = 0
+    degraded: str | None = None
+    base: str | None = None
+    pending: tuple[str, ...] = ()
+    is_rewritten: bool = False
+    # Counts hints; a look carries the value it began with.
+    generation: int = 1
+    applied: int = 0
+    looking: int | None = None
+    first_dirt: float | None = 0.0
+    last_dirt: float = 0.0
+    is_urgent: bool = True
+    # The next look is for what a run left: it takes files that are open for writing as they are.
+    takes_open: bool = False
+    # How often in a row a look found more in the same file, when it last did, and how long after the one before.
+    growths: int = 0
+    grown_at: float = 0.0
+    growth_gap: float = 0.0
+    # Newest last, bounded; a tuple, because most of 50,000 targets never change.
+    steps: tuple[Step, ...] = ()
+    looked_at: int = 0
+    # What was last told of these steps, since when: a wake that waits is described again at each occasion.
+    told: tuple[tuple[Step, ...], str | None, Delta] | None = None
+
+    @property
+    def is_dirty(self) -> bool:
+        return self.first_dirt is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Must a look wait until whatever holds it is over? A hint says when (rule 11)."""
+        return self.held is not None and self.held_generation == self.generation
+
+    @property
+    def is_clear(self) -> bool:
+        """Is what was found known to be so, as far as hints tell?"""
+        return self.first_dirt is None and self.version is not None
+
+    @property
+    def due(self) -> float:
+        """When the look should begin: quiet for settle, at most settle_max after the first dirt (rule 12)."""
+        assert self.first_dirt is not None
+        if self.is_urgent:
+            return self.first_dirt
+        return min(self.last_dirt + self._quiet_seconds, self.first_dirt + self.target.settle_max_seconds)
+
+    @property
+    def _quiet_seconds(self) -> float:
+        """`settle`, or twice the pause of a writer who keeps adding to a file (rule 12)."""
+        settle = self.target.settle_seconds
+        return settle if self.growths < GROWTHS_TO_ADAPT else max(settle, 2 * self.growth_gap)
+
+    def _note_growth(self, is_growing: bool, mono: float) -> None:
+        gap, self.grown_at = mono - self.grown_at, mono
+        self.growths = self.growths + 1 if is_growing and gap <= self.target.settle_max_seconds else int(is_growing)
+        self.growth_gap = gap
+
+    def dirty(self, mono: float, *, urgent: bool = False) -> None:
+        self.generation += 1
+        self.last_dirt = mono
+        if self.first_dirt is None:
+            self.first_dirt = mono
+            self.is_urgent = False
+        if urgent:
+            self.first_dirt, self.is_urgent = mono, True
+
+    def takes(self, result: LookResult, mono: float) -> bool:
+        """Is this result to be applied? One older than the applied is not (rule 11), nor, before
+        settle_max, one that read a file while it moved (rule 12)."""
+        if result.generation < self.applied:
+            return False
+        if (
+            not result.is_unstable
+            or self.first_dirt is None
+            or mono >= self.first_dirt + self.target.settle_max_seconds
+        ):
+            return True
+        self.looking, self.last_dirt, self.is_urgent = None, mono, False
+        return False
+
+    def apply(self, result: LookResult, moment: Moment) -> None:
+        """Take over what a look found."""
+        self.looking, self.degraded = None, result.degraded
+        self.held, self.held_generation = result.held, result.generation
+        if result.held is not None:
+            return
+        self.applied = result.generation
+        self.takes_open = False
+        self.problem = result.problem
+        self.is_moved = result.is_moved
+        self.is_absent, self.base, self.pending, self.is_rewritten = (
+            result.is_absent,
+            result.base,
+            result.pending,
+            result.is_rewritten,
+        )
+        if result.version is not None and result.version != self.version:
+            step = Step(
+                previous=result.previous,
+                version=result.version,
+                changes=result.changes,
+                commits=result.commits,
+                at=moment.wall,
+            )
+            self.steps = (*self.steps, step)[-STEPS_REMEMBERED:]
+            self._note_growth(result.is_growing, moment.mono)
+        self.version, self.stamp, self.is_looked, self.looked_at = result.version, result.stamp, True, moment.wall
+        self.doubt = result.doubt
+        if self.generation == result.generation and not result.is_unstable:
+            self.first_dirt = None
+        elif result.is_unstable:
+            # It counts as what was read and is looked at again, after quiet (rule 12).
+            self.first_dirt, self.last_dirt, self.is_urgent = moment.mono, moment.mono, False
+        else:
+            # What is left is dirt that came after this look began.
+            self.first_dirt = self.last_dirt
+
+    def delta_since(self, old: str | None) -> Delta:
+        """What happened between `old` and now, if an unbroken row of looks tells."""
+        if self.told is None or self.told[0] is not self.steps or self.told[1] != old:
+            self.told = (self.steps, old, self._describe_since(old))
+        return self.told[2]
+
+    def _describe_since(self, old: str | None) -> Delta:
+        row = self._find_row(old)
+        if row is not None:
+            return _merge(row, is_known=True)
+        return _merge([self.steps[-1]], is_known=False) if self.steps else Delta()
+
+    def changed_since(self, old: str) -> frozenset[str] | None:
+        """The paths that differ between `old` and now; None where no unbroken row of looks tells."""
+        changes = self.list_changes_since(old)
+        return frozenset(change.path for change in changes) if changes is not None else None
+
+    def list_changes_since(self, old: str) -> list[PathChange] | None:
+        """What differs between `old` and now, by path; None where no unbroken row of looks tells."""
+        row = self._find_row(old)
+        return _list_changes(row) if row is not None else None
+
+    def _find_row(self, old: str | None) -> list[Step] | None:
+        """The steps from `old` to now, newest first."""
+        row: list[Step] = []
+        for step in reversed(self.steps):
+            if row and step.version != row[-1].previous:
+                return None
+            row.append(step)
+            if step.previous == old and old is not None:
+                return row
+        return None
+
+
+def _list_changes(newest_first: list[Step]) -> list[PathChange]:
+    """What changed over all of these steps, by path."""
+    if len(newest_first) == 1:
+        return sorted(newest_first[0].changes, key=_path_of)
+    before: dict[str, str | None] = {}
+    after: dict[str, str | None] = {}
+    for step in reversed(newest_first):
+        for change in step.changes:
+            before.setdefault(change.path, change.before)
+            after[change.path] = change.after
+    return [PathChange(path, before[path], after[path]) for path in sorted(after) if before[path] != after[path]]
+
+
+_path_of = operator.attrgetter("path")
+
+
+def _merge(newest_first: list[Step], *, is_known: bool) -> Delta:
+    changed = _list_changes(newest_first)
+    return Delta(
+        paths=tuple([ChangedPath(change.path, change.change) for change in changed[:PATHS_IN_A_CAUSE]])
+        if is_known
+        else (),
+        is_known=is_known and len(changed) <= PATHS_IN_A_CAUSE,
+        commits=tuple(line for step in reversed(newest_first) for line in step.commits),
+        at=newest_first[0].at if newest_first else 0,
+    )
+
+
+@dataclass(slots=True)
+class ClockLook:
+    """A clock binding's latest slot that fell due, and when the next one will."""
+
+    latest: str | None
+    next_due: int | None
+    # The wall clock was set back behind the last slot that ran: slots up to that one do not run again.
+    is_set_back: bool = False
+    # `catch_up: all`: the slot that follows a seen one, remembered because finding it costs 20 us.
+    following: tuple[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Ended:
+    """A process that is gone while its outputs and dirty inputs are still being looked at.
+
+    `awaited` are these targets, with the generation a look must have to have begun after the end (rule 29).
+    """
+
+    report: ProcessEnded
+    mono: float
+    awaited: dict[str, int]
+
+
+@dataclass(slots=True)
+class Writing:
+    """Files that a rewind or a merge writes in the name of a session, which is held until they were looked at (rule 44).
+
+    `before` are the versions of its outputs as the session itself left them. `awaited` is None while files are written,
+    then as in `Ended`; `paths` are those that were written.
+    """
+
+    words: str
+    position: int
+    author: str
+    before: dict[str, str]
+    paths: frozenset[str]
+    awaited: dict[str, int] | None = None
+    mono: float = 0.0
+
+
+class Fairness:
+    """Who has been held for how long, counted in successes of all sessions (rule 32).
+
+    One number a reader, not one for each of its upstreams: a chain of 10,000 sessions holds 10,000 readers at first sight.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        # The counts at a session's last successes, oldest first.
+        self._successes: dict[str, tuple[int, ...]] = {}
+        # The count at the latest success that was its session's third: nobody held since then starves.
+        self._latest_third = 0
+        # The count when a reader was first held, and who gives way to it meanwhile.
+        self.held_since: dict[str, int] = {}
+        self.giving_way: dict[str, dict[str, None]] = {}
+
+    def count_success(self, session_id: str) -> None:
+        self._count += 1
+        latest = (*self._successes.get(session_id, ()), self._count)[-SUCCESSES_TO_STARVE:]
+        self._successes[session_id] = latest
+        if len(latest) == SUCCESSES_TO_STARVE:
+            self._latest_third = max(self._latest_third, latest[0])
+
+    def hold(self, reader_id: str) -> None:
+        self.held_since.setdefault(reader_id, self._count)
+
+    def may_starve(self, reader_id: str) -> bool:
+        """A quick no for nearly everyone, before the graph is asked who is upstream."""
+        since = self.held_since.get(reader_id)
+        return since is not None and self._latest_third > since
+
+    def anyone_may_starve(self) -> bool:
+        return bool(self.held_since) and self._latest_third > min(self.held_since.values())
+
+    def has_starved(self, reader_id: str, upstream_id: str) -> bool:
+        """Has this upstream succeeded three times since the reader was first held?"""
+        latest = self._successes.get(upstream_id, ())
+        return len(latest) == SUCCESSES_TO_STARVE and latest[0] > self.held_since[reader_id]
+
+    def release(self, reader_id: str) -> Iterable[str]:
+        """The reader is held no more; returns who gave way to it."""
+        self.held_since.pop(reader_id, None)
+        return self.giving_way.pop(reader_id, ())
+
+
+class Looked:
+    def __init__(self) -> None:
+        self.targets: dict[str, TargetLook] = {}
+        self.bounds: dict[str, tuple[Bound, ...]] = {}
+        self.clocks: dict[tuple[str, str], ClockLook] = {}
+        self.ended: dict[str, Ended] = {}
+        self.writing: dict[str, Writing] = {}
+        # The end of a run whose outputs are being put in place.
+        self.landing: dict[str, ProcessEnded] = {}
+        # Stamps of the inputs when the open run started (rule 17), and the commits that waited behind it (rule 38).
+        self.stamps: dict[str, dict[str, str]] = {}
+        self.doubts: dict[str, dict[str, str]] = {}
+        self.backlogs: dict[str, frozenset[str]] = {}
+        self.owed_since: dict[str, float] = {}
+        self.fairness = Fairness()
+        self.refused: dict[str, str] = {}
+        # By name: why what its file says now is not in force, in words. Read again at every start.
+        self.untrusted: dict[str, str] = {}
+        # Why no run may start now, whoever asks: the disk is nearly full. The log goes on.
+        self.shortage: str | None = None
+        # Why `isolation: strict` cannot be had on this machine.
+        self.laxity: str | None = None
+        # By name: why a secret cannot be used, in words, or None where it can. One that nobody has looked for is not here.
+        self.secrets: dict[str, str | None] = {}
+        # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
+        self._generations = 0
+
+    def bind(self, session_id: str, spec: SessionSpec, mono: float) -> tuple[list[Target], list[str]]:
+        """Subscribe a session to the targets of its spec; returns targets to follow and keys to forget."""
+        bounds, targets = bounds_of(spec)
+        new = []
+        for target in targets:
+            look = self.targets.get(target.key)
+            if look is None:
+                look = self.targets[target.key] = TargetLook(
+                    target,
+                    first_dirt=mono,
+                    last_dirt=mono,
+                    generation=self._generations + 1,
+                    applied=self._generations + 1,
+                )
+                new.append(target)
+            look.subscribers.add(session_id)
+        kept = {target.key for target in targets}
+        before = self.bounds.get(session_id, ())
+        gone = self._unsubscribe(session_id, [bound.target for bound in before if bound.target not in kept])
+        self._stop_clocks(session_id, before, {bound.key for bound in bounds})
+        self.bounds[session_id] = bounds
+        return new, gone
+
+    def unbind(self, session_id: str) -> list[str]:
+        bounds = self.bounds.pop(session_id, ())
+        self._stop_clocks(session_id, bounds, set())
+        self.fairness.release(session_id)
+        for kept in (self.ended, self.writing, self.landing, self.stamps, self.doubts, self.backlogs, self.owed_since):
+            kept.pop(session_id, None)
+        return self._unsubscribe(session_id, [bound.target for bound in bounds])
+
+    def _stop_clocks(self, session_id: str, bounds: tuple[Bound, ...], kept: set[str]) -> None:
+        for bound in bounds:
+            if bound.is_clock and bound.key not in kept:
+                self.clocks.pop((session_id, bound.key), None)
+
+    def _unsubscribe(self, session_id: str, keys: list[str | None]) -> list[str]:
+        gone = []
+        for key in keys:
+            look = self.targets.get(key) if key is not None else None
+            if look is None:
+                continue
+            look.subscribers.discard(session_id)
+            if not look.subscribers:
+                self._generations = max(self._generations, look.generation)
+                del self.targets[look.target.key]
+                gone.append(look.target.key)
+        return gone
+
+    def target(self, bound: Bound) -> TargetLook | None:
+        return self.targets.get(bound.target) if bound.target is not None else None
+
+    def is_clear(self, session_id: str) -> bool:
+        """Is everything that can wake this session looked at, known and free of dirt?"""
+        for bound in self.bounds.get(session_id, ()):
+            if bound.target is not None and bound.wake and not self.targets[bound.target].is_clear:
+                return False
+        return True
+
+
+def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
+    """A spec's bindings with the implied ones, and the outside targets among them."""
+    bounds: list[Bound] = []
+    targets: list[Target] = []
+    written = spec.written_patterns
+    if spec.run is not None:
+        bounds.append(Bound(name="spec", kind="spec", key="spec", wake=True, is_implied=True))
+    if spec.program is not None:
+        program = FileBinding(name="program", pattern=spec.program)
+        code = target_of(spec, program, written)
+        assert isinstance(code, FileTarget)
+        targets.append(code)
+        bounds.append(
+            Bound(
+                name="program",
+                kind="program",
+                key="program",
+                wake=True,
+                binding=program,
+                target=code.key,
+                is_implied=True,
+            )
+        )
+    for binding in spec.bindings:
+        target = target_of(spec, binding, written)
+        if target is not None:
+            targets.append(target)
+        bounds.append(
+            Bound(
+                name=binding.name,
+                kind=kind_of(binding),
+                key=binding.identity,
+                wake=binding.wake,
+                binding=binding,
+                target=target.key if target is not None else None,
+                is_implied=isinstance(binding, MessageBinding),
+                is_written=isinstance(binding, FileBinding) and binding.access == "write",
+                is_both=isinstance(binding, FileBinding) and binding.access == "both",
+                is_clock=isinstance(binding, CronBinding | EveryBinding),
+                is_each_commit=isinstance(binding, CommitsBinding) and binding.each_commit,
+            )
+        )
+    return tuple(bounds), targets
+
+
+def kind_of(binding: AnyBinding) -> str:
+    match binding:
+        case FileBinding():
+            return "file"
+        case CommitsBinding():
+            return "commits"
+        case CronBinding():
+            return "cron"
+        case EveryBinding():
+            return "every"
+        case MessageBinding():
+            return "message"
+        case SessionBinding():
+            return "session"
+        case ProbeBinding():
+            return "probe"
+        case ServiceBinding():
+            return "service"

@@ -1,0 +1,1 @@
+"""The record: events, and the state of a session as their fold."""

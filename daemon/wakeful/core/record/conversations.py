@@ -1,0 +1,73 @@
+"""The conversations of a session: its own, and one for each person who asks it something.
+
+The present one stands in the session itself; the others wait in `talks` as their last runs left them. A run that works in another
+one than the last run did changes places. Pure: called by the reducer at the start of a run, and by whoever decides on one.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from wakeful.core.record.events import RunStarted
+from wakeful.core.record.knowledge import Conversation, Stretch, Talk, close_line
+from wakeful.core.record.state import Session
+
+# The session's own conversation, among those that wait.
+OWN = ""
+# Conversations of persons that are kept. Whoever asked longest ago begins anew.
+MOST_TALKS = 32
+
+
+def find_cut_run(session: Session) -> int | None:
+    """The last run, if it did not come to its end."""
+    last = session.last_run
+    return last.run if last is not None and last.outcome in ("interrupted", "lost") else None
+
+
+def enter_talk(session: Session, event: RunStarted, seq: int) -> Session:
+    """The session in the conversation that a run works in. `seq` is the record that starts the run."""
+    if event.asker == session.asker and not (event.asker is not None and event.is_fresh):
+        return session
+    if event.asker == session.asker:
+        return _open(session, Talk(), event, seq)
+    left = Talk(
+        conversation=replace(
+            session.conversation, stretches=close_line(session.conversation.stretches, session.id, seq - 1)
+        ),
+        memory=session.memory,
+        size_tokens=session.size_tokens,
+        cut_run=find_cut_run(session),
+    )
+    talks = {**session.talks, session.asker or OWN: left}
+    found = talks.pop(event.asker or OWN, Talk())
+    oldest = next((asker for asker in talks if asker != OWN), None)
+    if len(talks) > MOST_TALKS and oldest is not None:
+        del talks[oldest]
+    is_anew = event.asker is not None and event.is_fresh
+    return _open(replace(session, asker=event.asker, talks=talks), Talk() if is_anew else found, event, seq)
+
+
+def _open(session: Session, talk: Talk, event: RunStarted, seq: int) -> Session:
+    """With the questions of this run, each a stretch of its own: records of others may stand between them and the start."""
+    last = int(event.versions.get("message", "0"))
+    asked = [
+        one.seq
+        for one in session.list_unread()
+        if one.asker is not None and one.asker == event.asker and one.position <= last
+    ]
+    stretches = (
+        *talk.conversation.stretches,
+        *(Stretch(session.id, one, one) for one in asked),
+        Stretch(session.id, seq),
+    )
+    conversation: Conversation = replace(
+        talk.conversation, stretches=stretches, messages=talk.conversation.messages + len(asked)
+    )
+    is_fresh_wanted = session.is_fresh_wanted and not (event.asker is not None and event.is_fresh)
+    return replace(
+        session,
+        conversation=conversation,
+        memory=talk.memory,
+        size_tokens=talk.size_tokens,
+        is_fresh_wanted=is_fresh_wanted,
+    )

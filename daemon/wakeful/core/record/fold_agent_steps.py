@@ -1,0 +1,190 @@
+"""How the steps of an agent's run change its session: the part of the fold that turns, tools and questions are for.
+
+Called by the reducer, and like it trusts the log. What a turn took is charged when it is answered; a request whose answer was never
+recorded is charged at its worst when the run ends, since the provider may have charged it, too.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from wakeful.core.agents.steps import WRITING_TOOLS, OwnFile, Progress
+from wakeful.core.agents.turns import SubSpent, SubWork, TokenUsage, WroteFile
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import OpenRun, Question, Session
+from wakeful.core.spec.budget import Budget, Periods, Spent, charge
+
+# Nobody knows whether the provider has done the work: it counts. A provider that was not reached (`unreached`) has done none.
+UNKNOWN_EFFECT = "network"
+
+
+def fold_turn(
+    session: Session,
+    event: ev.PromptAssembled
+    | ev.TurnRequested
+    | ev.TurnAnswered
+    | ev.TurnMetered
+    | ev.TurnFailed
+    | ev.ToolCalled
+    | ev.ToolReturned
+    | ev.QuestionAsked
+    | ev.WorkHalted
+    | ev.SubagentHalted,
+    at: int,
+) -> Session:
+    run = session.run
+    assert run is not None
+    done = run.progress
+    match event:
+        case ev.SubagentHalted(sub=SubWork(call=call), words=words):
+            return _put(session, run, replace(done, sub_halts={**done.sub_halts, call: words}), at)
+        case ev.PromptAssembled(sub=SubWork(call=call)):
+            return _put(
+                session,
+                run,
+                replace(done, sub_halts={known: words for known, words in done.sub_halts.items() if known != call}),
+                at,
+            )
+        case ev.TurnRequested(sub=SubWork(agent=agent), input_tokens=taken, max_output_tokens=made, usd=usd):
+            return _put(
+                session,
+                run,
+                replace(done, reserved_tokens=taken + made, reserved_usd=usd or 0.0, reserved_by=agent),
+                at,
+            )
+        case ev.TurnAnswered(sub=SubWork(), usage=usage, usd=usd):
+            return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
+        case ev.ToolReturned(sub=SubWork(), call=call_id, wrote=wrote):
+            return _put(session, run, _come_back(done, call_id, wrote), at)
+        case ev.TurnRequested(turn=turn, input_tokens=taken, max_output_tokens=made, usd=usd, purpose=purpose):
+            summaries = done.summaries + (max(0, turn - done.turns) if purpose == "summary" else 0)
+            return _put(
+                session,
+                run,
+                replace(
+                    done,
+                    turns=turn,
+                    summaries=summaries,
+                    reserved_tokens=taken + made,
+                    reserved_usd=usd or 0.0,
+                    reserved_by=None,
+                ),
+                at,
+            )
+        case ev.TurnAnswered(usage=usage, usd=usd, answer=answer, purpose=purpose):
+            session = _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
+            if purpose == "summary":
+                return session
+            return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.words))
+        case ev.TurnMetered(usage=usage, usd=usd):
+            # The worst case of one request stands until more than that is known to be spent.
+            metered = replace(
+                done,
+                reserved_tokens=max(done.reserved_tokens, usage.total),
+                reserved_usd=max(done.reserved_usd, usd or 0.0),
+            )
+            return _put(session, run, metered, at)
+        case ev.ToolCalled(call=call) if call.name in WRITING_TOOLS:
+            return _put(session, run, replace(done, writing=(*done.writing, call.id)), at)
+        case ev.ToolReturned(call=call_id, text=text, wrote=wrote):
+            session = replace(session, conversation=session.conversation.grow(text))
+            return _put(session, run, _come_back(done, call_id, wrote), at)
+        case ev.TurnFailed(usage=TokenUsage() as usage, usd=usd):
+            return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
+        case ev.TurnFailed(fault=fault):
+            return (
+                _settle_unanswered(session, run, at, event.periods)
+                if fault == UNKNOWN_EFFECT
+                else _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
+            )
+        case ev.QuestionAsked(call=call, name=name, text=text, is_permission=is_permission):
+            return replace(
+                session,
+                question=Question(call=call, name=name, text=text, is_permission=is_permission),
+                last_active_at=at,
+            )
+        case ev.WorkHalted(hold=hold):
+            return replace(session, run=replace(run, halt=hold), last_active_at=at)
+        case _:
+            return replace(session, last_active_at=at)
+
+
+def _come_back(done: Progress, call_id: str, wrote: tuple[WroteFile, ...]) -> Progress:
+    if not wrote and call_id not in done.writing:
+        return done
+    known = dict(done.wrote)
+    for one in wrote:
+        before = known.get(one.path)
+        known[one.path] = before.follow(one) if before is not None else OwnFile(base=one.base, digest=one.digest)
+    return replace(done, wrote=known, writing=tuple(call for call in done.writing if call != call_id))
+
+
+def settle_run(session: Session, run: OpenRun, at: int, periods: Periods | None) -> Session:
+    """The run is over: whatever it had asked for and not been answered counts as spent."""
+    return _settle_unanswered(session, run, at, periods) if run.progress.reserved_tokens else session
+
+
+def _settle_counted(
+    session: Session, run: OpenRun, at: int, periods: Periods | None, usage: TokenUsage, usd: float
+) -> Session:
+    """Replace the reserved usage of a request by its real one."""
+    done = run.progress
+    guessed = usage.total if usage.is_estimated else 0
+    settled = replace(
+        done, tokens=done.tokens + usage.total, usd=done.usd + usd, estimated_tokens=done.estimated_tokens + guessed, reserved_tokens=0, reserved_usd=0.0,
+        subs=add_spent(done, usage.total, guessed, usd),
+    )  # fmt: skip
+    return _put(_charge(session, run, at, periods, usage.total, usd), run, settled, at)
+
+
+def _settle_unanswered(session: Session, run: OpenRun, at: int, periods: Periods | None) -> Session:
+    done = run.progress
+    guessed = done.estimated_tokens + done.reserved_tokens
+    subs = add_spent(done, done.reserved_tokens, done.reserved_tokens, done.reserved_usd)
+    settled = replace(
+        done,
+        tokens=done.spent_tokens,
+        usd=done.spent_usd,
+        estimated_tokens=guessed,
+        reserved_tokens=0,
+        reserved_usd=0.0,
+        subs=subs,
+    )
+    return _put(_charge(session, run, at, periods, done.reserved_tokens, done.reserved_usd), run, settled, at)
+
+
+def add_spent(done: Progress, tokens: int, estimated_tokens: int, usd: float) -> dict[str, SubSpent]:
+    """The amounts of sub-agents once the request under way took this much."""
+    if done.reserved_by is None:
+        return done.subs
+    known = done.subs.get(done.reserved_by, SubSpent())
+    added = SubSpent(
+        tokens=known.tokens + tokens, estimated_tokens=known.estimated_tokens + estimated_tokens, usd=known.usd + usd
+    )
+    return {**done.subs, done.reserved_by: added}
+
+
+def _put(session: Session, run: OpenRun, progress: Progress, at: int) -> Session:
+    return replace(session, run=replace(run, progress=progress), last_active_at=at)
+
+
+def _charge(session: Session, run: OpenRun, at: int, periods: Periods | None, tokens: int, usd: float) -> Session:
+    """To the session's budget, and to what its agent spent here of its own."""
+    spent = _charge_one(session.spent, run.spec.budget, at, periods, tokens, usd)
+    agents = dict(session.agents_spent)
+    member = (
+        run.agent.find_subagent(run.progress.reserved_by)
+        if run.agent is not None and run.progress.reserved_by is not None
+        else None
+    )
+    # The work of a sub-agent is paid from its own budget, and from that of the agent that wants it.
+    charged = {agent.name: agent for agent in (run.agent, member) if agent is not None and agent.budget is not None}
+    for name, agent in charged.items():
+        agents[name] = _charge_one(agents.get(name, {}), agent.budget, at, periods, tokens, usd)
+    return replace(session, spent=spent, agents_spent=agents)
+
+
+def _charge_one(
+    spent: dict[str, Spent], budget: Budget | None, at: int, periods: Periods | None, tokens: int, usd: float
+) -> dict[str, Spent]:
+    return charge(spent, budget, at, periods, tokens=tokens, usd=usd) if budget is not None else spent

@@ -1,0 +1,216 @@
+"""What a session knows, as values: facts, memory, the conversation, the line of records it came by, open conflicts.
+
+Messages may leave the assembled context, facts never do, and neither leaves the log. A `Recollection` is what a position of
+the past hands on, to a fork born there or to the session gone back to it: it stands in the event itself, so the
+reducer never reads another log and a fork of a million records copies none of them. Pure values and functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.record.todo import TodoList
+
+
+def count_bytes(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """A small durable piece of knowledge. `seq` is the record that set it, `source` the one it was drawn from."""
+
+    key: str
+    value: str
+    author: str
+    seq: int
+    rationale: str | None = None
+    confidence: float | None = None
+    source: int | None = None
+
+
+class Stretch(Struct, frozen=True):
+    """Records of one log, both ends included; `last` None: up to its head."""
+
+    session: str
+    first: int
+    last: int | None = None
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """Which messages the assembled context holds: those of these stretches, and before them the summary of older ones."""
+
+    stretches: tuple[Stretch, ...] = ()
+    summary: str | None = None
+    # How many messages that is, and their size.
+    messages: int = 0
+    size_bytes: int = 0
+    # Of those that no run which ended for good has seen: a conversation that begins anew begins with them.
+    recent: int = 0
+    recent_bytes: int = 0
+    # And of those since the last run started, which become the recent ones when it ends for good.
+    late: int = 0
+    late_bytes: int = 0
+
+    def add(self, text: str) -> Conversation:
+        size = count_bytes(text)
+        return replace(
+            self,
+            messages=self.messages + 1,
+            size_bytes=self.size_bytes + size,
+            recent=self.recent + 1,
+            recent_bytes=self.recent_bytes + size,
+            late=self.late + 1,
+            late_bytes=self.late_bytes + size,
+        )
+
+    def grow(self, text: str) -> Conversation:
+        """What an agent was told besides messages takes room, too."""
+        size = count_bytes(text)
+        return replace(
+            self,
+            size_bytes=self.size_bytes + size,
+            recent_bytes=self.recent_bytes + size,
+            late_bytes=self.late_bytes + size,
+        )
+
+    def keep_late(self) -> Conversation:
+        """The run since whose start the late ones came has dealt with all before them."""
+        return replace(self, recent=self.late, recent_bytes=self.late_bytes)
+
+
+class Talk(Struct, frozen=True, kw_only=True):
+    """A conversation that is not the present one, as its last run left it. `cut_run` is that run where it did not come to its end."""
+
+    conversation: Conversation = Conversation()
+    memory: dict[str, str] = {}
+    size_tokens: int = 0
+    cut_run: int | None = None
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where a fork left its parent. `hash` is the parent's record there, so that the lineage can be verified."""
+
+    session: str
+    name: str
+    seq: int
+    hash: str = ""
+
+
+class Workspace(Struct, frozen=True, kw_only=True):
+    """A fork's own place for files. `base` is the blob that lists what stood there at the start: what a merge compares with."""
+
+    folder: str
+    base: str
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """A named seq to return to."""
+
+    seq: int
+    at: int
+    author: str
+    note: str | None = None
+
+
+class Conflict(Struct, frozen=True, kw_only=True):
+    """Both sides changed one fact since the fork: an open question. `ours` stands until somebody resolves it."""
+
+    number: int
+    key: str
+    base: str | None
+    ours: str | None
+    theirs: str | None
+    fork: str
+    theirs_rationale: str | None = None
+
+
+class Recollection(Struct, frozen=True, kw_only=True):
+    """What a position of the past hands on. `line` ends at that position."""
+
+    line: tuple[Stretch, ...]
+    facts: dict[str, Fact] = {}
+    memory: dict[str, str] = {}
+    handoff: str | None = None
+    conversation: Conversation = Conversation()
+    good: dict[str, str] = {}
+    conflicts: tuple[Conflict, ...] = ()
+    # Fork id -> its seq when it was last merged: the base of the next merge.
+    merges: dict[str, int] = {}
+    # The person whose conversation that is, and the conversations of others.
+    asker: str | None = None
+    talks: dict[str, Talk] = {}
+    todo: TodoList = ()
+
+
+def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stretch, ...]:
+    """A session's line up to and including `seq` of its own log. An empty line is all of its own records."""
+    *before, last = line or (Stretch(session, 1),)
+    return (*before, replace(last, last=seq))
+
+
+def cut_line(line: tuple[Stretch, ...], session: str, first: int) -> tuple[Stretch, ...]:
+    """What of a line lies in the session's own log, from a record on: nothing of the branches it left."""
+    own = (
+        one
+        for one in line or (Stretch(session, 1),)
+        if one.session == session and (one.last is None or one.last >= first)
+    )
+    return tuple(replace(one, first=max(one.first, first)) for one in own)
+
+
+def split_stretches(
+    stretches: tuple[Stretch, ...], session: str, seq: int
+) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
+    """What lies before this record, and what begins with it. Taken from behind: a line may touch one log twice."""
+    for place in range(len(stretches) - 1, -1, -1):
+        one = stretches[place]
+        if one.session == session and one.first <= seq and (one.last is None or seq <= one.last):
+            before = (*stretches[:place], replace(one, last=seq - 1)) if one.first < seq else stretches[:place]
+            return before, (replace(one, first=seq), *stretches[place + 1 :])
+    return stretches, ()
+
+
+class MergedFacts(Struct, frozen=True, kw_only=True):
+    """What a merge does to the facts of the session that takes it."""
+
+    taken: tuple[Fact, ...] = ()
+    retracted: tuple[str, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+
+
+def merge_facts(
+    base: Mapping[str, Fact], ours: Mapping[str, Fact], theirs: Mapping[str, Fact], *, fork: str, numbers_from: int
+) -> MergedFacts:
+    """Three ways, key by key: who did not change it gives way, the same change is one, two different ones are a question."""
+    taken: list[Fact] = []
+    retracted: list[str] = []
+    conflicts: list[Conflict] = []
+    for key in sorted(base.keys() | ours.keys() | theirs.keys()):
+        was, mine, other = (_value(facts, key) for facts in (base, ours, theirs))
+        if other in (was, mine):
+            continue
+        if mine != was:
+            rationale = theirs[key].rationale if key in theirs else None
+            number = numbers_from + len(conflicts)
+            conflicts.append(
+                Conflict(
+                    number=number, key=key, base=was, ours=mine, theirs=other, fork=fork, theirs_rationale=rationale
+                )
+            )
+        elif other is None:
+            retracted.append(key)
+        else:
+            taken.append(theirs[key])
+    return MergedFacts(taken=tuple(taken), retracted=tuple(retracted), conflicts=tuple(conflicts))
+
+
+def _value(facts: Mapping[str, Fact], key: str) -> str | None:
+    fact = facts.get(key)
+    return fact.value if fact is not None else None
+
+
+def drop_conflict(conflicts: Iterable[Conflict], number: int) -> tuple[Conflict, ...]:
+    return tuple(conflict for conflict in conflicts if conflict.number != number)

@@ -1,0 +1,183 @@
+"""What stands in for an erased payload: the same record without the words of people.
+
+Positions, counts, keys and outcomes stay, so that a replay folds the stand-in to a state that differs only where the words
+were. Which fields hold words is said here, once, for every kind that may be erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from wakeful.errors import CallerError
+
+ERASED = "[erased]"
+# Kinds that hold what people, runs or specs said. The others hold positions and outcomes alone.
+ERASABLE = (
+    "activation_requested",
+    "checkpoint_marked",
+    "conflict_resolved",
+    "conversation_compressed",
+    "fact_retracted",
+    "fact_set",
+    "memory_set",
+    "message_added",
+    "message_sent",
+    "note_added",
+    "payload_erased",
+    "prompt_assembled",
+    "question_answered",
+    "question_asked",
+    "run_finished",
+    "session_archived",
+    "session_merged",
+    "session_opened",
+    "session_rewound",
+    "session_slept",
+    "session_terminated",
+    "spec_declared",
+    "subagent_halted",
+    "todo_set",
+    "tool_called",
+    "tool_returned",
+    "turn_answered",
+    "turn_failed",
+    "work_halted",
+)
+_WORDS = frozenset(
+    (
+        "base",
+        "handoff",
+        "note",
+        "objective",
+        "ours",
+        "rationale",
+        "reason",
+        "summary",
+        "text",
+        "theirs",
+        "theirs_rationale",
+        "value",
+        "words",
+    )
+)
+# What a model wrote as the arguments of a call. What is left has to be JSON: a provider takes no conversation with less.
+_ARGUMENTS = "arguments"
+NO_ARGUMENTS = "{}"
+# Digests by paths, and no words.
+_DIGESTS = "wrote"
+# A plain yes or no is a decision, and stays one.
+_DECISIONS = ("yes", "y", "no", "n")
+# Fields whose values are words under names of their own.
+_TABLES = frozenset(("memory", "env"))
+# Where a run's output lies; its blobs go with it. And the message of a provider's library, which it does without.
+_ADDRESSES = frozenset(("head", "tail", "files", "raw"))
+# Where what a model was told lies, for which nothing but an address can stand: an empty one.
+_TOLD = frozenset(("instructions", "opening"))
+
+
+def redact(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """The stand-in of a payload of this kind."""
+    if kind not in ERASABLE:
+        raise CallerError(f"a record of kind {kind} holds no words of anybody; there is nothing to erase")
+    if kind == "question_answered" and str(payload.get("text")).strip().lower() in _DECISIONS:
+        raise CallerError("this record holds a yes or a no; there is nothing to erase")
+    if kind == "prompt_assembled":
+        return {name: "" if name in _TOLD and value is not None else value for name, value in payload.items()}
+    return {name: _redact(name, value) for name, value in payload.items()}
+
+
+def _redact(name: str, value: Any) -> Any:
+    if name == _DIGESTS:
+        return value
+    if name == _ARGUMENTS and isinstance(value, str):
+        return NO_ARGUMENTS
+    if name in _WORDS and isinstance(value, str):
+        # No words: said to be erased, a merge without a summary would leave one.
+        return ERASED if value else value
+    if name in _TABLES and isinstance(value, dict):
+        return dict.fromkeys(value, ERASED)
+    if name in _ADDRESSES and isinstance(value, str):
+        return None
+    if isinstance(value, dict):
+        return {key: _redact(key, one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_redact("", one) for one in value]
+    return value
+
+
+def find_addresses(kind: str, payload: dict[str, Any]) -> list[str]:
+    """The blobs that go with the record that names them: of a run's output, of what its model was told, of images its tools brought."""
+    fields: tuple[str, ...]
+    match kind:
+        case "run_finished":
+            named, fields = payload.get("output") or {}, ("head", "tail")
+        case "prompt_assembled":
+            named, fields = payload, tuple(sorted(_TOLD))
+        case "tool_returned":
+            return [one["address"] for one in payload.get("images") or () if one.get("address")]
+        case _:
+            return []
+    return [address for name in fields if (address := named.get(name))]
+
+
+def find_words(payload: Any) -> list[str]:
+    """The words an erasure takes away, longest first: to be looked for elsewhere."""
+    found: set[str] = set()
+    _collect("", payload, found)
+    return sorted(found, key=lambda text: (-len(text), text))
+
+
+def _collect(name: str, value: Any, found: set[str]) -> None:
+    match value:
+        case _ if name == _DIGESTS:
+            return
+        case str() if name in _WORDS or (name == _ARGUMENTS and value != NO_ARGUMENTS):
+            found.add(value)
+        case dict():
+            for key, one in value.items():
+                _collect("value" if name in _TABLES else key, one, found)
+        case list():
+            for one in value:
+                _collect("", one, found)
+
+
+# Maps whose keys are words of people and paths. Elsewhere a key is the name of a field, or the identity of a binding.
+_NAMED_VALUES = frozenset({"env", "facts", "files", "memory", "people", "wrote"})
+_DEEPEST = 8
+
+
+def list_values(value: Any, depth: int = 0) -> Iterator[str]:
+    """Every value as text, in order; true, false and null say nothing by themselves."""
+    match value:
+        case str():
+            inner = _open_json(value) if depth < _DEEPEST else None
+            if inner is None:
+                yield value
+            else:
+                yield from list_values(inner, depth + 1)
+        case dict():
+            for name, one in value.items():
+                if name in _NAMED_VALUES and isinstance(one, dict):
+                    yield from one
+                yield from list_values(one, depth + 1)
+        case list():
+            for one in value:
+                yield from list_values(one, depth + 1)
+        case bool() | None:
+            return
+        case _:
+            yield str(value)
+
+
+def _open_json(text: str) -> dict[str, Any] | list[Any] | None:
+    """The object or list that a string holds as JSON. None for any other text."""
+    if text[:1] not in "{[" or text[-1:] not in "}]":
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict | list) else None

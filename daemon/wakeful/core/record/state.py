@@ -1,0 +1,402 @@
+"""A session's state: the fold of its log, frozen, replaced whole at each event.
+
+`State` is a dict of these plus counters that follow from them. Nothing in it was looked up
+outside: versions the daemon sees now live in `looked.py`, are never logged and are rebuilt by looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.agents.steps import Progress
+from wakeful.core.observations import KeptOutput, Usage
+from wakeful.core.record.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord
+from wakeful.core.record.knowledge import (
+    Checkpoint,
+    Conflict,
+    Conversation,
+    Fact,
+    Origin,
+    Recollection,
+    Stretch,
+    Talk,
+    Workspace,
+    close_line,
+)
+from wakeful.core.record.todo import TodoList
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.budget import Spent
+from wakeful.core.spec.session import SessionSpec
+from wakeful.errors import UnknownSession
+
+GENERAL_POOL = ""
+# Of agents: no pool of a spec can be called so.
+AGENT_POOL = "\0agents"
+# The key under which `seen` counts the activations that were dealt with.
+ACTIVATION = "activation"
+
+
+class OpenWake(Struct, frozen=True, kw_only=True):
+    """The one open wake of a session (rule 20)."""
+
+    wake: int
+    requested_at: int
+    causes: tuple[Cause, ...]
+    chain: tuple[str, ...] = ()
+    # Of the record that opened it.
+    seq: int = 0
+    # Failed starts under this wake: `attempt` counts those on `tried` versions (rule 21).
+    attempt: int = 0
+    failures: int = 0
+    lost: int = 0
+    tried: dict[str, str] | None = None
+    retry_at: int | None = None
+    backoff_seconds: float | None = None
+
+
+class Stop(Struct, frozen=True):
+    why: StopWord
+    by: str
+    reason: str | None = None
+
+
+class OpenRun(Struct, frozen=True, kw_only=True):
+    """A run under way, with the spec it started under (rule 26)."""
+
+    run: int
+    run_id: str
+    wake: int
+    attempt: int
+    incarnation: str
+    started_at: int
+    versions: dict[str, str]
+    causes: tuple[Cause, ...]
+    spec: SessionSpec
+    chain: tuple[str, ...] = ()
+    mixed: bool = False
+    resumed_from: int | None = None
+    stop: Stop | None = None
+    # How many daemons it has had.
+    daemons: int = 1
+    # It has succeeded: what it wrote is being put in place (rule 27), or is there.
+    staged: OutputsStaged | None = None
+    landed: OutputsLanded | None = None
+    # Of the record that started it.
+    seq: int = 0
+    # `observed`: its spec says so, too, whatever the session's does.
+    trace: TraceWord | None = None
+    # Who works in it, and how far it has come. None: a program does.
+    agent: AgentSpec | None = None
+    is_aside: bool = False
+    progress: Progress = Progress()
+    # Why the agent could not go on.
+    halt: Hold | None = None
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What an agent asked, and which call of a tool waits for the answer."""
+
+    call: str
+    name: str
+    text: str
+    is_permission: bool = False
+
+
+class Unread(Struct, frozen=True):
+    """A message that wakes, by its position, and who is to answer it; None: whoever works here.
+
+    A question has an `asker`, the activation that came with it, and the record it stands in."""
+
+    position: int
+    agent: str | None = None
+    asker: str | None = None
+    activation: int = 0
+    is_fresh: bool = False
+    seq: int = 0
+
+
+class SelfFed(Struct, frozen=True):
+    """An input that changed during so many runs in a row and not between them, and the version the last of them left."""
+
+    runs: int
+    left: str
+
+
+class LastRun(Struct, frozen=True, kw_only=True):
+    run: int
+    outcome: Outcome
+    reason: str | None
+    started_at: int
+    finished_at: int
+    causes: tuple[Cause, ...]
+    chain: tuple[str, ...]
+    exit_code: int | None = None
+    written: dict[str, str] = {}
+    usage: Usage = Usage()
+    # How many daemons it had.
+    daemons: int = 1
+    # Of its outputs, what was not put in place because others had changed it.
+    kept: tuple[KeptOutput, ...] = ()
+    # Of the record that ended it.
+    seq: int = 0
+    trace: TraceWord | None = None
+    # Which try it was, and on which versions, where it failed for good (rule 21).
+    attempt: int = 0
+    failed_on: dict[str, str] | None = None
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    opened_at: int
+    seq: int = 0
+    spec: SessionSpec | None = None
+    is_declared: bool = False
+    spec_version: str = ""
+    text_digest: str = ""
+    seen: dict[str, str] = {}
+    good: dict[str, str] = {}
+    touched: tuple[str, ...] = ()
+    # Bindings of which the last run's outputs were kept aside (rule 27).
+    conflicted: tuple[str, ...] = ()
+    is_first_taken: bool = False
+    # The last run left its outputs half done: readers are held (rules 28, 31).
+    is_suspect: bool = False
+    hold: Hold | None = None
+    # The brake: every session was put to sleep at once, in these words.
+    brake: str | None = None
+    # Of its budget, by period.
+    spent: dict[str, Spent] = {}
+    # What its agents spent here of theirs, by agent and period.
+    agents_spent: dict[str, dict[str, Spent]] = {}
+    # The question an agent put to a person; the run that put it is over.
+    question: Question | None = None
+    # How much a model takes in to go on here, as last counted.
+    size_tokens: int = 0
+    # The wake a person said yes to.
+    approved: int = 0
+    wake: OpenWake | None = None
+    wakes: int = 0
+    run: OpenRun | None = None
+    runs: int = 0
+    successes: int = 0
+    last_run: LastRun | None = None
+    # Wall times of the latest starts that were no retries: the loop guard's memory (rule 34).
+    starts: tuple[int, ...] = ()
+    # How many of them in a row, up to the last, had to wait because they were too fast (rule 34 c).
+    paced: int = 0
+    # Inputs that changed during its own runs by nobody known, by key (rule 34 b).
+    self_fed: dict[str, SelfFed] = {}
+    activations: int = 0
+    note: str | None = None
+    mailbox: int = 0
+    # Position of the newest message that wakes, and the chain it came by.
+    mailbox_waking: int = 0
+    mailbox_chain: tuple[str, ...] = ()
+    # Messages that wake and were not seen, in order; kept only while one of them is a question, or put to an agent by name.
+    unread: tuple[Unread, ...] = ()
+    # By whom words of strangers came in with a message, until a person has said yes to a run that may act on them.
+    untrusted_by: str | None = None
+    facts: dict[str, Fact] = {}
+    handoff: str | None = None
+    memory: dict[str, str] = {}
+    todo: TodoList = ()
+    conversation: Conversation = Conversation()
+    # The person whose conversation the present one is; None: it is the session's own. The others, by person; "" is the session's own.
+    asker: str | None = None
+    talks: dict[str, Talk] = {}
+    # An activation asked for a conversation that begins anew.
+    is_fresh_wanted: bool = False
+    # An activation asked for a run that is traced.
+    trace_wanted: TraceWord | None = None
+    # The records that started and ended the last run that ended for good: what was said before its start is dealt with.
+    dealt_from: int = 0
+    dealt_until: int = 0
+    last_active_at: int = 0
+    is_terminated: bool = False
+    # No file declares it: its spec stands in the log alone (a fork).
+    is_filed: bool = True
+    # Why its spec may not count, in words: a bundle brought it, and nobody here has looked at it.
+    needs_trust: str | None = None
+    # Records up to this one were made elsewhere: their specs were never judged here.
+    foreign_until: int = 0
+    origin: Origin | None = None
+    # Write bindings of its parent that this fork may not use: it runs when it was given a place or a spec of its own.
+    detached: tuple[str, ...] = ()
+    # The place that was made for a fork, where it may write.
+    workspace: Workspace | None = None
+    # The stretches of records the present branch is made of, oldest first; empty: all of its own (`own_line`).
+    line: tuple[Stretch, ...] = ()
+    checkpoints: dict[str, Checkpoint] = {}
+    conflicts: tuple[Conflict, ...] = ()
+    # Numbers are never used twice, also after a rewind.
+    conflicts_opened: int = 0
+    merges: dict[str, int] = {}
+    # Who works here instead of whom the spec names.
+    agent: str | None = None
+    model: str | None = None
+    # The move under way, or the one that took it away.
+    move: str | None = None
+    moving_to: str | None = None
+    has_departed: bool = False
+    # The store it came to by its last move, and that move; None: it never moved.
+    home: str | None = None
+    arrived_by: str | None = None
+    archive: str | None = None
+
+    @property
+    def is_frozen(self) -> bool:
+        """On its way to another host, or there: nothing is written here."""
+        return self.move is not None
+
+    @property
+    def move_words(self) -> str | None:
+        """Why nothing is written here, if it moves or moved; what it slept for before stands beside it, in `hold`."""
+        if self.has_departed:
+            return "moved to another host; this is its record"
+        return (
+            f"moving to {self.moving_to or 'another host'}: frozen until its receipt comes" if self.is_frozen else None
+        )
+
+    @property
+    def trust_words(self) -> str | None:
+        """Why its own spec, which stands in the log alone, does not count."""
+        return (
+            f"needs trust: {self.needs_trust} (wakeful trust {self.name} shows it)"
+            if self.needs_trust is not None
+            else None
+        )
+
+    @property
+    def is_shut(self) -> bool:
+        """Does its log take nothing but what opens it again?"""
+        return self.is_terminated or self.is_frozen or self.has_departed or self.archive is not None
+
+    def seen_from(self, store: str) -> Session:
+        """As the owner of a store sees it: one that lives in another store has departed from here. The log is the same in both."""
+        is_away = self.home is not None and self.home != store and not self.is_frozen
+        return replace(self, has_departed=True) if is_away and not self.has_departed else self
+
+    def recollect(self) -> Recollection:
+        """What this position hands on to a fork, or to the session gone back to it."""
+        return Recollection(
+            line=close_line(self.line, self.id, self.seq),
+            facts=self.facts,
+            memory=self.memory,
+            handoff=self.handoff,
+            conversation=replace(
+                self.conversation, stretches=close_line(self.conversation.stretches, self.id, self.seq)
+            ),
+            good=self.good,
+            conflicts=self.conflicts,
+            merges=self.merges,
+            asker=self.asker,
+            talks=self.talks,
+            todo=self.todo,
+        )
+
+    @property
+    def is_live(self) -> bool:
+        """Can this session ever run? A container has nothing to run but questions; what is closed or undeclared will not."""
+        return (
+            self.is_declared
+            and not self.is_shut
+            and self.spec is not None
+            and (self.spec.run is not None or self.is_asked)
+        )
+
+    @property
+    def is_asked(self) -> bool:
+        """Does a question wait for its answer?"""
+        return any(one.asker is not None for one in self.list_unread())
+
+    def is_apart(self, asker: str) -> bool:
+        """Is a question of this person out of the present conversation? In one that is everybody's, none is."""
+        is_shared = self.spec is not None and self.spec.conversation == "continue"
+        return asker != self.asker and not (self.asker is None and is_shared)
+
+    def list_unread(self) -> tuple[Unread, ...]:
+        """Messages that no run has dealt with, where one of them is a question or put to an agent by name."""
+        if not self.unread:
+            return ()
+        seen = int(self.seen.get("message", "0"))
+        return tuple(one for one in self.unread if one.position > seen)
+
+    @property
+    def is_armed(self) -> bool:
+        """May wakes be requested? A disabled session is owed, as any that sleeps, but not woken."""
+        return self.is_live and self.spec is not None and self.spec.enabled
+
+    @property
+    def owner(self) -> str | None:
+        """The agent whose session it is: whom it was migrated to, else whom its spec names."""
+        return self.agent or (self.spec.agent if self.spec is not None else None)
+
+    @property
+    def pool(self) -> str | None:
+        spec = self.run.spec if self.run else self.spec
+        return spec.pool if spec else None
+
+
+class DamagedSession(Session, frozen=True, kw_only=True):
+    """A session of which a record cannot be read: as far as it could be folded, without its run and wake. It can be read; its log takes nothing."""
+
+    # The damage, in words.
+    damage: str
+    # The id of the run that was under way as far as the records tell; its processes are ended, and nothing is recorded of it.
+    left_run: str | None = None
+
+    @property
+    def is_shut(self) -> bool:
+        return True
+
+    @property
+    def damage_words(self) -> str:
+        return f"damaged: {self.damage}; it is read-only, and only a backup has what is lost (wakeful doctor)"
+
+
+class State:
+    """All sessions by id, their names, and the slots in use. Changed only by `put`."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.ids: dict[str, str] = {}
+        self.running: set[str] = set()
+        self.braked: set[str] = set()
+        # Sessions in whose mailbox strangers may speak.
+        self.spoken_to: set[str] = set()
+        self.used: dict[str, int] = {}
+
+    def put(self, session: Session) -> None:
+        before = self.sessions.get(session.id)
+        if before is not None and before.name != session.name and self.ids.get(before.name) == session.id:
+            del self.ids[before.name]
+        self.sessions[session.id] = session
+        self.ids[session.name] = session.id
+        (self.braked.discard if session.brake is None else self.braked.add)(session.id)
+        (self.spoken_to.discard if session.untrusted_by is None else self.spoken_to.add)(session.id)
+        if (before is not None and before.run is not None) != (session.run is not None):
+            self._count_slot(session if session.run else before, 1 if session.run else -1)
+
+    def _count_slot(self, session: Session | None, step: int) -> None:
+        assert session is not None and session.run is not None
+        (self.running.add if step > 0 else self.running.discard)(session.id)
+        kind = GENERAL_POOL if session.run.agent is None else AGENT_POOL
+        pools = {kind, session.run.spec.pool or kind}
+        for pool in pools:
+            self.used[pool] = self.used.get(pool, 0) + step
+
+    def by_name(self, name: str) -> Session:
+        try:
+            return self.sessions[self.ids[name]]
+        except KeyError:
+            raise UnknownSession(f"no session is called {name!r}; `wakeful list` shows those there are") from None
+
+    def get(self, session_id: str) -> Session:
+        return self.sessions[session_id]
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self.sessions.values())

@@ -1,0 +1,1 @@
+"""Specs as frozen values: sessions, agents, budgets, limits."""

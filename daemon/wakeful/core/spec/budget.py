@@ -1,0 +1,221 @@
+"""What a session may spend, and what it has spent: in one run, and by the hour, day and month of its time zone.
+
+Asked before a run is started (the verdict): a spent budget holds the wake, and never consumes it. What is left bounds the run itself
+(`find_allowance`), so that the last one does not overspend. The reducer charges what the log tells, so a restart forgets nothing. Pure.
+
+The zone database is asked when something is decided, never when a log is folded: what folding needs of it stands in the event (`find_periods`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+Period = Literal["hour", "day", "month"]
+PERIODS: tuple[Period, ...] = ("hour", "day", "month")
+# Time zone -> period -> when it began, in microseconds.
+Periods = dict[str, dict[str, int]]
+# What is counted, with the unit people read it in.
+UNITS = {
+    "runs": "runs",
+    "wall_seconds": "s",
+    "cpu_seconds": "s of CPU",
+    "written_bytes": "bytes written",
+    "tokens": "tokens",
+    "usd": "USD",
+}
+# Amounts that requests of a run spend, beside those of the run itself.
+OF_REQUESTS = ("tokens", "usd")
+
+
+class Amounts(Struct, frozen=True, kw_only=True):
+    """At most this much of each. None: as much as it takes."""
+
+    runs: int | None = None
+    wall_seconds: float | None = None
+    cpu_seconds: float | None = None
+    written_bytes: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    run: Amounts = Amounts()
+    hour: Amounts | None = None
+    day: Amounts | None = None
+    month: Amounts | None = None
+    # Whose days and months they are.
+    timezone: str = "UTC"
+
+    def bound(self, period: Period) -> Amounts | None:
+        bound: Amounts | None = getattr(self, period)
+        return bound
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """Used up since the beginning of a period, in microseconds."""
+
+    since: int
+    runs: int = 0
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    written_bytes: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+
+    def plus(self, other: Spent) -> Spent:
+        """Both together, of one period."""
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in UNITS})
+
+
+class Exhausted(Struct, frozen=True):
+    words: str
+    # When the period turns, in microseconds.
+    until: int
+
+
+def find_periods(budgets: Iterable[Budget | None], at: int) -> Periods | None:
+    """When the counted periods of these budgets began; None where none is counted."""
+    found: Periods = {}
+    for budget in budgets:
+        for period in PERIODS if budget is not None else ():
+            if budget is not None and budget.bound(period) is not None:
+                found.setdefault(budget.timezone, {})[period] = _begin(period, at, budget.timezone)
+    return found or None
+
+
+def charge(
+    spent: dict[str, Spent], budget: Budget, at: int, periods: Periods | None = None, **used: float
+) -> dict[str, Spent]:
+    """What is spent once `used` came on top at that time. Only periods with a bound are counted."""
+    charged: dict[str, Spent] = {}
+    begins = (periods or {}).get(budget.timezone, {})
+    for period in PERIODS:
+        if budget.bound(period) is None:
+            continue
+        now = _present(spent, budget, period, at, begins.get(period))
+        charged[period] = replace(now, **{name: getattr(now, name) + amount for name, amount in used.items()})
+    return charged
+
+
+def find_exhausted(
+    budget: Budget, spent: dict[str, Spent], at: int, *, counted: Collection[str] = UNITS, **wanted: float
+) -> Exhausted | None:
+    """The bound that leaves nothing for one more run, or less than `wanted`; of several, the one that lasts longest.
+
+    `counted`: the amounts that are looked at. A request of a run spends tokens and money; its run was counted when it began."""
+    found = []
+    for period in PERIODS:
+        bound = budget.bound(period)
+        if bound is None:
+            continue
+        now = _present(spent, budget, period, at)
+        for name, unit in UNITS.items():
+            limit = getattr(bound, name) if name in counted else None
+            if limit is None:
+                continue
+            more, used = wanted.get(name, 0.0), getattr(now, name)
+            if used >= limit or used + more > limit:
+                words = f"budget of the {period}: {used:g} of {limit:g} {unit} spent"
+                words += f", and the next request may take {more:g}" if used < limit else ""
+                found.append(Exhausted(words, find_turn(period, max(at, now.since), budget.timezone)))
+    return max(found, key=lambda one: one.until, default=None)
+
+
+def find_shortage(bound: Amounts, wanted: Amounts) -> str | None:
+    """What is wanted beyond a bound, in words."""
+    for name, unit in UNITS.items():
+        limit, amount = getattr(bound, name), getattr(wanted, name)
+        if limit is not None and amount is not None and amount > limit:
+            return f"{amount:g} of {limit:g} {unit} wanted"
+    return None
+
+
+def find_overspent(bound: Amounts, taken: Amounts) -> str | None:
+    """A bound that is used up by what was taken, in words."""
+    for name, unit in UNITS.items():
+        limit, amount = getattr(bound, name), getattr(taken, name)
+        if limit is not None and amount is not None and amount >= limit:
+            return f"{amount:g} of {limit:g} {unit} spent"
+    return None
+
+
+def find_allowance(budget: Budget, spent: dict[str, Spent], at: int) -> Amounts:
+    """What the next run may use: its own bound, or what is left of a period where that is less."""
+    left = {name: [limit] for name in UNITS if (limit := getattr(budget.run, name)) is not None}
+    for period in PERIODS:
+        bound = budget.bound(period)
+        if bound is None:
+            continue
+        now = _present(spent, budget, period, at)
+        for name in UNITS:
+            if (limit := getattr(bound, name)) is not None:
+                left.setdefault(name, []).append(max(0, limit - getattr(now, name)))
+    return Amounts(**{name: min(amounts) for name, amounts in left.items()})
+
+
+def find_turn(period: Period, at: int, timezone: str) -> int:
+    """When the period that this time lies in ends, in microseconds."""
+    begin = _begin(period, at, timezone)
+    match period:
+        case "hour":
+            return begin + 3_600_000_000
+        case "day":
+            return _midnight(_wall(begin, timezone).date() + timedelta(days=1), timezone)
+        case "month":
+            first = _wall(begin, timezone).date()
+            return _midnight((first + timedelta(days=32)).replace(day=1), timezone)
+
+
+def _present(spent: dict[str, Spent], budget: Budget, period: Period, at: int, begin: int | None = None) -> Spent:
+    """A clock that was set back gives nothing back: what was spent counts until its own period has turned."""
+    known = spent.get(period)
+    begin = _begin(period, at, budget.timezone) if begin is None else begin
+    return known if known is not None and known.since >= begin else Spent(since=begin)
+
+
+def _begin(period: Period, at: int, timezone: str) -> int:
+    match period:
+        case "hour":
+            # Of the clock in that zone: some are half an hour off.
+            offset = _wall(at, timezone).utcoffset() or timedelta()
+            shift = int(offset.total_seconds()) * 1_000_000
+            return (at + shift) // 3_600_000_000 * 3_600_000_000 - shift
+        case "day":
+            return _midnight(_wall(at, timezone).date(), timezone)
+        case "month":
+            return _midnight(_wall(at, timezone).date().replace(day=1), timezone)
+
+
+def _wall(at: int, timezone: str) -> datetime:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)).astimezone(_find_zone(timezone))
+
+
+def _midnight(day: date, timezone: str) -> int:
+    begin = datetime(day.year, day.month, day.day, tzinfo=_find_zone(timezone))
+    return int(begin.timestamp()) * 1_000_000
+
+
+def _find_zone(name: str) -> tzinfo:
+    """UTC needs no database, and stands in for a zone that the machine's does not have: `doctor` tells of that."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return UTC
+
+
+def is_zone_known(name: str) -> bool:
+    return name == "UTC" or _find_zone(name) is not UTC
+
+
+def counts_money(budget: Budget | None) -> bool:
+    return budget is not None and any(
+        bound is not None and bound.usd is not None for bound in (budget.run, budget.hour, budget.day, budget.month)
+    )

@@ -1,0 +1,138 @@
+"""How much of everything there may be: each limit has a level that warns and a hard one, named and published here alone.
+
+`limits` of wakeful.yaml overrides them, `doctor` shows them and who is near, docs/limits.md explains them. A warning changes
+nothing; beyond a hard level a call is refused (or output is cut), and what was recorded before stays. Pure values.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+KIB, MIB = 2**10, 2**20
+
+LimitName = Literal[
+    "payload",
+    "message",
+    "note",
+    "fact",
+    "facts",
+    "conversation",
+    "output",
+    "records",
+    "mailbox",
+    "tokens",
+    "kept_file",
+    "kept_run",
+    "kept_files",
+    "processes",
+]
+
+
+class Levels(Struct, frozen=True):
+    """`warn` is never above `hard`: whoever makes one has checked it."""
+
+    warn: int
+    hard: int
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Every limit with its default. Bytes, but for those of COUNTED."""
+
+    payload: Levels = Levels(256 * KIB, MIB)
+    message: Levels = Levels(64 * KIB, 256 * KIB)
+    note: Levels = Levels(16 * KIB, 256 * KIB)
+    fact: Levels = Levels(16 * KIB, 256 * KIB)
+    facts: Levels = Levels(1_000, 10_000)
+    conversation: Levels = Levels(4 * MIB, 64 * MIB)
+    output: Levels = Levels(MIB, 2 * MIB)
+    records: Levels = Levels(1_000_000, 10_000_000)
+    mailbox: Levels = Levels(1_000, 10_000)
+    # What an agent's model takes in to go on. Far above what any takes: its own window comes first, and is compressed to.
+    tokens: Levels = Levels(100_000, 10_000_000)
+    # Contents of files that runs read and wrote: one bound each, and 0 keeps none at all.
+    kept_file: Levels = Levels(8 * MIB, 8 * MIB)
+    kept_run: Levels = Levels(64 * MIB, 64 * MIB)
+    kept_files: Levels = Levels(2_000, 2_000)
+    # A run that forks without end must not take the machine's processes from the daemon and from people.
+    processes: Levels = Levels(1_000, 1_000)
+
+    def of(self, name: LimitName) -> Levels:
+        levels: Levels = getattr(self, name)
+        return levels
+
+    def refuse_beyond(self, name: LimitName, amount: int) -> str | None:
+        """Why this much is too much, in words for the caller; None where it is not."""
+        hard = self.of(name).hard
+        return (
+            f"{MEANINGS[name]}: at most {say_amount(name, hard)}, this would be {say_amount(name, amount)}"
+            if amount > hard
+            else None
+        )
+
+
+COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox", "tokens", "kept_files", "processes"})
+# These have a hard level alone.
+UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files", "processes"})
+# What each is about, in the order people read them.
+MEANINGS: dict[LimitName, str] = {
+    "payload": "what one record holds",
+    "message": "one message",
+    "note": "one hand-off",
+    "fact": "one fact's value",
+    "facts": "facts of a session",
+    "conversation": "messages a session's conversation holds",
+    "output": "output kept of one run",
+    "records": "records of a session",
+    "mailbox": "messages a session has not seen",
+    "tokens": "tokens its agent's model takes in to go on",
+    "kept_file": "one file whose content is kept",
+    "kept_run": "new contents of files kept of one run",
+    "kept_files": "files of one run whose contents are new and kept",
+    "processes": "processes of one run at a time, unless its spec says otherwise",
+}
+# What brings a session below a level again.
+ADVICE: dict[LimitName, str] = {
+    "note": "wakeful note NAME TEXT, with the rest in a file",
+    "fact": "put long values in a file and remember its path",
+    "facts": "forget facts that are not needed: wakeful forget NAME KEY",
+    "conversation": "wakeful compress NAME",
+    "records": "wakeful archive NAME",
+    "mailbox": "see why it does not run: wakeful why NAME",
+    "tokens": "begin a new conversation: wakeful activate NAME --fresh",
+}
+
+
+def say_amount(name: LimitName, amount: int) -> str:
+    """`1,000` for what is counted, `256 KiB` for what is measured."""
+    if name in COUNTED or amount < KIB:
+        return f"{amount:,}" if name in COUNTED else f"{amount:,} bytes"
+    size, unit = (amount / MIB, "MiB") if amount >= MIB else (amount / KIB, "KiB")
+    return f"{size:.4g} {unit}" if round(size, 1) == round(size, 4) else f"{amount:,} bytes"
+
+
+# The write-ahead log keeps up to 64 MB between checkpoints, and a snapshot or a blob comes on top.
+HOLD_BELOW_BYTES = 100_000_000
+# On a small disk that would be most of it: a twentieth is what file systems keep for the system, too.
+LARGEST_SHARE = 20
+# Released only well above the mark: what one run gives back must not start the next into the same corner.
+RELEASE_FACTOR = 1.5
+
+
+def find_mark(total_bytes: int) -> int:
+    """Below this many free bytes new runs wait."""
+    return min(HOLD_BELOW_BYTES, total_bytes // LARGEST_SHARE)
+
+
+def judge_room(free_bytes: int, total_bytes: int, *, is_short: bool) -> str | None:
+    """What new runs wait for, in words; None when there is room. `is_short`: they wait already."""
+    mark = find_mark(total_bytes)
+    wanted = int(mark * RELEASE_FACTOR) if is_short else mark
+    if free_bytes >= wanted:
+        return None
+    return f"room on disk: {_say(free_bytes)} free beside the log, {_say(wanted)} wanted"
+
+
+def _say(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size < 10_000_000 else f"{size / 1e6:.0f} MB"

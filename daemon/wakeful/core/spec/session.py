@@ -1,0 +1,452 @@
+"""A session's spec as frozen values: what `specs/` parses YAML into and the log stores.
+
+Built valid or not at all: whoever constructs one (specs/, or a test) has checked it. Durations
+are seconds, paths are text relative to `root` (or absolute), and nothing here knows YAML.
+A binding's `identity` says what it is, not what it is called (docs/rules.md, rule 8).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.core.agents.prices import Price
+from wakeful.core.spec.agent import MCP_TOOL_PREFIX, ToolPolicy
+from wakeful.core.spec.budget import Budget
+from wakeful.core.spec.limits import Limits
+
+Access = Literal["read", "write", "both"]
+Compare = Literal["content", "stat", "names"]
+Missing = Literal["run", "wait"]
+CatchUp = Literal["once", "none", "all"]
+Overlap = Literal["queue_one", "skip", "replace"]
+When = Literal["any", "all", "changed"]
+First = Literal["run", "adopt"]
+Role = Literal["maintainer", "contributor", "observer"]
+Isolation = Literal["strict", "standard", "observe", "none"]
+# Which commits `each_commit` means: those of the branch's own line, or also those that came in by merges.
+CommitLine = Literal["first-parent", "all"]
+WorkspaceKind = Literal["worktree", "copy"]
+
+DEFAULT_SETTLE_SECONDS = 0.1
+LEAST_SETTLE_MAX_SECONDS = 2.0
+SETTLE_MAX_FACTOR = 20
+DEFAULT_EXCLUDES = (
+    ".git",
+    "__pycache__",
+    "node_modules",
+    ".venv",
+    "*.swp",
+    "*~",
+    ".~lock.*#",
+    "~$*",
+    ".#*",
+    "#*#",
+    "*.tmp",
+)
+# Names the core gives to causes and bindings of its own; a spec may not use them.
+RESERVED_BINDINGS = ("spec", "program", "first", "activation", "mailbox")
+# A file's name as well as a variable's; systemd's credentials are usually called like this, too.
+SECRET_NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
+# What ends the name of a template, and stands between it and the stem in the names of its sessions.
+TEMPLATE_MARK = "@"
+
+
+def say_missing(name: str, what: str = "secret") -> str:
+    """The words for a secret that nobody has set, with what sets it."""
+    return f"needs a {what}: {name} (wakeful secret set {name})"
+
+
+def find_settle_max(settle_seconds: float) -> float:
+    """The longest that changes are put off where a spec names no `settle_max`."""
+    return max(LEAST_SETTLE_MAX_SECONDS, SETTLE_MAX_FACTOR * settle_seconds)
+
+
+def find_template(name: str) -> str | None:
+    """The template a session's name belongs to (`hr/ticket@17` -> `hr/ticket@`), its own name for a template; None for others."""
+    folder, slash, last = name.rpartition("/")
+    head, mark, _ = last.partition(TEMPLATE_MARK)
+    return f"{folder}{slash}{head}{mark}" if mark else None
+
+
+def is_refused(name: str, refused: Mapping[str, str]) -> bool:
+    """Whether what declares this name cannot be read: its own file, or the template it comes from."""
+    return name in refused or (bool(refused) and find_template(name) in refused)
+
+
+class Binding(Struct, frozen=True, kw_only=True):
+    """What every kind has. `wake` is already resolved: the parser knows each kind's default."""
+
+    name: str
+    wake: bool = True
+    stale_allowed: bool = False
+    settle_seconds: float = DEFAULT_SETTLE_SECONDS
+    settle_max_seconds: float = 2.0
+    # Words of strangers come in by it (`trust: untrusted`).
+    is_untrusted: bool = False
+
+
+class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="file"):
+    """Paths that match a pattern: `**` crosses folders, `*` and `?` do not."""
+
+    pattern: str
+    access: Access = "read"
+    exclude: tuple[str, ...] = ()
+    compare: Compare = "content"
+    missing: Missing = "run"
+
+    @property
+    def identity(self) -> str:
+        # What is written is another thing than what is read, even at one path: the one is drift, the other a cause (rule 7).
+        word = "output" if self.access == "write" else "file"
+        return " ".join((word, self.pattern, self.compare, *(f"!{text}" for text in self.exclude)))
+
+
+class CommitsBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="commits"):
+    """The tree of branch:path. `branch` None is HEAD, `repo` None the one around root."""
+
+    path: str
+    repo: str | None = None
+    branch: str | None = None
+    each_commit: bool = False
+    export: bool = False
+    line: CommitLine = "first-parent"
+
+    @property
+    def identity(self) -> str:
+        mode = "each" if self.each_commit else "tree"
+        # Only where it is not the default, so that what was seen before there was a choice stays seen.
+        line = " all" if self.line == "all" else ""
+        return f"commits {self.repo or '.'} {self.branch or 'HEAD'}:{self.path} {mode}{line}"
+
+
+class CronBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="cron"):
+    """Slots of a cron expression in a time zone; `jitter_seconds` shifts them, stable per session."""
+
+    expression: str
+    timezone: str
+    catch_up: CatchUp = "once"
+    catch_up_window_seconds: float = 7 * 86400.0
+    overlap: Overlap = "queue_one"
+    jitter_seconds: float = 0.0
+
+    @property
+    def identity(self) -> str:
+        return f"cron {self.expression} {self.timezone}"
+
+
+class EveryBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="every"):
+    """Slots one period apart, at multiples of it since 1970 until somebody sets the clock; they survive restarts (rule 37)."""
+
+    period_seconds: float
+    catch_up: CatchUp = "once"
+    catch_up_window_seconds: float = 7 * 86400.0
+    overlap: Overlap = "queue_one"
+    jitter_seconds: float = 0.0
+
+    @property
+    def identity(self) -> str:
+        return f"every {self.period_seconds:g}s"
+
+
+class MessageBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="message"):
+    """The session's own mailbox."""
+
+    @property
+    def identity(self) -> str:
+        return "message"
+
+
+class SessionBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="session"):
+    """Another session's last successful run."""
+
+    session: str
+
+    @property
+    def identity(self) -> str:
+        return f"session {self.session}"
+
+
+class ProbeBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="probe"):
+    """A command whose standard output is the version."""
+
+    argv: tuple[str, ...]
+    check_every_seconds: float = 300.0
+    timeout_seconds: float = 30.0
+
+    @property
+    def identity(self) -> str:
+        return "probe " + msgspec.json.encode(self.argv).decode()
+
+
+class ServiceBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="service"):
+    """A condition: while the service is down the session sleeps. Never a cause."""
+
+    url: str
+    check_every_seconds: float = 30.0
+    timeout_seconds: float = 5.0
+
+    @property
+    def identity(self) -> str:
+        return f"service {self.url}"
+
+    @property
+    def server(self) -> str | None:
+        """The server of the session's agent that it is; None: it is an address."""
+        return self.url.removeprefix(MCP_TOOL_PREFIX) if self.url.startswith(MCP_TOOL_PREFIX) else None
+
+
+AnyBinding = (
+    FileBinding
+    | CommitsBinding
+    | CronBinding
+    | EveryBinding
+    | MessageBinding
+    | SessionBinding
+    | ProbeBinding
+    | ServiceBinding
+)
+ClockBinding = CronBinding | EveryBinding
+
+
+class RunLimits(Struct, frozen=True, kw_only=True):
+    """What a run may use at most. None: as much as there is."""
+
+    memory_bytes: int | None = None
+    processes: int | None = None
+    cpu_seconds: float | None = None
+    open_files: int | None = None
+    file_bytes: int | None = None
+
+
+def _is_name(host: str) -> bool:
+    """Must this host be looked up in DNS? An empty host, `localhost` and IP addresses need no lookup."""
+    if host in ("", "localhost"):
+        return False
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return True
+    return False
+
+
+class Confinement(Struct, frozen=True, kw_only=True):
+    """What a run may touch besides its bindings, and how that is enforced. Paths are absolute, or relative to root."""
+
+    level: Isolation = "standard"
+    # As the machine has it, not at all, or to these addresses (`host:port`); `:port` is one that a run itself listens on.
+    network: bool | tuple[str, ...] = False
+    allow_read: tuple[str, ...] = ()
+    allow_write: tuple[str, ...] = ()
+
+    @property
+    def ports(self) -> bool | tuple[int, ...]:
+        """What of `network` can be enforced: of addresses the TCP ports."""
+        return (
+            self.network
+            if isinstance(self.network, bool)
+            else tuple(int(address.rpartition(":")[2]) for address in self.network)
+        )
+
+    @property
+    def listened_ports(self) -> tuple[int, ...]:
+        """Those that runs may listen on; where the network is open as a whole nothing is said of them."""
+        return (
+            ()
+            if isinstance(self.network, bool)
+            else tuple(int(address[1:]) for address in self.network if address.startswith(":"))
+        )
+
+    @property
+    def looks_up_names(self) -> bool:
+        """Does a listed host have to be looked up? Addresses and `localhost` do not."""
+        return not isinstance(self.network, bool) and any(
+            _is_name(address.rpartition(":")[0]) for address in self.network
+        )
+
+    @property
+    def is_enforced(self) -> bool:
+        """Is a run held to anything at all?"""
+        return self.level not in ("none", "observe")
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """What every kind of run shares."""
+
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    timeout_seconds: float = 3600.0
+    grace_seconds: float = 10.0
+    retries: int = 2
+    check: tuple[str, ...] | None = None
+    limits: RunLimits = RunLimits()
+    # It works in a place of its own, and what it made of its outputs is put in place after its success; None: in place.
+    workspace: WorkspaceKind | None = None
+
+
+class CommandRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="command"):
+    """argv, never a shell string."""
+
+    argv: tuple[str, ...]
+
+
+class ScriptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="script"):
+    """Several lines for `sh -eu`; values reach it only through the environment."""
+
+    text: str
+
+
+class PromptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="prompt"):
+    """What the session's agent is asked. Not tried again unless told: each try costs."""
+
+    prompt: str
+    retries: int = 0
+
+
+AnyRun = CommandRun | ScriptRun | PromptRun
+
+
+class Window(Struct, frozen=True):
+    """Minutes of the day in a time zone; `end` before `start` crosses midnight."""
+
+    start_minute: int
+    end_minute: int
+    timezone: str
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """What stays at hand of a session; what is older, more or larger may be archived. None: no bound of that kind."""
+
+    keep_seconds: float | None = None
+    runs: int | None = None
+    size_bytes: int | None = None
+
+
+class SessionSpec(Struct, frozen=True, kw_only=True):
+    """One session as declared. `root` is absolute; everything else may be moved with the project."""
+
+    name: str
+    root: str
+    agent: str | None = None
+    objective: str | None = None
+    priority: int = 50
+    tags: tuple[str, ...] = ()
+    enabled: bool = True
+    bindings: tuple[AnyBinding, ...] = ()
+    when: When = "any"
+    pace_seconds: float = 0.0
+    window: Window | None = None
+    first: First | None = None
+    run: AnyRun | None = None
+    conversation: Literal["fresh", "continue"] = "fresh"
+    pool: str | None = None
+    # The script inside root that `command` names: an implied waking binding (specs.md).
+    program: str | None = None
+    # Names; a value stands in no spec, no state and no event.
+    secrets: tuple[str, ...] = ()
+    # Name or uid -> role. Who declared it maintains it, named here or not.
+    people: dict[str, Role] = {}
+    retention: Retention | None = None
+    confinement: Confinement = Confinement()
+    budget: Budget | None = None
+    # A person is asked before every run.
+    is_approved_first: bool = False
+    # A question to a person waits so long, and is denied then. None: as its agent says.
+    ask_timeout_seconds: float | None = None
+    # Narrows what the agent's own policy allows.
+    tools: dict[str, ToolPolicy] = {}
+    # Hosts that the agent's tool `fetch` may ask, as HOST:PORT, *.HOST:PORT or *:PORT. No other program gets a network by them.
+    fetch: tuple[str, ...] = ()
+
+    def binding(self, name: str) -> AnyBinding | None:
+        return next((binding for binding in self.bindings if binding.name == name), None)
+
+    @property
+    def files(self) -> tuple[FileBinding, ...]:
+        return tuple([binding for binding in self.bindings if type(binding) is FileBinding])
+
+    @property
+    def written_patterns(self) -> tuple[str, ...]:
+        return tuple(binding.pattern for binding in self.files if binding.access != "read")
+
+    @property
+    def is_staged(self) -> bool:
+        """Has a run a private write area, whose contents are put in place after its success (rule 27)?"""
+        return self.confinement.level == "strict" or (self.run is not None and self.run.workspace is not None)
+
+
+def observe_spec(spec: SessionSpec) -> SessionSpec:
+    """The same, with nothing denied."""
+    return msgspec.structs.replace(spec, confinement=msgspec.structs.replace(spec.confinement, level="observe"))
+
+
+def _describe_what(run: AnyRun) -> object:
+    match run:
+        case CommandRun(argv=argv):
+            return argv
+        case ScriptRun(text=text):
+            return text
+        case PromptRun(prompt=prompt):
+            return {"prompt": prompt}
+
+
+def digest_noticed(spec: SessionSpec) -> str:
+    """The `spec` version: what a run can notice (rule 9), and nothing that is only timing or order."""
+    run = spec.run
+    noticed: dict[str, object] = {
+        "agent": spec.agent,
+        "objective": spec.objective,
+        "bindings": sorted(
+            (binding.name, binding.identity, getattr(binding, "access", "read"), binding.wake)
+            for binding in spec.bindings
+        ),
+        "run": None
+        if run is None
+        else {
+            "what": _describe_what(run),
+            "cwd": run.cwd,
+            "env": sorted(run.env.items()),
+            "check": run.check,
+        },
+        "conversation": spec.conversation,
+    }
+    # Only where there is one, so that the versions of before these keys stand.
+    if spec.confinement.network:
+        noticed["network"] = spec.confinement.network
+    if run is not None and run.workspace is not None:
+        noticed["workspace"] = run.workspace
+    if spec.fetch:
+        noticed["fetch"] = spec.fetch
+    if spec.tools:
+        noticed["tools"] = sorted(spec.tools.items())
+    return hashlib.blake2b(msgspec.json.encode(noticed), digest_size=16).hexdigest()
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """`wakeful.yaml`: the daemon's own settings, every key resolved to its default."""
+
+    concurrency: int = 2
+    # Runs of agents at a time: they wait for a model most of the time, and take no slot of commands.
+    agent_concurrency: int = 2
+    pools: dict[str, int] = {}
+    # Those that come with wakeful, under one's own.
+    prices: dict[str, Price] = {}
+    loop_depth: int = 8
+    stop_grace_seconds: float = 30.0
+    hints: Literal["auto", "inotify", "watchfiles", "poll"] = "auto"
+    limits: Limits = Limits()
+    # For sessions whose spec says nothing; what it leaves open is kept.
+    retention: Retention = Retention()
+    # Sessions may say `isolation: none`, or `observe`.
+    allow_unisolated: bool = False
+    # `pinned`: no spec counts before a person trusted it as it stands, wherever it lies.
+    trust: Literal["followed", "pinned"] = "followed"
+
+    @property
+    def output_limit_bytes(self) -> int:
+        return self.limits.output.hard

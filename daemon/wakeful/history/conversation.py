@@ -1,0 +1,215 @@
+"""The conversation of a session, read from the log along its line; and how it is made shorter.
+
+Messages are what people and sessions sent, what agents said, the hand-offs runs left, and what merged forks brought. A `Summariser` makes
+a summary of old ones: by rule where no model is at hand (`ByRule`), by the session's agent where it has
+one. Reads the log alone, and blocks while it does: the API calls it off the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from wakeful.core.agents.rule_summary import Message, digest_messages
+from wakeful.core.calls.values import Compress
+from wakeful.core.deciding.owed import find_unseen
+from wakeful.core.record import events as ev
+from wakeful.core.record.knowledge import Stretch, count_bytes, split_stretches
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import EventLog, Record
+from wakeful.text.counting import count
+
+MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered")
+# What takes room of it.
+SAID_KINDS = (*MESSAGE_KINDS, "tool_returned")
+# The kinds among these that belong to the conversation of their run.
+RUN_KINDS = ("turn_answered", "tool_returned")
+MESSAGES_KEPT = 20
+
+
+# A run is told so many messages at most, the newest; `history` has all.
+MOST_RECEIVED = 100
+
+
+class SummaryRequest(Struct, frozen=True, kw_only=True):
+    """What a summary is made of. The objective must stand in it verbatim."""
+
+    objective: str | None
+    earlier: str | None
+    messages: tuple[Message, ...]
+
+
+class Summariser(Protocol):
+    """`name` is recorded with the summary: who made it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def summarise(self, request: SummaryRequest) -> str: ...
+
+
+class Given(Struct, frozen=True):
+    """A summary that somebody made already: the model of a run, `name`."""
+
+    name: str
+    summary: str
+
+    def summarise(self, request: SummaryRequest) -> str:
+        return self.summary
+
+
+class ByRule:
+    name = "rule"
+
+    def summarise(self, request: SummaryRequest) -> str:
+        return digest_messages(request.messages, objective=request.objective, earlier=request.earlier)
+
+
+def read_conversation(log: EventLog, session: Session) -> list[Message]:
+    """The messages the assembled context would hold, oldest first."""
+    return [message for record in _read_said(log, session, MESSAGE_KINDS) for message in _make_message(record)]
+
+
+def read_messages(log: EventLog, stretch: Stretch) -> Iterator[Message]:
+    """All messages of a stretch, in whoever's conversation they were said."""
+    for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=MESSAGE_KINDS):
+        yield from _make_message(record)
+
+
+def _make_message(record: Record) -> Iterator[Message]:
+    text = _read_text(record)
+    if text:
+        yield Message(session=record.session, seq=record.seq, at=record.at, author=record.author, text=text)
+
+
+def _read_said(
+    log: EventLog, session: Session, kinds: tuple[str, ...], stretches: Sequence[Stretch] | None = None
+) -> Iterator[Record]:
+    """The words of the present conversation: a stretch of records may hold questions of other persons, and answers to them."""
+    for stretch in find_stretches(session) if stretches is None else stretches:
+        others: set[int | None] = set()
+        for record in log.read(
+            stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=(*kinds, "run_started")
+        ):
+            match (
+                decode(record.kind, record.payload)
+                if record.payload is not None and record.kind in ("run_started", "message_added")
+                else None
+            ):
+                case ev.RunStarted(run=run, asker=asker):
+                    if asker != session.asker:
+                        others.add(run)
+                    continue
+                case ev.MessageAdded(asker=str() as asker) if session.is_apart(asker):
+                    continue
+            if record.kind != "run_started" and (record.kind not in RUN_KINDS or record.run not in others):
+                yield record
+
+
+def _read_text(record: Record) -> str | None:
+    # Erased: what it said is gone, and that it said something is in the log.
+    if record.payload is None:
+        return None
+    match decode(record.kind, record.payload):
+        case ev.MessageAdded(text=text) | ev.NoteAdded(text=text) | ev.SessionMerged(summary=text):
+            return text
+        case ev.TurnAnswered(answer=answer, purpose="work", sub=None):
+            return answer.words
+        case _:
+            return None
+
+
+def make_compress(log: EventLog, session: Session, keep: int, summariser: Summariser) -> Compress:
+    """The call that replaces all but the newest messages by a summary."""
+    messages = read_conversation(log, session)
+    old, kept = (messages[:-keep], messages[-keep:]) if keep else (messages, [])
+    if not old:
+        raise CallerError(
+            f"{session.name} has {count(len(messages), 'message')} and keeps the newest {keep}; there is nothing to compress"
+        )
+    spec = session.spec
+    request = SummaryRequest(
+        objective=spec.objective if spec is not None else None,
+        earlier=session.conversation.summary,
+        messages=tuple(old),
+    )
+    first = (kept[0].session, kept[0].seq) if kept else (session.id, session.seq + 1)
+    replaced, left = split_stretches(find_stretches(session), *first)
+    return Compress(
+        name=session.name,
+        at=session.seq,
+        replaced=replaced,
+        kept=left,
+        summary=_ensure_objective(summariser.summarise(request), request.objective),
+        messages=len(old),
+        kept_messages=len(kept),
+        kept_bytes=sum(map(_count_record, _read_said(log, session, SAID_KINDS, left))),
+        by=summariser.name,
+    )
+
+
+def choose_kept(log: EventLog, session: Session, most_bytes: int) -> int:
+    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; where all do, the newest half.
+
+    Whoever asks has to make room: openings take some, too, and are not counted here."""
+    kept, total, used = 0, 0, 0
+    for record in reversed(list(_read_said(log, session, SAID_KINDS))):
+        used += _count_record(record)
+        is_message = bool(record.kind in MESSAGE_KINDS and _read_text(record))
+        kept += is_message and used <= most_bytes
+        total += is_message
+    return kept if kept < total else total // 2
+
+
+def find_stretches(session: Session) -> tuple[Stretch, ...]:
+    return session.conversation.stretches or (Stretch(session.id, 1),)
+
+
+def _count_record(record: Record) -> int:
+    """What it takes of a conversation, as the reducer counts it."""
+    if record.payload is not None and record.kind == "tool_returned":
+        returned = decode(record.kind, record.payload)
+        return count_bytes(returned.text) if isinstance(returned, ev.ToolReturned) and returned.sub is None else 0
+    return count_bytes(_read_text(record) or "")
+
+
+def _ensure_objective(summary: str, objective: str | None) -> str:
+    """A model may leave it out; a session without its objective is lost."""
+    return summary if not objective or objective in summary else f"Objective: {objective}\n\n{summary}"
+
+
+def summarise_fork(log: EventLog, fork: Session, since: int, between: Sequence[Stretch] = ()) -> str:
+    """Summarise the conversation that a merged fork brings back: a hand-off, never its single messages.
+
+    `between` are the records of the sessions between the fork and the session it is merged into, nearest first."""
+    stretches = (*reversed(between), Stretch(fork.id, since + 1, fork.seq))
+    own = [message for stretch in stretches for message in read_messages(log, stretch)]
+    parts = [f"From the fork {fork.name}, its records {since + 1} to {fork.seq}:"]
+    if own:
+        parts.append(digest_messages(own, objective=None))
+    if fork.handoff and not _was_inherited(own, fork):
+        parts.append(f"Its hand-off:\n{fork.handoff}")
+    return "\n\n".join(parts) if len(parts) > 1 else ""
+
+
+def _was_inherited(own: Sequence[Message], fork: Session) -> bool:
+    return all(message.text != fork.handoff for message in own)
+
+
+def read_received(log: EventLog, session: Session, run: OpenRun) -> list[tuple[int, ev.MessageAdded]]:
+    """The newest messages that this run is the first to deal with, oldest first, each with its time. Short: nothing is read where none came."""
+    seen, until = find_unseen(session, run)
+    received: list[tuple[int, ev.MessageAdded]] = []
+    if until <= seen:
+        return received
+    # Among them may be some that came since this run was decided.
+    most = MOST_RECEIVED + max(0, session.mailbox - until)
+    for record in log.read(session.id, kinds=("message_added",), to_seq=session.seq, newest_first=True, limit=most):
+        message = decode(record.kind, record.payload) if record.payload is not None else None
+        if isinstance(message, ev.MessageAdded) and seen < message.position <= until:
+            received.append((record.at, message))
+    return received[::-1]

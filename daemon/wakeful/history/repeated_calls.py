@@ -1,0 +1,112 @@
+"""Which call a key belongs to: a call that is repeated with its key is answered with what the first one did.
+
+A key is unique per session and stands in the log with the records of its call. The reactor asks here before it judges a call, and the
+API before it prepares one. Reads the log alone. A key that another kind of call used is refused: its answer would be about that other call.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from wakeful.core.calls import values as calls
+from wakeful.core.record.events import SessionForked, SessionOpened, SessionRenamed
+from wakeful.core.record.state import State
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import Appended, EventLog, Record
+
+_STOPS = ("run_stop_requested", "wake_withdrawn")
+# The kinds of records that a call leaves first in a session's log.
+FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
+    calls.Activate: ("activation_requested",),
+    calls.Trace: ("activation_requested",),
+    calls.Resume: ("session_resumed",),
+    calls.Suspend: _STOPS,
+    calls.Sleep: ("session_slept",),
+    calls.SleepAll: ("session_braked",),
+    calls.ResumeAll: ("session_released",),
+    calls.Answer: ("question_answered", "wake_withdrawn"),
+    calls.Interrupt: _STOPS,
+    calls.Cancel: _STOPS,
+    calls.Terminate: ("run_stop_requested", "session_terminated"),
+    calls.Open: ("session_reopened",),
+    calls.Rename: ("session_renamed",),
+    calls.Send: ("message_added",),
+    calls.Ask: ("message_added",),
+    calls.Note: ("note_added",),
+    calls.Remember: ("fact_set", "memory_set"),
+    calls.Forget: ("fact_retracted", "memory_set"),
+    calls.Todo: ("todo_set",),
+    calls.Save: ("checkpoint_marked",),
+    # A wake that is given up comes first.
+    calls.Rewind: ("session_rewound", "wake_withdrawn"),
+    calls.Fork: ("session_forked", "session_opened"),
+    calls.Merge: ("session_merged",),
+    calls.Resolve: ("conflict_resolved",),
+    calls.Compress: ("conversation_compressed",),
+    calls.Migrate: ("session_migrated",),
+    calls.Thaw: ("session_thawed",),
+    calls.Depart: ("session_departed",),
+    calls.Erase: ("payload_erased",),
+}
+# Calls whose key may stand in another log than that of the session they name now.
+_ANYWHERE = (calls.SleepAll, calls.ResumeAll, calls.Rename, calls.Fork)
+
+
+class Named(Struct, frozen=True, kw_only=True):
+    """A call as far as its key is concerned. Several kinds: what is asked for becomes one of them."""
+
+    kinds: tuple[type[Struct], ...]
+    name: str
+    # The other name of a rename.
+    new: str | None = None
+
+
+def name_call(call: calls.Call) -> Named:
+    return Named(kinds=(type(call),), name=call.name, new=call.new if isinstance(call, calls.Rename) else None)
+
+
+def find_first(log: EventLog, state: State, named: Named, key: str) -> Record | None:
+    """The first record of the call that was carried out with this key; None where there is none. Raises CallerError where another call used it."""
+    expected = tuple(kind for one in named.kinds for kind in FIRST_KINDS.get(one, ()))
+    session_id = state.ids.get(named.name)
+    others = []
+    for landed in _find_landed(log, named, session_id, key):
+        record = next(log.read(landed.session, from_seq=landed.first_seq, to_seq=landed.first_seq))
+        if not expected or record.kind in expected and _is_about(record, named, session_id):
+            return record
+        others.append(record)
+    # Each of these would take a record with this key.
+    for record in others:
+        if record.session == session_id or any(one in (calls.SleepAll, calls.ResumeAll) for one in named.kinds):
+            owner = state.sessions.get(record.session)
+            raise CallerError(
+                f"the key {key!r} belongs to another call: record {record.seq} of {owner.name if owner is not None else record.session}, "
+                f"{record.kind} by {record.author}; nothing was done, choose a key of its own"
+            )
+    return None
+
+
+def _find_landed(log: EventLog, named: Named, session_id: str | None, key: str) -> list[Appended]:
+    if any(one in _ANYWHERE for one in named.kinds):
+        return log.find_keys(key)
+    landed = log.find_key(session_id, key) if session_id is not None else None
+    return [landed] if landed is not None else []
+
+
+def _is_about(record: Record, named: Named, session_id: str | None) -> bool:
+    """Is a record that was found in any log the one of this very call?"""
+    event = decode(record.kind, record.payload) if record.payload is not None else None
+    match event:
+        case SessionRenamed(old=old, new=new):
+            return (old, new) == (named.name, named.new)
+        case SessionForked():
+            return record.session == session_id
+        case SessionOpened(origin=origin):
+            return origin is not None and (origin.session == session_id or origin.name == named.name)
+        case _:
+            return True
+
+
+def say_repeated(record: Record) -> str:
+    return f"done already: record {record.seq}, {record.kind} by {record.author}"

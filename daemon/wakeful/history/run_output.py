@@ -1,0 +1,86 @@
+"""The output of a run, as the log and the blobs keep it.
+
+Read by the daemon for `output` and for the end of `--once`, and by the command line where no daemon runs. Blocks, and changes
+nothing. The bytes are data of others: whoever prints them, escapes them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wakeful.core.record.events import RunFinished
+from wakeful.core.record.state import Session
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import EventLog
+from wakeful.system.blobs import Blobs, UnknownBlob
+
+# The part of a failed run's output that people see without asking.
+TAIL_LINES = 40
+TAIL_BYTES = 8 * 1024
+
+
+class RunOutput(NamedTuple):
+    """`head` and `tail` are kept; the bytes that the bounds left out lay between them."""
+
+    run: int
+    head: bytes
+    tail: bytes
+    total_bytes: int
+    hint: str | None = None
+
+
+class Tail(NamedTuple):
+    """The last lines of an output. `is_whole`: nothing came before them."""
+
+    lines: list[str]
+    is_whole: bool
+
+
+def check_run(session: Session, run: int | None) -> int:
+    """The run that is meant, else the last one that ended."""
+    run = run or (session.last_run.run if session.last_run is not None else None)
+    if run is None or session.runs == 0:
+        raise CallerError(f"{session.name} has not run yet")
+    if not 1 <= run <= session.runs:
+        raise CallerError(
+            f"{session.name} has no run {run}; "
+            + (f"its runs are 1 to {session.runs}" if session.runs > 1 else "it has run once")
+        )
+    return run
+
+
+def read_output(log: EventLog, blobs: Blobs, session: Session, run: int) -> RunOutput:
+    """The output of a run that ended. A CallerError where it is not there any more, or not yet."""
+    for record in log.read(session.id, kinds=("run_finished",), run=run):
+        if record.payload is None:
+            raise CallerError(_say_gone(session, run))
+        finished = decode(record.kind, record.payload)
+        assert isinstance(finished, RunFinished)
+        kept = finished.output
+        try:
+            head = blobs.get(kept.head) if kept.head else b""
+            return RunOutput(run, head, blobs.get(kept.tail) if kept.tail else b"", kept.total_bytes, finished.hint)
+        except UnknownBlob:
+            raise CallerError(
+                f"what run {run} printed is no longer kept: it was erased, or went with its age"
+            ) from None
+    raise CallerError(f"run {run} has no output yet")
+
+
+def _say_gone(session: Session, run: int) -> str:
+    if session.archive is not None:
+        return f"{session.name} is archived, and what run {run} printed with it: `wakeful load {session.name}` brings it back"
+    return f"what run {run} of {session.name} printed was erased"
+
+
+def take_tail(output: RunOutput) -> Tail:
+    """The last lines, bounded in number and in bytes; bytes that are no UTF-8 are shown as such."""
+    kept = output.tail or output.head
+    piece = kept[-TAIL_BYTES:]
+    is_whole = len(piece) == output.total_bytes
+    lines = piece.decode(errors="backslashreplace").rstrip("\n").split("\n") if piece.strip() else []
+    if not is_whole and len(lines) > 1:
+        # The first one begins in the middle.
+        lines = lines[1:]
+    return Tail(lines[-TAIL_LINES:], is_whole and len(lines) <= TAIL_LINES)

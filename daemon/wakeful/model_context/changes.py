@@ -1,0 +1,110 @@
+"""What changed since a session's last success, as its model is told: which binding, which paths, which commits, slots and wishes; then diffs.
+
+Paths, commits and contents were written by others: they stand in quotation marks or between marks. Diffs have a share of the
+room, in the order of the paths; where it ends, the list above them still names every path it has room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wakeful.core.agents.quoting import quote_block, quote_line
+from wakeful.core.agents.tokens import estimate_tokens
+from wakeful.core.record.events import Cause, ChangedPath
+from wakeful.core.spec.session import SessionSpec
+from wakeful.model_context.diffs import ReadChanged, diff_sides
+from wakeful.model_context.parts import Room
+from wakeful.text.counting import count
+
+_MOST_COMMITS = 20
+_ID_DIGITS = 12
+# Of a diff that does not fit, a piece of less is of no use to anybody.
+_LEAST_TOKENS = 100
+
+
+def describe_changes(
+    spec: SessionSpec, causes: tuple[Cause, ...], room: Room, read: ReadChanged, redact: Callable[[str], str]
+) -> str | None:
+    """Blocks. None where nothing did."""
+    if not causes:
+        return None
+    lines, diffs = [], []
+    names, left = _Names(room.paths), room.changes
+    for cause in causes:
+        compared = read(cause)
+        found = {changed.path: diff_sides(changed, redact) for changed in compared.sides}
+        problem = f" (no diffs: {quote_line(compared.problem)})" if compared.problem is not None else ""
+        notes = {path: note for path, (_, note) in found.items() if note is not None}
+        lines += [f"- {_say_cause(spec, cause)}{problem}", *names.list(compared.paths or cause.paths, notes)]
+        for path, (diff, _) in found.items():
+            if diff is None or left < _LEAST_TOKENS:
+                continue
+            # What was committed may be bound to be read, or not, and may have changed since.
+            how = f"read {quote_line(path)}" if cause.kind == "file" else "the whole of it is in the repository"
+            block = quote_block(diff, f"diff of {quote_line(path)}{_say_trust(spec, cause)}", left, how)
+            left -= estimate_tokens(block)
+            diffs.append(block)
+    return "\n\n".join(("\n".join(("# What changed", "", *lines)), *diffs))
+
+
+class _Names:
+    """Lists paths while there is room."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    def list(self, paths: tuple[ChangedPath, ...], notes: dict[str, str]) -> list[str]:
+        lines: list[str] = []
+        for place, path in enumerate(paths):
+            why = f" (no diff: {notes[path.path]})" if path.path in notes else ""
+            line = f"  - {quote_line(path.path)} {path.change}{why}"
+            self._tokens -= estimate_tokens(line)
+            if self._tokens < 0:
+                return [*lines, f"  - (… and {count(len(paths) - place, 'more path')}; list shows what is there)"]
+            lines.append(line)
+        return lines
+
+
+def _say_trust(spec: SessionSpec, cause: Cause) -> str:
+    binding = spec.binding(cause.binding)
+    return " (untrusted: strangers write there)" if binding is not None and binding.is_untrusted else ""
+
+
+def _say_cause(spec: SessionSpec, cause: Cause) -> str:
+    why = f" ({cause.reason})" if cause.reason and cause.kind not in ("activation", "first") else ""
+    name = f"{quote_line(cause.binding)}{_say_trust(spec, cause)}{why}"
+    match cause.kind:
+        case "activation":
+            return "a person asked for this run" + (f", saying {quote_line(cause.reason)}" if cause.reason else "")
+        case "first":
+            return "this is the first run: everything bound to it is new"
+        case "cron" | "every":
+            return f"{name}: its time came, {cause.new}"
+        case "message":
+            return f"{name}: messages came"
+        case "session":
+            return f"{name}: that session has succeeded again"
+        case "commits":
+            return f"{name}: commits{_say_commits(cause.commits)}"
+        case "spec":
+            return "the spec of this session was edited"
+        case "program":
+            return "the program of this session was edited"
+        case "probe":
+            return f"{name}: what it looks at answers differently now"
+        case _:
+            known = "" if cause.delta == "known" else "; which paths is not known"
+            return f"{name}: files changed{known}"
+
+
+def _say_commits(commits: tuple[str, ...]) -> str:
+    """Each as `<id> <author>: <subject>`, or its id alone."""
+    if not commits:
+        return ""
+    more = f" and {len(commits) - _MOST_COMMITS} more" if len(commits) > _MOST_COMMITS else ""
+    return " " + ", ".join(map(_say_commit, commits[:_MOST_COMMITS])) + more
+
+
+def _say_commit(commit: str) -> str:
+    number, _, story = commit.partition(" ")
+    return f"{number[:_ID_DIGITS]} {quote_line(story)}" if story else number[:_ID_DIGITS]

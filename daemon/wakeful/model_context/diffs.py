@@ -1,0 +1,139 @@
+"""The two sides of what changed: what a path held when its session last succeeded, and what it holds now; and the diff between them.
+
+The old side is what a run's record keeps of exactly that version of the binding; the new side is read from disk, through no link, within
+bounds. What cannot be shown says why: binary, too large, not kept. Blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+
+from wakeful.core.agents.quoting import quote_line
+from wakeful.core.looking.path_reports import Changed, Compared, Side
+from wakeful.core.record.events import Cause, RunFinished
+from wakeful.core.record.knowledge import close_line
+from wakeful.core.record.state import Session
+from wakeful.errors import OperatorError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import EventLog
+from wakeful.run_files.file_record import Entry, Found, read_record
+from wakeful.run_files.files_at_positions import diff_lines, read_kept, split_text
+from wakeful.run_files.path_lists import read_entries
+from wakeful.run_files.present_files import InTheWay, open_folder
+from wakeful.run_files.replay_comparison import LARGEST_TEXT_BYTES
+from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
+
+# Of one cause; the others are named.
+MOST_COMPARED = 40
+# How many runs back a version is looked for. The last success is nearly always the last run.
+MOST_RUNS = 30
+
+# What is known of a cause's paths, for as many as are worth comparing.
+ReadChanged = Callable[[Cause], Compared]
+
+
+class FileSides:
+    """Reads both sides of the files behind a cause."""
+
+    def __init__(self, session: Session, root: str, *, log: EventLog, blobs: Blobs) -> None:
+        self._session = session
+        self._root = root
+        self._log = log
+        self._blobs = blobs
+
+    def read(self, cause: Cause) -> Compared:
+        """Nothing where the old version is known to no run's record: the first run, or a record that was erased."""
+        if cause.kind != "file" or cause.old is None or not cause.paths:
+            return Compared()
+        known = self._find_old(cause.old)
+        if known is None:
+            return Compared()
+        compared = (one.path for one in cause.paths[:MOST_COMPARED])
+        return Compared(
+            sides=tuple(Changed(path, self._read_old(known.get(path)), read_now(self._root, path)) for path in compared)
+        )
+
+    def _find_old(self, version: str) -> dict[str, Entry] | None:
+        for address in self._list_records():
+            try:
+                sides = (side for one in read_record(self._blobs, address).bindings for side in (one.after, one.before))
+                found = next((side for side in sides if isinstance(side, Found) and side.version == version), None)
+                if found is not None:
+                    return {entry.path: entry for entry in read_entries(self._blobs, found)}
+            except (UnknownBlob, DamagedBlob, OperatorError):
+                # Erased, or lost with the power: an older one may know it, too.
+                continue
+        return None
+
+    def _list_records(self) -> Iterator[str]:
+        """Newest first, along the line that led here: not on branches a rewind left."""
+        left = MOST_RUNS
+        for stretch in reversed(close_line(self._session.line, self._session.id, self._session.seq)):
+            for record in self._log.read(
+                stretch.session,
+                from_seq=stretch.first,
+                to_seq=stretch.last,
+                kinds=("run_finished",),
+                limit=left,
+                newest_first=True,
+            ):
+                left -= 1
+                match decode(record.kind, record.payload) if record.payload is not None else None:
+                    case RunFinished(files=str() as files):
+                        yield files
+            if left <= 0:
+                return
+
+    def _read_old(self, entry: Entry | None) -> Side:
+        if entry is not None and entry.kind == "l":
+            # Where a link leads is anybody's text.
+            return f"a link to {quote_line(entry.link or '')}"
+        return None if entry is None else read_kept(self._blobs, entry)
+
+
+def read_now(root: str, path: str) -> Side:
+    """What stands there, read through no link."""
+    try:
+        with open_folder(root, path) as (folder, last):
+            descriptor = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return "not a file"
+            content = file.read(LARGEST_TEXT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except InTheWay:
+        return "behind a link"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return content if len(content) <= LARGEST_TEXT_BYTES else f"larger than {LARGEST_TEXT_BYTES >> 10} KiB"
+
+
+def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | None, str | None]:
+    """A unified diff, or why there is none. Secrets are gone before anything is cut, also those of several lines, between which a diff has its marks."""
+    sides = [b"" if side is None else side for side in (changed.before, changed.after)]
+    note = next((side for side in sides if isinstance(side, str)), None)
+    if note is not None:
+        return None, note
+    redacted = [_redact_side(side, redact) for side in sides if isinstance(side, bytes)]
+    if redacted[0] == redacted[1] and sides[0] != sides[1]:
+        return None, "only the value of a secret changed"
+    texts = [split_text(side) for side in redacted]
+    note = next((text for text in texts if isinstance(text, str)), None)
+    if note is not None:
+        return None, note
+    old, new = (text for text in texts if isinstance(text, list))
+    diff = "".join(diff_lines(old, new, changed.path))
+    if diff:
+        return redact(diff), None
+    return None, "empty" if None in (changed.before, changed.after) else "the same text again"
+
+
+def _redact_side(content: bytes, redact: Callable[[str], str]) -> bytes:
+    """The very same where it is no text: nothing of it is shown."""
+    try:
+        return redact(content.decode()).encode()
+    except UnicodeDecodeError:
+        return content

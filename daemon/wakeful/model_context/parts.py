@@ -1,0 +1,53 @@
+"""A named piece of what a model is told, with what it takes, and how much room each piece has."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from wakeful.core.agents.tokens import estimate_tokens
+from wakeful.core.spec.agent import AgentSpec
+
+
+class Part(Struct, frozen=True):
+    """`tokens` by estimate."""
+
+    name: str
+    text: str
+    tokens: int
+
+    @classmethod
+    def of(cls, name: str, text: str) -> Part:
+        return cls(name, text, estimate_tokens(text))
+
+
+class Room(Struct, frozen=True, kw_only=True):
+    """How many tokens each part may take. What a session was given to say (prompt, objective, role) is never cut."""
+
+    rules: int
+    facts: int
+    handoff: int
+    changes: int
+    paths: int
+    summary: int
+    memory: int
+    messages: int
+
+    @classmethod
+    def of(cls, agent: AgentSpec) -> Room:
+        """A share of what the model takes in, up to what is of use: all together at most three quarters of it."""
+        tokens = agent.window.tokens
+
+        def share(part: float, most: int) -> int:
+            return min(int(tokens * part), most)
+
+        return cls(
+            rules=share(0.12, 10_000),
+            facts=share(0.12, 8_000),
+            handoff=share(0.06, 4_000),
+            # Some 24 KB of diffs.
+            changes=share(0.12, 7_000),
+            paths=share(0.04, 2_000),
+            summary=share(0.10, 8_000),
+            memory=share(0.04, 2_000),
+            messages=share(0.12, 12_000),
+        )

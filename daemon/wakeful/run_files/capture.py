@@ -1,0 +1,354 @@
+"""Takes down what stands at the paths of a look, and keeps each content that is not kept yet: now, or later.
+
+Called by `Keeper` in a thread, while the run may already be changing what is read here: every content is checked against
+the digest that was looked at, and one that moved on is not kept. What a run writes is read as it is taken down; of what it only
+reads the digest is known, which is all a record needs: its content is `wanted`, and `Backlog` keeps it. Never reads more than
+`Limits` allow, never follows a path into anything but a regular file, never out of the session's root, never opens what could wait for ever.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import inf
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from wakeful.run_files.file_record import Entry
+from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
+from wakeful.system.openat2 import open_beneath
+
+TOO_LARGE = "too large"
+TOO_MUCH = "the run has more than is kept"
+CHANGED = "changed"
+NO_FILE = "not a file"
+LATE = "not read in time"
+SECRET = "holds a secret"
+OUTSIDE = "leads outside"
+# What will not be kept next time either, as long as the file stays as it is (None: it was kept).
+LASTING = (None, TOO_LARGE, NO_FILE, SECRET, OUTSIDE)
+# Files, executable or not, whose mode nobody asked for.
+_MODES = {"f": 0o644, "x": 0o755}
+# Not there, or another kind of thing than what was looked at.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR, errno.EAGAIN)
+# So much of one run is read however late it is, in a few milliseconds: on a busy machine, too, small outputs are always kept.
+_SURE_FILES = 16
+_SURE_BYTES = 256 << 10
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What is kept of one run at most. Sources and documents are small; what is larger is data, and has a home of its own."""
+
+    # Held in memory once while it is kept.
+    file_bytes: int = 8 << 20
+    # New contents alone: what is kept already costs nothing. Half a second of a slow disk.
+    run_bytes: int = 64 << 20
+    run_files: int = 2_000
+
+
+class Sight(Protocol):
+    """What a look saw at one path: `digest` is 20 bytes of blake2b, empty where only the stat was compared."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def digest(self) -> bytes: ...
+    @property
+    def size(self) -> int: ...
+
+
+class Wanted(NamedTuple):
+    """A content that a record names and nobody has read yet. `root`: no link leads out of it on the way."""
+
+    path: str
+    digest: bytes
+    size: int
+    root: str = "/"
+
+
+class NotKept(Exception):
+    """Its content is not for keeping; the words say why."""
+
+
+class Outside(NotKept):
+    """A link on the way leads out of the session's root."""
+
+    def __init__(self) -> None:
+        super().__init__(OUTSIDE)
+
+
+class Moved(NotKept):
+    """What stands at the path is not what was looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(CHANGED)
+
+
+class Capture:
+    """One run's share of the blobs: counts what is new. Used by one thread at a time; the two times are set from the loop."""
+
+    def __init__(self, blobs: Blobs, limits: Limits) -> None:
+        self.blobs = blobs
+        # Monotonic: what is not read by then is said to be late.
+        self.inputs_until = inf
+        self.outputs_until = inf
+        # Contents of outputs that are at hand, and perhaps not flushed yet.
+        self.relied_on: set[str] = set()
+        self._limits = limits
+        self._bytes_left = limits.run_bytes
+        self._files_left = limits.run_files
+        self._sure_files = _SURE_FILES
+        self._sure_bytes = _SURE_BYTES
+        self._wanted: list[Wanted] = []
+        self._wanted_digests: set[bytes] = set()
+
+    @property
+    def is_spent(self) -> bool:
+        """May nothing more be kept of this run?"""
+        return self._files_left <= 0 or self._bytes_left <= 0
+
+    def take(self, root: str, seen: Mapping[str, Sight], *, is_later: bool = False) -> tuple[Entry, ...]:
+        """Every path of a look, ordered by name. Raises OSError only for the blobs' own sake: a full disk.
+
+        `is_later`: contents that are known by their digest are not read now, but wanted.
+        """
+        lead, paths = f"{root.rstrip('/')}/", sorted(seen)
+        names, sights = [path.removeprefix(lead) for path in paths], [seen[path] for path in paths]
+        if is_later and _is_text("".join(names)) and all([sight.digest and sight.kind in _MODES for sight in sights]):
+            return self._list_later(root, paths, names, sights)
+        return tuple([self._take_one(root, *one, is_later) for one in zip(paths, names, sights, strict=True)])
+
+    def hand_over(self) -> list[Wanted]:
+        """What is to be kept later, once."""
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    def _list_later(self, root: str, paths: list[str], names: list[str], sights: list[Sight]) -> tuple[Entry, ...]:
+        """As `_take_one`, of files that are all to be kept later: a run on 1,000 of them waits for this at its end. So nothing is
+        touched here, each content is judged once, and it goes column by column."""
+        kinds, digests, sizes = (
+            [sight.kind for sight in sights],
+            [sight.digest for sight in sights],
+            [sight.size for sight in sights],
+        )
+        reasons = {
+            digest: self._refuse_later(digest, size) for digest, size in dict(zip(digests, sizes, strict=True)).items()
+        }
+        self._wanted += [
+            Wanted(*one, root) for one in zip(paths, digests, sizes, strict=True) if one[1] in self._wanted_digests
+        ]
+        return tuple(
+            [
+                Entry(path=name, kind=kind, digest=digest.hex(), size=size, mode=_MODES[kind], not_kept=reasons[digest])
+                for name, kind, digest, size in zip(names, kinds, digests, sizes, strict=True)
+            ]
+        )
+
+    def _take_one(self, root: str, path: str, name: str, sight: Sight, is_later: bool) -> Entry:
+        shown, raw = (
+            (name, None)
+            if _is_text(name)
+            else (os.fsencode(name).decode("utf-8", "backslashreplace"), os.fsencode(name).hex())
+        )
+        mode = _MODES.get(sight.kind, 0o644)
+        if is_later and sight.digest and sight.kind in _MODES:
+            size = sight.size
+            reason = self._want(root, path, sight.digest, size)
+            return Entry(
+                path=shown, kind=sight.kind, digest=sight.digest.hex(), size=size, mode=mode, not_kept=reason, raw=raw
+            )
+        facts: dict[str, Any] = {"path": shown, "kind": sight.kind, "size": sight.size, "mode": mode, "raw": raw}
+        try:
+            facts |= (
+                self._take_link(root, name, sight, is_later)
+                if sight.kind == "l"
+                else self._take_file(root, name, sight, is_later)
+            )
+        except NotKept as reason:
+            facts |= {"not_kept": str(reason), "digest": "" if sight.kind == "l" else sight.digest.hex()}
+        return Entry(**facts)
+
+    def _take_file(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, Any]:
+        if sight.kind not in _MODES:
+            raise NotKept(NO_FILE)
+        mode = _read_mode(os.path.join(root, name))
+        facts: dict[str, Any] = {} if mode is None else {"mode": mode}
+        # Kept already, by this run or another: not read again, whatever became of the file meanwhile.
+        if sight.digest and self.blobs.has(address_of(sight.digest), sight.size):
+            self.relied_on.add(address_of(sight.digest))
+            return facts | {"digest": sight.digest.hex()}
+        if self._is_late(is_later):
+            # It may still be had, and is then found by its digest.
+            raise NotKept(
+                (self._want(root, os.path.join(root, name), sight.digest, sight.size) if sight.digest else None) or LATE
+            )
+        self._refuse_more(sight.size)
+        content, digest = _read_file(root, name, sight.size, os.O_NOFOLLOW)
+        if sight.digest and digest != sight.digest:
+            raise Moved
+        self._keep_new(content, digest, is_later)
+        return facts | {"digest": digest.hex(), "size": len(content)}
+
+    def _take_link(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, Any]:
+        """Its words, and the content of the file it leads to, if that was looked at and lies below root.
+
+        A run may leave a link to a file that it cannot read itself: we can, and must not fetch it for anybody."""
+        path = os.path.join(root, name)
+        with _reading():
+            words = os.readlink(path)
+        facts: dict[str, Any] = {
+            "link": os.fsencode(words).decode("utf-8", "backslashreplace"),
+            "size": 0,
+            "mode": 0o777,
+        }
+        named = hashlib.blake2b(os.fsencode(words), digest_size=SHORT_BYTES)
+        if not sight.digest or named.digest() == sight.digest:
+            return facts
+        with _reading():
+            target = os.stat(path)
+        if not stat.S_ISREG(target.st_mode):
+            raise Moved
+        self._refuse_more(target.st_size)
+        # The look knows words and content by one digest: what the content's own is, only reading tells.
+        if self._is_late(is_later):
+            raise NotKept(LATE)
+        try:
+            content, digest = _read_file(root, name, target.st_size, 0)
+        except Outside:
+            # Its words are all there is to keep.
+            return facts
+        named.update(b"\0" + (b"x" if target.st_mode & stat.S_IXUSR else b"f") + digest)
+        if named.digest() != sight.digest:
+            raise Moved
+        self._keep_new(content, digest, is_later)
+        return facts | {"digest": digest.hex(), "size": len(content), "mode": stat.S_IMODE(target.st_mode)}
+
+    def _refuse_more(self, size: int) -> None:
+        if size > self._limits.file_bytes:
+            raise NotKept(TOO_LARGE)
+        if self._files_left <= 0 or size > self._bytes_left:
+            raise NotKept(TOO_MUCH)
+
+    def _is_late(self, is_input: bool) -> bool:
+        if is_input:
+            return time.monotonic() > self.inputs_until
+        return time.monotonic() > self.outputs_until and (self._sure_files <= 0 or self._sure_bytes <= 0)
+
+    def _want(self, root: str, path: str, digest: bytes, size: int) -> str | None:
+        """Have it kept later, if it is not yet; why it will not be, None where it will."""
+        reason = self._refuse_later(digest, size)
+        # Also where it is found a second time: one of both may be gone when its turn comes.
+        if digest in self._wanted_digests:
+            self._wanted.append(Wanted(path, digest, size, root))
+        return reason
+
+    def _refuse_later(self, digest: bytes, size: int) -> str | None:
+        """Why this content will not be kept; None where it is kept already, or is wanted from now on."""
+        if digest in self._wanted_digests or self.blobs.has(address_of(digest), size):
+            return None
+        try:
+            self._refuse_more(size)
+        except NotKept as reason:
+            return str(reason)
+        self._count(size)
+        self._wanted_digests.add(digest)
+        return None
+
+    def _keep_new(self, content: bytes, digest: bytes, is_input: bool) -> None:
+        address = address_of(digest)
+        if not self.blobs.has(address, len(content)):
+            try:
+                self.blobs.add(content)
+            except SecretContent:
+                raise NotKept(SECRET) from None
+            self._count(len(content))
+        if not is_input:
+            self._sure_files -= 1
+            self._sure_bytes -= len(content)
+            self.relied_on.add(address)
+
+    def _count(self, size: int) -> None:
+        self._files_left -= 1
+        self._bytes_left -= size
+
+
+def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
+    """Blocks. The address where it is kept; None where it holds a secret, or is no longer what was looked at. Raises OSError as `take`."""
+    address = address_of(wanted.digest)
+    if blobs.has(address, wanted.size):
+        return address
+    try:
+        content, digest = _read_file(
+            wanted.root, wanted.path.removeprefix(f"{wanted.root.rstrip('/')}/"), wanted.size, os.O_NOFOLLOW
+        )
+    except NotKept:
+        return None
+    try:
+        return blobs.add(content) if digest == wanted.digest else None
+    except SecretContent:
+        return None
+
+
+def _read_file(root: str, name: str, size: int, flags: int) -> tuple[bytes, bytes]:
+    """Content and digest of a regular file of this very size."""
+    with _reading():
+        # What a binding names by an absolute path was said by a person, links on the way included.
+        descriptor = (
+            os.open(name, _OPEN_FLAGS | flags)
+            if name.startswith("/")
+            else open_beneath(root, name, _OPEN_FLAGS | flags)
+        )
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Moved
+            content = _read_all(descriptor, size + 1)
+        finally:
+            os.close(descriptor)
+    if len(content) != size:
+        raise Moved
+    return content, hashlib.blake2b(content, digest_size=SHORT_BYTES).digest()
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _read_mode(path: str) -> int | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        # Reading its content will say what is wrong, should that be needed.
+        return None
+    return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else None
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What goes wrong with the run's own files is a reason not to keep them; with the blobs it is the daemon's trouble."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _GONE:
+            raise Moved from error
+        if error.errno == errno.EXDEV:
+            raise Outside from error
+        raise NotKept(f"unreadable: {error.strerror}") from error
+
+
+def _read_all(descriptor: int, most: int) -> bytes:
+    pieces = []
+    while most > 0 and (piece := os.read(descriptor, most)):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,206 @@
+"""Runs a recorded run again, on what it found then, in a copy that is thrown away; and compares what both left.
+
+The API finds the record and asks for `prepare`, then `carry_out`. The process is started, bounded and ended by the same runner as
+every run, but no session knows of it: nothing is recorded, no slot is taken, and it has no way to call the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.events import RunFinished
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.session import PromptRun
+from wakeful.errors import CallerError
+from wakeful.run_files.file_record import RunFiles, read_record
+from wakeful.run_files.replay_comparison import compare_files, compare_output
+from wakeful.run_files.replay_folder import Missing, bring_programs, copy_scratch, lay_out, redirect, refuse_outside
+from wakeful.runners.contract import Runner, RunOrder
+from wakeful.system.blobs import Blobs
+from wakeful.system.private_folders import make_private
+
+
+class MakeOrder(Protocol):
+    """An order for a run whose scratch and private folders lie in `folder`, and which has neither socket nor token."""
+
+    def __call__(self, session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder: ...
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """The run to be replayed: the session as it was when it started, how it ended, and the causes document it was given."""
+
+    session: Session
+    finished: RunFinished
+    causes: bytes
+    scratch: str
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What may be asked for: another command, a verdict although something is missing, the copy for oneself."""
+
+    command: tuple[str, ...] | None = None
+    is_partial: bool = False
+    keep: str | None = None
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """A copy that is ready to run in."""
+
+    recorded: Recorded
+    wish: Wish
+    files: RunFiles
+    run: OpenRun
+    folder: str
+    copy: str
+    missing: tuple[Missing, ...]
+    # Files of today that the other command names.
+    brought: tuple[str, ...] = ()
+
+
+class Replays:
+    """Constructed on the loop, over the daemon's own runner, whose report passes `take` first."""
+
+    # Known once there is one: the runner has to know first whom it reports to.
+    runner: Runner
+
+    def __init__(self, blobs: Blobs, state: str, make_order: MakeOrder) -> None:
+        self._blobs = blobs
+        self._folder = f"{state}/replays"
+        self._make_order = make_order
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[str, asyncio.Future[ProcessEnded]] = {}
+        self._cleaning: set[asyncio.Task[None]] = set()
+        # What a daemon that died left behind.
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def take(self, ended: object) -> bool:
+        """Is this the end of a replay? Then nobody else needs to know."""
+        if not isinstance(ended, ProcessEnded) or (waiting := self._waiting.pop(ended.run_id, None)) is None:
+            return False
+        if not waiting.done():
+            waiting.set_result(ended)
+        return True
+
+    async def prepare(self, recorded: Recorded, wish: Wish) -> Prepared:
+        """The copy, made off the loop; raises CallerError where there is nothing to replay."""
+        folder = f"{self._folder}/{secrets.token_hex(6)}"
+        try:
+            return await asyncio.to_thread(prepare, self._blobs, recorded, wish, folder)
+        except BaseException:
+            self._clean(folder)
+            raise
+
+    async def carry_out(self, prepared: Prepared) -> AsyncIterator[dict[str, Any]]:
+        """What is missing, then the report. Whoever stops listening ends the run."""
+        run_id = prepared.run.run_id
+        ended: asyncio.Future[ProcessEnded] | None = None
+        try:
+            yield view_prepared(prepared)
+            began = time.monotonic()
+            ended = self._waiting[run_id] = self._loop.create_future()
+            self.runner.start(
+                self._make_order(
+                    prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
+                )
+            )
+            # Shielded: whoever stops listening must not make the end itself unheard.
+            end = await asyncio.shield(ended)
+            report = await asyncio.to_thread(judge, self._blobs, prepared, end)
+            yield report | {"seconds": round(time.monotonic() - began, 3)}
+        finally:
+            # Nothing may be awaited here: whoever asked may be gone, and this be cancelled.
+            if ended is not None and not ended.done():
+                self.runner.stop(run_id, "kill", 0.0)
+            self._clean(prepared.folder, ended)
+
+    def _clean(self, folder: str, ended: asyncio.Future[ProcessEnded] | None = None) -> None:
+        async def clean() -> None:
+            if ended is not None:
+                await ended
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+        cleaning = self._loop.create_task(clean(), name="clean up after a replay")
+        self._cleaning.add(cleaning)
+        cleaning.add_done_callback(self._cleaning.discard)
+
+
+def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepared:
+    """Blocks."""
+    run = recorded.session.run
+    if run is None or run.spec.run is None or recorded.finished.files is None:
+        raise CallerError(
+            f"nothing was kept of the files of run {recorded.finished.run}; only runs with file bindings can be replayed"
+        )
+    if isinstance(run.spec.run, PromptRun) and wish.command is None:
+        raise CallerError(
+            f"run {recorded.finished.run} was an agent's, which would answer otherwise today; replay it with a command instead"
+        )
+    refuse_outside(run.spec)
+    if wish.keep is not None and os.path.lexists(wish.keep):
+        raise CallerError(f"{wish.keep} exists already; name a folder that does not")
+    files = read_record(blobs, recorded.finished.files)
+    copy = f"{folder}/root"
+    make_private(copy)
+    missing = lay_out(blobs, files, run.spec, run.versions, copy)
+    lack = copy_scratch(recorded.scratch, f"{folder}/scratch/{recorded.session.id}")
+    brought = bring_programs(run.spec, wish.command, copy) if wish.command is not None else []
+    # Observed once, by a person's leave: here it is held to what its spec declared.
+    spec = recorded.session.spec if run.trace == "observed" and recorded.session.spec is not None else run.spec
+    return Prepared(
+        recorded=recorded,
+        wish=wish,
+        files=files,
+        run=replace(
+            run, run_id=f"replay-{os.path.basename(folder)}", spec=redirect(spec, copy, wish.command), trace=None
+        ),
+        folder=folder,
+        copy=copy,
+        missing=(
+            *missing,
+            *((lack,) if lack is not None else ()),
+            *(Missing(f"secret {name}", "no replay is given one") for name in run.spec.secrets),
+        ),
+        brought=tuple(brought),
+    )
+
+
+def judge(blobs: Blobs, prepared: Prepared, end: ProcessEnded) -> dict[str, Any]:
+    """Blocks. The report: same only if it ended as the recorded run did and left the same."""
+    finished = prepared.recorded.finished
+    files = compare_files(blobs, prepared.files, prepared.run.spec, prepared.copy)
+    output = compare_output(blobs, finished.output, end.output)
+    has_ended_alike = (finished.exit_code, finished.signal) == (end.exit_code, end.signal)
+    is_same = has_ended_alike and all(file["verdict"] == "same" for file in files)
+    # A run that writes no files has nothing but its output to be known by; of others it may well hold the time of day.
+    if not any(one.is_written for one in prepared.files.bindings):
+        is_same = is_same and output["verdict"] == "same"
+    if prepared.wish.keep is not None:
+        shutil.move(prepared.copy, prepared.wish.keep)
+    return {
+        "same": is_same,
+        "exit_code": {"recorded": finished.exit_code, "now": end.exit_code},
+        "signal": {"recorded": finished.signal, "now": end.signal},
+        "problem": end.problem,
+        "files": files,
+        "output": output,
+        "kept": prepared.wish.keep,
+    }
+
+
+def view_prepared(prepared: Prepared) -> dict[str, Any]:
+    return {
+        "name": prepared.recorded.session.name,
+        "run": prepared.run.run,
+        "missing": [{"what": one.what, "reason": one.reason} for one in prepared.missing],
+        "brought": list(prepared.brought),
+    }

@@ -1,0 +1,200 @@
+"""Parses the error messages that programs print when they are denied something, and finds the path or address in them.
+
+Pure: reads no file, and knows nothing of the run. `hints` compares the findings with the run's reach. A program chooses every word that it prints,
+so nothing is decided by them: they only lead to a line that a person reads. tests/runners/test_messages.py has one test for each program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from wakeful.runners.isolation.strace import Access
+
+# As the C library says EACCES, EPERM and EROFS, and as runtimes do that have words of their own.
+_DENIED = re.compile(
+    r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b|AccessDenied|readonly database|unable to open database"
+    r"|(?:is )?not (?:owned or is not )?writable",
+    re.IGNORECASE,
+)
+# In a view of its own, what a run may not touch is not there.
+_ABSENT = re.compile(
+    r"no such file or directory|\bENOENT\b|NoSuchFile|FileNotFound|cannot find module|not found", re.IGNORECASE
+)
+_QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"|‘([^’]+)’|`([^`']+)['`]")
+# `cat: X: Permission denied`, `open X: permission denied` (Go), `X (Permission denied)` (Java).
+_BEFORE = re.compile(r"(?:^|[\s:=])((?:\\ |[^\s:'\"‘’`()])+)(?: \(|: ?(?:cannot open: )?)$", re.IGNORECASE)
+# `AccessDeniedException: X` (Java), `Permission denied @ rb_sysopen - X` (Ruby).
+_AFTER = re.compile(r"^\w*: ([^\s:'\"]+)")
+_AFTER_SIGN = re.compile(r"^ @ \w+ - (\S+)")
+# Words in quotes or before a colon that are no path: the thread of Java, the method of Ruby, the chain of Rust; and an apostrophe that begins no quote.
+_UNMEANT = re.compile(
+    r"in thread \"[^\"]*\"|in [`'][^']*': |^\s*caused by: |\b(?:can|could|don|would)n?'t (?=open|read|write|create|find|load|access)",
+    re.IGNORECASE,
+)
+# Rust names the path in one line and the reason in another.
+_FAILED = re.compile(r"failed to (?:open|create|read|write|remove|rename|lock|copy)\b", re.IGNORECASE)
+# Python's multiprocessing puts its locks in /dev/shm, and does not say so.
+_LOCK = re.compile(r"_multiprocessing\.SemLock|sem_open")
+_LOCKS = "/dev/shm/lock"
+_WRITING = re.compile(
+    r"creat|writ|mkdir|make directory|remov|unlink|delet|renam|mov|touch|sav|readonly|read-only|trunc|temporary file",
+    re.IGNORECASE,
+)
+_ERRNO = re.compile(r"E[A-Z]{3,}")
+_TEMPORARY = re.compile(r"temporary file|tempfile", re.IGNORECASE)
+_DATABASE = re.compile(r"readonly database|unable to open database", re.IGNORECASE)
+_DATABASE_NAME = re.compile(r"[^\s'\"=:,;()]+\.(?:db3?|sqlite[23]?|duckdb)\b")
+
+# Names that were not found: git, cargo and curl; wget; node; Java; Go; Python's urllib3.
+_NAMES = re.compile(
+    r"(?:could not resolve host(?:name)?:? |unable to resolve host address [‘'\"]|getaddrinfo E\w+ |UnknownHostException: |\blookup |Failed to resolve ['\"]|name or service not known: )"
+    r"([A-Za-z0-9](?:[\w-]*\.)*[\w-]+)",
+    re.IGNORECASE,
+)
+_UNNAMED = re.compile(
+    r"temporary failure in name resolution|name or service not known|nodename nor servname|network is unreachable|EAI_AGAIN|could not create socket: permission denied"
+    r"|SocketException: (?:permission denied|operation not permitted)|BindException: permission denied|IO::Socket::\w+: (?:connect: )?permission denied"
+    r"|failed to establish a new connection|socket: (?:permission denied|operation not permitted)|socket\.py\", line \d+, in (?:__init__|create_connection)",
+    re.IGNORECASE,
+)
+# Hosts with ports: curl and ssh; node; Go; psql; mysql; Redis; Ruby; Python's urllib3.
+_ADDRESSES = tuple(
+    re.compile(text, re.IGNORECASE)
+    for text in (
+        r"connect to (?:host )?\[?([\w.:-]+?)\]? port (\d+)",
+        r"connect E(?:ACCES|PERM) ([\w.:]+):(\d+)",
+        r"dial tcp \[?([\w.:-]+?)\]?:(\d+): ",
+        r"connection to server at \"([^\"]+)\"(?: \([^)]*\))?, port (\d+) failed",
+        r"can't connect to (?:mysql|mariadb|local) server on '([\w.-]+):(\d+)'",
+        r"could not connect to redis at ([\w.-]+):(\d+)",
+        r"failed to open tcp connection to ([\w.-]+):(\d+)",
+        r"connectionpool\(host='([\w.-]+)', port=(\d+)\)",
+    )
+)
+_URL = re.compile(
+    r"\b(https?|ssh|git|ftp|wss?|postgres(?:ql)?|redis|mysql)://(?:[^@/\s'\"]+@)?([A-Za-z0-9](?:[\w-]*\.)*[\w-]+)(?::(\d+))?"
+)
+_GIT_OVER_SSH = re.compile(r"\b[\w-]+@([\w.-]+):")
+_PORTS = {
+    "http": 80,
+    "https": 443,
+    "ssh": 22,
+    "git": 9418,
+    "ftp": 21,
+    "ws": 80,
+    "wss": 443,
+    "postgres": 5432,
+    "postgresql": 5432,
+    "redis": 6379,
+    "mysql": 3306,
+}
+_UNIX = re.compile(
+    r"dial unix (/[^\s:]+)|unix:(?://)?(/[^\s:'\"]+)|connect to local \w+ server through socket '(/[^']+)'",
+    re.IGNORECASE,
+)
+# So many lines of an output are read, and so many things taken from it.
+_MOST_LINES = 2000
+_LONGEST_LINE = 2000
+_MOST_FOUND = 50
+
+
+class Complaint(Struct, frozen=True, kw_only=True):
+    """A path or an address that a program says it was denied. `what` is as it was printed; without one, it is the network as a whole.
+
+    `access` None: reading or writing, the words do not say. `is_absent`: it was not denied but not found. `is_temporary`: no name to declare.
+    `is_word`: it is a path only if there is one of that name."""
+
+    access: Access | None
+    what: str = ""
+    is_absent: bool = False
+    is_temporary: bool = False
+    is_word: bool = False
+
+
+def speaks_of_denial(text: str) -> bool:
+    return _DENIED.search(text) is not None
+
+
+def find_complaints(text: str, command: str = "") -> list[Complaint]:
+    """Each once, in the order in which they were printed. `command` is what was run: it names addresses and databases that a message leaves out."""
+    found: dict[Complaint, None] = {}
+    for line in text.splitlines()[-_MOST_LINES:]:
+        if len(found) >= _MOST_FOUND:
+            break
+        if len(line) <= _LONGEST_LINE:
+            found |= dict.fromkeys(_read_line(_UNMEANT.sub("", line), text, command))
+    if any(one.access == "connect" and one.what for one in found):
+        # Where the addresses are known, that there was a network says nothing more.
+        found.pop(Complaint(access="connect"), None)
+    elif Complaint(access="connect") in found and (addresses := _list_addresses(command)):
+        found.pop(Complaint(access="connect"))
+        found |= {Complaint(access="connect", what=address, is_absent=True): None for address in addresses}
+    return list(found)
+
+
+def _read_line(line: str, text: str, command: str) -> Iterator[Complaint]:
+    addresses = list(_read_addresses(line, text, command))
+    yield from addresses
+    if _LOCK.search(line) is not None and speaks_of_denial(text):
+        yield Complaint(access="write", what=_LOCKS)
+    if (socket := _UNIX.search(line)) is not None and (_DENIED.search(line) or _ABSENT.search(line)):
+        yield Complaint(
+            access="write", what=next(filter(None, socket.groups())), is_absent=_DENIED.search(line) is None
+        )
+    elif not addresses:
+        yield from _read_paths(line, command, is_denied=speaks_of_denial(text))
+
+
+def _read_addresses(line: str, text: str, command: str) -> Iterator[Complaint]:
+    for pattern in _ADDRESSES:
+        for found in pattern.finditer(line):
+            yield Complaint(access="connect", what=_join(found[1], int(found[2])))
+    for found in _NAMES.finditer(line):
+        port = 22 if line.startswith("ssh:") else _find_port(found[1], f"{text}\n{command}")
+        yield Complaint(access="connect", what=_join(found[1], port), is_absent=True)
+    if _UNNAMED.search(line) is not None and _NAMES.search(line) is None:
+        yield Complaint(access="connect")
+
+
+def _find_port(host: str, text: str) -> int:
+    return next(
+        (int(found[3]) if found[3] else _PORTS[found[1]] for found in _URL.finditer(text) if found[2] == host),
+        _PORTS["https"],
+    )
+
+
+def _list_addresses(command: str) -> list[str]:
+    named = [_join(found[2], int(found[3]) if found[3] else _PORTS[found[1]]) for found in _URL.finditer(command)]
+    return list(dict.fromkeys(named + [_join(found[1], 22) for found in _GIT_OVER_SSH.finditer(command)]))
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _read_paths(line: str, command: str, *, is_denied: bool) -> Iterator[Complaint]:
+    denied = _DENIED.search(line)
+    phrase = denied or _FAILED.search(line) or _ABSENT.search(line)
+    if phrase is None or (phrase.re is _FAILED and not is_denied):
+        return
+    before, after = line[: phrase.start()], line[phrase.end() :]
+    access: Access | None = "write" if _WRITING.search(line) is not None else None
+    quoted = (next(filter(None, groups)) for groups in _QUOTED.findall(line))
+    named, is_quoted = [name for name in quoted if _DENIED.search(name) is None], True
+    if _DATABASE.search(line) is not None:
+        # A program can read a database only if it can write a journal beside it.
+        access, named = "write", named or _DATABASE_NAME.findall(command)
+    elif not named:
+        near, is_quoted = _AFTER_SIGN.search(after) or _BEFORE.search(before) or _AFTER.search(after), False
+        named = [near[1]] if near is not None else []
+    is_temporary = _TEMPORARY.search(before) is not None
+    for name in named:
+        is_word = not is_quoted and access is None and "/" not in name and "." not in name
+        # `me@host: Permission denied (publickey)` is no file, nor is `code: 'EACCES'`.
+        if ("@" not in name or "/" in name) and _ERRNO.fullmatch(name) is None:
+            yield Complaint(
+                access=access, what=name, is_absent=phrase.re is _ABSENT, is_temporary=is_temporary, is_word=is_word
+            )

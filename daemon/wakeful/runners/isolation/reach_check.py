@@ -1,0 +1,260 @@
+"""Whether something lies within a run's reach, said without the kernel: what a traced run asked for is judged by it.
+
+`tracing` asks for every path and address. Mirrors what `confine` and the private view enforce; where the kernel has denied something that
+is within reach by this account, it was the system's own rules (owner, mode). Also says what a spec would have to open for it, and when
+no line of a spec should: secrets, what is ours, folders that hold much besides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.looking.granted_places import SECRET_PLACES
+from wakeful.core.looking.patterns import contains
+from wakeful.core.observations import Denied
+from wakeful.runners.isolation.closed_settings import CLOSED
+from wakeful.runners.isolation.installations import find_base, find_installation
+from wakeful.runners.isolation.landlock import EXECUTE, MAKE_REG, READ, READ_DIR, READ_FILE, WRITE, WRITE_FILE
+from wakeful.runners.isolation.reach import Reach, is_wide
+from wakeful.runners.isolation.strace import Asked
+from wakeful.runners.isolation.system_places import SETTINGS, SYSTEM
+
+# Asked for by nearly every program, and of no use in a spec.
+_NOISE = ("/proc", "/sys", "/dev/tty", "/dev/null")
+_NOISY_NAMES = ("__pycache__",)
+# A worktree has one of its own, and a copy has none: git asks for parts of it that nobody misses.
+_REPOSITORY = ".git"
+# What lies deeper in them is not made by the way.
+_TEMPORARY, _SHALLOW = ("/tmp", "/var/tmp"), 2
+# What programs are known to need of the system's own places: locks of multiprocessing, terminals of their own.
+_DEVICES = ("/dev/shm", "/dev/ptmx", "/dev/pts")
+# Those of a view are its own, and empty at first.
+_PRIVATE = ("/tmp", "/dev")
+_NEEDED = {"read": READ_FILE, "run": EXECUTE, "write": WRITE_FILE}
+_UNRESOLVED = "EAI_AGAIN"
+_DENYING = ("EACCES", "EPERM", "EROFS", "EXDEV")
+# What is asked for where the kernel is not told any address.
+NETWORK = "the network"
+BY_SYSTEM = "the system's own rules (owner, mode) deny it, not its isolation"
+_GUARDED = "it is wakeful's own, and for no run to change"
+
+
+class Moved(Protocol):
+    """A place where a run works instead of in its root, all of which is its own."""
+
+    def find_real(self, path: str) -> str | None:
+        """Where that is which a path there stands for; None for a path elsewhere."""
+
+    def was_given(self, path: str) -> bool:
+        """Did the run find it there?"""
+
+
+class Standards(Struct, frozen=True):
+    """By what a run is judged: its reach, the root of its spec, whether it has a view of its own, and whether nothing is enforced at all."""
+
+    reach: Reach
+    root: str
+    has_view: bool
+    is_observed: bool
+    moved: Moved | None = None
+
+
+class Judge:
+    """Of one run. Looks at the file system: called in a thread."""
+
+    def __init__(self, standards: Standards) -> None:
+        reach = standards.reach
+        self._standards = standards
+        self._network = reach.policy.network
+        self._hidden = reach.policy.hidden
+        self._places = [(_resolve(grant.path, grant.beneath), grant.rights) for grant in reach.policy.grants]
+        self._places += [(os.path.realpath(f"/proc/self/fd/{grant.fd}"), grant.rights) for grant in reach.policy.system]
+        self._private: tuple[str, ...] = ()
+        if standards.has_view:
+            self._places += [(place, READ) for place in SYSTEM] + [(area.folder, WRITE) for area in reach.areas]
+            self._private = _PRIVATE
+        self._root = os.path.realpath(standards.root)
+        # But for what was made for it in our own folder: a fork's place.
+        self._guarded = [place for place in reach.guarded if not contains(place, self._root)]
+        self._asks_for_settings = any(path.startswith(f"{SETTINGS}/") for path, _ in self._places)
+        self._home = os.path.realpath(os.path.expanduser("~"))
+
+    def judge(self, asked: Asked) -> Denied | None:
+        """None: it had it, would have it, or it is nothing a person need know."""
+        if asked.access == "connect":
+            return self._judge_address(asked)
+        if any(contains(place, asked.what) for place in _NOISE) or any(
+            name in asked.what.split("/") for name in _NOISY_NAMES
+        ):
+            return None
+        real = asked.real or os.path.realpath(asked.what)
+        if (moved := self._standards.moved) is not None and (meant := moved.find_real(asked.what)) is not None:
+            # A person knows it by the name that it stands for.
+            asked = replace(asked, what=meant)
+            if (there := moved.find_real(real)) is not None:
+                return self._judge_moved(asked, real, os.path.realpath(there), moved)
+        is_folder = asked.is_folder or os.path.isdir(real)
+        is_outside = not self._is_within(asked, real, is_folder)
+        if asked.error in _DENYING:
+            if is_outside and not self._standards.is_observed:
+                return self._describe(asked, real, is_folder)
+            return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, real, is_folder, BY_SYSTEM)
+        # What it cannot see is not there for it; what it would make needs the folder.
+        is_hidden = (
+            self._standards.has_view
+            and asked.error == "ENOENT"
+            and os.path.exists(os.path.dirname(real) if asked.access == "write" else real)
+        )
+        is_had = self._standards.is_observed and asked.error is None
+        return self._describe(asked, real, is_folder) if is_outside and (is_hidden or is_had) else None
+
+    def find_companions(self, asked: Asked, denied: Denied) -> Iterator[Denied]:
+        """Yield the places that a program will need next once it may use this one: the rest of its virtual environment, and the Python below that."""
+        if denied.place is None or asked.access not in ("read", "run"):
+            return
+        for folder in dict.fromkeys(filter(None, (find_installation(asked.what), find_installation(denied.place)))):
+            for place in (folder, find_base(folder)):
+                if (
+                    place is not None
+                    and place != denied.place
+                    and not self._is_too_much(place)
+                    and not self._is_granted(os.path.realpath(place), READ_DIR)
+                ):
+                    yield Denied(access="read", what=place, place=os.path.realpath(place), is_folder=True)
+
+    def _judge_moved(self, asked: Asked, real: str, there: str, moved: Moved) -> Denied | None:
+        """All of it is open, but holds what is bound and no more: what is not there and would be in its root (`there`) was left out."""
+        is_folder = asked.is_folder or os.path.isdir(there)
+        if asked.error in _DENYING:
+            return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, there, is_folder, BY_SYSTEM)
+        if asked.error != "ENOENT" or _REPOSITORY in asked.what.split("/"):
+            return None
+        is_left_out = os.path.lexists(there) and not moved.was_given(real)
+        if asked.access == "write" and not is_left_out:
+            # What it would make needs the folder.
+            is_left_out = (
+                os.path.isdir(os.path.dirname(there))
+                and not os.path.isdir(os.path.dirname(real))
+                and not moved.was_given(os.path.dirname(real))
+            )
+        return self._describe(asked, there, is_folder) if is_left_out else None
+
+    def _is_within(self, asked: Asked, real: str, is_folder: bool) -> bool:
+        if asked.error != "ENOENT" and any(contains(place, real) for place in self._private):
+            return True
+        if (asked.access == "write" and self._is_shielded(real)) or self._hidden.holds(real):
+            return False
+        if asked.access == "write" and not os.path.lexists(real):
+            return self._is_granted(os.path.dirname(real), MAKE_REG)
+        needed = READ_DIR if is_folder and asked.access == "read" else _NEEDED[asked.access]
+        if contains(SETTINGS, real) and not self._asks_for_settings and not _is_for_everybody(real):
+            return False
+        return self._is_granted(real, needed)
+
+    def _is_granted(self, path: str, right: int) -> bool:
+        return any(rights & right and contains(place, path) for place, rights in self._places)
+
+    def _is_shielded(self, path: str) -> bool:
+        policy = self._standards.reach.policy
+        return any(contains(place, path) for place in policy.shielded) and not any(
+            contains(place, path) for place in policy.kept_writable
+        )
+
+    def _judge_address(self, asked: Asked) -> Denied | None:
+        network = self._network
+        # A name that is not found where there is no network: nobody could be asked for it.
+        is_denied = asked.error in _DENYING or (asked.error == _UNRESOLVED and network is False)
+        if network is True or not (is_denied or self._standards.is_observed):
+            return None
+        if asked.what.startswith("@"):
+            return (
+                Denied(
+                    access="connect",
+                    what=asked.what,
+                    words="a socket without a file; isolation: none alone opens those",
+                )
+                if is_denied
+                else None
+            )
+        host, _, port = asked.what.rpartition(":")
+        # A socket of a kind that is open where the network is: what it connects to is judged.
+        if not port:
+            return None if network else Denied(access="connect", what=NETWORK, place="*")
+        if host == "*":
+            return Denied(access="connect", what=f"listening on port {port}", place="*")
+        # With ports, other sockets than TCP are open: names are looked up by UDP.
+        if network is not False and (int(port) in network or (port == "53" and not is_denied)):
+            return None
+        return Denied(access="connect", what=asked.what, place=asked.what)
+
+    def _describe(self, asked: Asked, real: str, is_folder: bool) -> Denied:
+        if any(contains(place, real) for place in self._guarded) and (
+            asked.access == "write" or not contains(self._root, real)
+        ):
+            return _say(asked, real, is_folder, _GUARDED)
+        if self._is_secret(real) or self._hidden.holds(real):
+            return _say(asked, real, is_folder, "it may hold secrets: name it under allow yourself, if it must be")
+        if asked.access != "write":
+            if is_folder and self._is_too_much(real):
+                return _say(asked, real, is_folder, "too much lies there to open all of it")
+            # One module of many: the others are asked for as soon as this one is there.
+            if (whole := find_installation(real)) is not None and not self._is_too_much(whole):
+                return Denied(access=asked.access, what=asked.what, place=whole, is_folder=True)
+            return Denied(access=asked.access, what=asked.what, place=real, is_folder=is_folder)
+        return self._describe_write(asked, real, is_folder)
+
+    def _is_too_much(self, folder: str) -> bool:
+        return is_wide(folder) or contains(folder, self._root)
+
+    def _describe_write(self, asked: Asked, real: str, is_folder: bool) -> Denied:
+        """A file is opened for writing by its folder, or nothing could be put in its place."""
+        if any(
+            contains(place, real) and real.count("/") <= place.count("/") + _SHALLOW for place in _TEMPORARY
+        ) and not contains(self._root, real):
+            return _say(asked, real, is_folder, "use $TMPDIR, which is its own")
+        if (device := next((place for place in _DEVICES if contains(place, real)), None)) is not None:
+            return Denied(access="write", what=asked.what, place=device, is_folder=os.path.isdir(device))
+        folder = real if is_folder else os.path.dirname(real)
+        if is_wide(folder) and not contains(self._root, folder):
+            words = None if os.path.isfile(real) else f"too much lies in {folder} to open it for one file"
+            return Denied(
+                access="write", what=asked.what, place=real if words is None else None, is_folder=is_folder, words=words
+            )
+        return Denied(access="write", what=asked.what, place=real, is_folder=is_folder)
+
+    def _is_secret(self, real: str) -> bool:
+        if contains(SETTINGS, real) and not _is_for_everybody(real):
+            return True
+        homes = (self._home, "/root", "/".join(real.split("/")[:3]))
+        return any(contains(f"{home}/{place}", real) for home in homes for place in SECRET_PLACES)
+
+
+def _say(asked: Asked, real: str, is_folder: bool, words: str) -> Denied:
+    return Denied(
+        access=asked.access,
+        what=asked.what,
+        is_folder=is_folder,
+        words=words if asked.what == real else f"{words} (it is {real})",
+    )
+
+
+def _resolve(path: str, beneath: str | None) -> str:
+    return os.path.realpath(path if beneath is None else os.path.join(beneath, path))
+
+
+def _is_for_everybody(path: str) -> bool:
+    """As the guard judges /etc: each folder on the way, and the file."""
+    while path != SETTINGS and contains(SETTINGS, path):
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except OSError:
+            return True
+        if not CLOSED.is_open(path, found):
+            return False
+        path = os.path.dirname(path)
+    return True

@@ -1,0 +1,224 @@
+"""The system's own places, the same for every run: programs and libraries, /proc, a few devices, and /etc without its secrets.
+
+`reach` asks for them at every run; they are opened once and kept. What in /etc is not for everybody to read (shadow, private keys) is
+not for a run, also when the daemon is root, and also when its mode is changed (closed_settings.py): since Landlock cannot subtract, a second ruleset (the guard) names all that is
+open instead. It is made in advance, because it has some hundred rules, and anew when /, /etc or the mounts change, or once a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import select
+import stat
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from threading import Lock
+
+from msgspec import Struct
+
+from wakeful.runners.isolation.closed_settings import CLOSED
+from wakeful.runners.isolation.confined_spawn import OpenGrant
+from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, READ_FILE, Ruleset
+
+SETTINGS = "/etc"
+RESOLVER = "/etc/resolv.conf"
+PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+# What language runtimes ask the kernel at their start: cores, memory, their control group.
+_KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
+# No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm: it is shared with all programs of the user.
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
+_INSIDE_SYSTEM = tuple(f"{place}/" for place in SYSTEM)
+_STALE_SECONDS = 60.0
+# How long the loop waits for a guard that a thread makes: some ten milliseconds are usual.
+_PATIENCE_SECONDS = 10.0
+
+
+class _Made(Struct, frozen=True):
+    """A guard, and what was true when it was made."""
+
+    guard: Ruleset
+    changed: tuple[int, int]
+    made_at: float
+
+
+class SystemPlaces:
+    """Constructed with the runner, which hands in a pool for the slow part; asked on the loop, and in threads that prepare runs."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+        self._grants = tuple(_open_grants())
+        found = os.stat(SETTINGS)
+        self._settings_fd = next(
+            (grant.fd for grant in self._grants if os.path.samestat(os.fstat(grant.fd), found)), None
+        )
+        self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._mount_changes = select.poll()
+        self._mount_changes.register(self._mounts, select.POLLPRI)
+        self._is_closed = False
+        self._asking = Lock()
+        self._made: _Made | None = None
+        self._making: Future[_Made] | None = pool.submit(_make_guard)
+
+    @property
+    def settings_fd(self) -> int | None:
+        """Which of the grants opens /etc."""
+        return self._settings_fd
+
+    @property
+    def grants(self) -> tuple[OpenGrant, ...]:
+        return self._grants
+
+    def guard(self) -> Ruleset:
+        """As /etc is now. Waits where nothing of use is at hand; renews what is merely old beside the run.
+
+        Good for as long as somebody holds it: a run's check is launched by it, too, perhaps hours later."""
+        with self._asking:
+            if self._making is not None and (self._making.done() or self._made is None):
+                self._take_made()
+            made = self._made
+            if made is None or made.changed != _read_changes() or self._mount_changes.poll(0):
+                self._made = made = _make_guard()
+            elif self._making is None and time.monotonic() - made.made_at > _STALE_SECONDS:
+                self._making = self._pool.submit(_make_guard)
+            return made.guard
+
+    def close(self) -> None:
+        """Safe to repeat."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._making is not None:
+            self._take_made()
+        self._made = None
+        for grant in self._grants:
+            os.close(grant.fd)
+        os.close(self._mounts)
+
+    def _take_made(self) -> None:
+        assert self._making is not None
+        making, self._making = self._making, None
+        # Out of descriptors, perhaps, or behind work that hangs: whoever needs one makes it anew, and says what is wrong.
+        with contextlib.suppress(OSError, MemoryError):
+            self._made = making.result(_PATIENCE_SECONDS)
+
+
+def open_system() -> tuple[tuple[OpenGrant, ...], Ruleset]:
+    """All of it for one process that confines itself: 10 ms, and the grants are the caller's to close."""
+    return tuple(_open_grants()), _make_guard().guard
+
+
+def is_of_system(path: str) -> bool:
+    """Is it granted to every run anyway?"""
+    return path in SYSTEM or path.startswith(_INSIDE_SYSTEM)
+
+
+def list_resolver() -> tuple[str, ...]:
+    """Who is asked for the addresses of names, where that is told outside of the system: systemd's is a link into /run. For who has a network."""
+    real = os.path.realpath(RESOLVER)
+    return () if is_of_system(real) else (real,)
+
+
+def list_settings(folder: str = SETTINGS) -> list[str]:
+    """What of /etc is for everybody, whole folders where all in them is."""
+    return _list_open(folder)[0]
+
+
+def list_secrets() -> list[tuple[str, bool]]:
+    """What of /etc is not for everybody: paths, and whether each is a folder. Blocks, at most once a minute."""
+    return _find_secrets(_read_changes(), int(time.monotonic() / _STALE_SECONDS))
+
+
+@functools.lru_cache(maxsize=1)
+def _find_secrets(_changed: tuple[int, int], _minute: int) -> list[tuple[str, bool]]:
+    found = list(_walk_secrets(SETTINGS))
+    CLOSED.save()
+    return found
+
+
+def _walk_secrets(folder: str) -> Iterator[tuple[str, bool]]:
+    for entry in os.scandir(folder):
+        try:
+            found = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISLNK(found.st_mode):
+            continue
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if not CLOSED.is_open(entry.path, found):
+            yield entry.path, is_folder
+        elif is_folder:
+            yield from _walk_secrets(entry.path)
+
+
+def _open_grants() -> list[OpenGrant]:
+    wanted = [(path, READ) for path in (*PROGRAMS, *_KERNEL, SETTINGS)] + [(path, DEVICE) for path in _DEVICES]
+    opened: dict[tuple[int, int], OpenGrant] = {}
+    for path, rights in wanted:
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        found = os.fstat(fd)
+        # /bin is a link to /usr/bin on most systems: one rule is enough.
+        if (key := (found.st_dev, found.st_ino)) in opened or (
+            os.path.realpath(path) != path and is_of_system(os.path.realpath(path))
+        ):
+            os.close(fd)
+            continue
+        opened[key] = OpenGrant(fd, rights)
+    return list(opened.values())
+
+
+def _make_guard() -> _Made:
+    """Blocks: a look at all of /etc, 10 ms."""
+    changed = _read_changes()
+    guard = Ruleset(is_reading_only=True)
+    guard.close_when_unheld()
+    for entry in os.scandir("/"):
+        if entry.path != SETTINGS and not entry.is_symlink():
+            _allow_reading(guard, entry.path)
+    for path in list_settings():
+        _allow_reading(guard, path)
+    CLOSED.save()
+    return _Made(guard, changed, time.monotonic())
+
+
+def _allow_reading(guard: Ruleset, path: str) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        # Gone since it was listed.
+        return
+    try:
+        guard.allow(fd, READ_FILE | READ_DIR)
+    finally:
+        os.close(fd)
+
+
+def _list_open(folder: str) -> tuple[list[str], bool]:
+    """The parts of a folder that are for everybody, and whether that is all of it."""
+    parts, is_whole = [], True
+    for entry in os.scandir(folder):
+        try:
+            found = entry.stat(follow_symlinks=False)
+        except OSError:
+            is_whole = False
+            continue
+        if stat.S_ISLNK(found.st_mode):
+            # Where it leads decides: into the system, which has rules of its own, or elsewhere, which a run does not see.
+            continue
+        below: list[str] = []
+        is_open = CLOSED.is_open(entry.path, found)
+        if is_open and stat.S_ISDIR(found.st_mode):
+            below, is_open = _list_open(entry.path)
+        parts += [entry.path] if is_open else below
+        is_whole = is_whole and is_open
+    return parts, is_whole
+
+
+def _read_changes() -> tuple[int, int]:
+    return os.stat("/").st_mtime_ns, os.stat(SETTINGS).st_mtime_ns

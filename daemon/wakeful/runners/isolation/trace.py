@@ -1,0 +1,249 @@
+"""Runs a program under strace and keeps what it asked for outside its reach: for `wakeful trace`, and `isolation: observe`.
+
+`preparing` makes one per traced run, and `LiveRun` launches through it. strace is started where the program would be, under the same restrictions, and
+steps aside (-D): the program stays our own child, with its own signals and exit code, and strace ends with it, as all of its tree does.
+What strace says comes by a pipe and is read in a thread, as far as bounds go. The program can write there, too, and chooses what it asks for:
+what is found is what a person should look at, and nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from threading import Event
+
+from wakeful.core.observations import Denied, Traced
+from wakeful.runners.isolation.reach_check import NETWORK, Judge, Standards
+from wakeful.runners.isolation.strace import CALLS, Reader
+from wakeful.runners.isolation.system_places import is_of_system
+from wakeful.system.blocking_pool import start_beside
+
+PROGRAM = "strace"
+_PATIENCE_SECONDS = 10.0
+_CHUNK_BYTES = 64 * 1024
+# What is longer is no line of strace's about a path.
+_LONGEST_LINE_BYTES = 32 * 1024
+_BATCH_SECONDS = 0.01
+# So many lines are looked at, and bytes; the rest is read and thrown away, so that nobody waits for us, nor we for them.
+_MOST_LINES = 200_000
+_MOST_BYTES = 64 << 20
+# Of what was denied: so many are kept, in so many characters, and so many are told apart.
+_KEPT = 200
+_KEPT_CHARACTERS = 64 * 1024
+_TOLD_APART = 10_000
+# After the program's end: how long what strace still has to say is waited for, and a look at a file that hangs (a dead mount).
+_LAST_WORDS_SECONDS = 2.0
+_LAST_LOOK_SECONDS = 5.0
+_NOTHING_HEARD = "strace said nothing, so what it asked for is not known"
+
+
+def find_obstacle() -> str | None:
+    """Why nothing can be traced here, in words with what mends it; None where it can. Blocks: one empty program, until it worked once."""
+    program = _find_program()
+    if program is None:
+        return "tracing needs strace, which is not installed (sudo apt install strace)"
+    # It is started where the program would be, and reaches what that does.
+    if not is_of_system(program):
+        return f"tracing needs strace where every run can reach it, and {program} is not such a place (sudo apt install strace)"
+    return _try(program)
+
+
+def _find_program() -> str | None:
+    found = shutil.which(PROGRAM)
+    return os.path.realpath(found) if found is not None else None
+
+
+class _Refused(Exception):
+    """Not to be remembered: what is wrong may be mended meanwhile."""
+
+
+def _try(program: str) -> str | None:
+    try:
+        _try_once(program)
+    except _Refused as error:
+        return str(error)
+    return None
+
+
+@functools.cache
+def _try_once(program: str) -> None:
+    # Without -D: here it is our child, and we take its end.
+    trial = [program, "-f", "-qq", "-o", "/dev/stdout", "-e", "trace=execve", "--", "/bin/true"]
+    try:
+        done = subprocess.run(
+            trial,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _Refused(f"tracing needs strace, which cannot be started here: {error}") from None
+    if b"execve(" not in done.stdout:
+        said = " ".join(done.stderr.decode(errors="backslashreplace").split()) or f"exit code {done.returncode}"
+        raise _Refused(
+            f"tracing needs strace, which may not trace here: {said} (ptrace must be allowed: kernel.yama.ptrace_scope of 0 or 1, no container that forbids it)"
+        )
+
+
+class Tracing:
+    """Of one run: its command and its check are launched through it, one after the other; then `conclude`."""
+
+    def __init__(self, standards: Standards, cwd: str, redact: Callable[[str], str]) -> None:
+        self._program = _find_program() or PROGRAM
+        self._standards = standards
+        self._cwd = cwd
+        self._redact = redact
+        self._listeners: list[_Listener] = []
+
+    def wrap(self, argv: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+        """The same program under strace, and the descriptor to hand on to it, which the caller closes after the spawn."""
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._listeners.append(_Listener(ours, self._standards, self._cwd))
+        except OSError:
+            os.close(ours)
+            os.close(theirs)
+            raise
+        # -s 0: what programs say to each other is not our business; paths are whole all the same.
+        words = (
+            "-D",
+            "-f",
+            "-y",
+            "-qq",
+            "-s",
+            "0",
+            "-e",
+            "signal=none",
+            "-e",
+            f"trace={','.join(CALLS)}",
+            "-o",
+            f"/proc/self/fd/{theirs}",
+        )
+        return (self._program, *words, "--", *argv), theirs
+
+    def conclude(self) -> Traced:
+        """Blocks until what strace still has to say was heard, or for a moment. The program and all of its tree are gone."""
+        found: dict[tuple[str, str], Denied] = {}
+        is_bounded, is_heard = False, False
+        for listener in self._listeners:
+            found |= listener.end()
+            is_bounded = is_bounded or listener.is_bounded
+            is_heard = is_heard or listener.lines > 0
+        if any(one.access == "connect" and one.place not in (None, "*") for one in found.values()):
+            # Where the addresses are known, that there was a network says nothing more.
+            found.pop(("connect", NETWORK), None)
+        kept = list(self._keep(found.values()))
+        words = None if is_heard else _NOTHING_HEARD
+        return Traced(
+            denied=tuple(kept),
+            more=len(found) - len(kept),
+            is_observed=self._standards.is_observed,
+            words="it asked for more than could be looked at" if is_bounded else words,
+        )
+
+    def _keep(self, found: Iterable[Denied]) -> Iterator[Denied]:
+        room = _KEPT_CHARACTERS
+        for count, one in enumerate(found):
+            what, place = self._redact(_spell(one.what)), _spell(one.place) if one.place is not None else None
+            words = self._redact(_spell(one.words)) if one.words is not None else None
+            # A name that was to be shown otherwise is no name that a spec could use.
+            if place is not None and (place != one.place or self._redact(place) != place):
+                place, words = None, "it has a name that no spec can spell"
+            room -= len(what) + len(place or "") + len(words or "")
+            if count >= _KEPT or room < 0:
+                return
+            yield Denied(access=one.access, what=what, place=place, is_folder=one.is_folder, words=words)
+
+
+class _Listener:
+    """Reads one pipe to its end in a thread. `found` grows meanwhile; `end` has what there is."""
+
+    def __init__(self, fd: int, standards: Standards, cwd: str) -> None:
+        self._fd = fd
+        self._reader = Reader(cwd)
+        self._standards = standards
+        self._is_over = Event()
+        self.found: dict[tuple[str, str], Denied] = {}
+        self._known: set[tuple[object, ...]] = set()
+        self.lines = 0
+        self.is_bounded = False
+        self._thread = start_beside(self._listen, "trace")
+
+    def end(self) -> dict[tuple[str, str], Denied]:
+        self._is_over.set()
+        self._thread.join(_LAST_LOOK_SECONDS)
+        self.is_bounded = self.is_bounded or self._thread.is_alive()
+        return dict(self.found)
+
+    def _listen(self) -> None:
+        try:
+            judge = Judge(self._standards)
+            for line in self._read_lines():
+                self._take(line, judge)
+        finally:
+            os.close(self._fd)
+
+    def _read_lines(self) -> Iterator[bytes]:
+        rest = b""
+        read_bytes = 0
+        for chunk in self._read_chunks():
+            read_bytes += len(chunk)
+            self.is_bounded = self.is_bounded or read_bytes > _MOST_BYTES
+            if self.is_bounded:
+                continue
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+            if len(rest) > _LONGEST_LINE_BYTES:
+                rest = b""
+
+    def _read_chunks(self) -> Iterator[bytes]:
+        """Until everybody who could write has closed it; after the program's end, for a moment at most."""
+        ready = select.poll()
+        ready.register(self._fd, select.POLLIN)
+        deadline: float | None = None
+        while deadline is None or time.monotonic() < deadline:
+            if ready.poll(100):
+                chunk = os.read(self._fd, _CHUNK_BYTES)
+                if not chunk:
+                    return
+                yield chunk
+                # strace says a line at a time: taken one by one, each would cost a switch there and back.
+                if len(chunk) < _CHUNK_BYTES:
+                    self._is_over.wait(_BATCH_SECONDS)
+            if deadline is None and self._is_over.is_set():
+                deadline = time.monotonic() + _LAST_WORDS_SECONDS
+
+    def _take(self, line: bytes, judge: Judge) -> None:
+        self.lines += 1
+        if self.lines > _MOST_LINES or len(self.found) >= _TOLD_APART:
+            self.is_bounded = True
+            return
+        for asked in self._reader.read(line):
+            key = (asked.access, asked.what, asked.real, asked.error)
+            # Programs ask for the same again and again.
+            if key in self._known:
+                continue
+            if len(self._known) < _TOLD_APART:
+                self._known.add(key)
+            denied = judge.judge(asked)
+            if denied is not None:
+                self.found.setdefault((denied.access, denied.what), denied)
+                for companion in judge.find_companions(asked, denied):
+                    self.found.setdefault((companion.access, companion.what), companion)
+
+
+def _spell(text: str) -> str:
+    """As it can stand in a record: bytes that are no UTF-8 by their numbers, controls by their escapes."""
+    plain = os.fsencode(text).decode(errors="backslashreplace")
+    return (
+        plain
+        if plain.isprintable()
+        else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in plain)
+    )

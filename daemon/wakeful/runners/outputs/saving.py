@@ -1,0 +1,110 @@
+"""What is left of a run in files when its last process is gone: its output, its outputs, what it touched besides, and the trace.
+
+`LiveRun` asks once per run, in a thread: all of it blocks. Nothing is put in place here; what was collected waits in its area until it is
+recorded. What cannot be saved never keeps a run from ending.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+
+from msgspec import Struct
+
+from wakeful.core.observations import Output, StagedOutput, Traced
+from wakeful.errors import OperatorError
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.denial_hints import name_addresses, tell_command
+from wakeful.runners.outputs.undeclared import find_undeclared
+from wakeful.runners.outputs.writers import Writer
+from wakeful.runners.prepare.preparation import Prepared, is_staged
+from wakeful.runners.process.output_capture import Capture
+from wakeful.system.blobs import Blobs
+
+# Of the two ends of an output: programs say last why they fail.
+_LOOKED_THROUGH_BYTES = 32 * 1024
+
+
+class Saved(Struct, frozen=True):
+    """`staged` is None where the run wrote directly; `problem`: why nothing of it can land."""
+
+    output: Output = Output()
+    undeclared: tuple[str, ...] = ()
+    staged: tuple[StagedOutput, ...] | None = None
+    trace: Traced | None = None
+    problem: str | None = None
+    # Advice for a person, if the run failed and was confined.
+    hint: str | None = None
+
+
+def has_nothing_to_save(prepared: Prepared, capture: Capture) -> bool:
+    return not capture.total_bytes and not prepared.surveyed and prepared.area is None and prepared.tracing is None
+
+
+def save(
+    order: RunOrder, prepared: Prepared, blobs: Blobs, capture: Capture, others: tuple[Writer, ...], *, has_begun: bool
+) -> Saved:
+    """`others` are the other writers that were active during the run."""
+    output = _save_output(blobs, capture) if capture.total_bytes else Output()
+    trace = prepared.conclude_trace()
+    if trace is not None:
+        trace = name_addresses(trace, read_ends(capture), tell_command(order))
+    if not has_begun or prepared.area is None:
+        undeclared = (
+            find_undeclared(prepared.surveyed, order.root, order.writes, order.confinement.allow_write, others)
+            if has_begun
+            else ()
+        )
+        return Saved(output, undeclared, save_nothing(order).staged, trace)
+    try:
+        staged, undeclared = prepared.area.collect()
+    except (OSError, OperatorError) as error:
+        # The disk is full, or the area was taken away.
+        return Saved(output, staged=(), trace=trace, problem=f"its outputs could not be collected: {error}")
+    return Saved(output, undeclared, staged, trace)
+
+
+def read_ends(capture: Capture) -> str:
+    """The last output of a failed run, as text to be searched."""
+    return capture.ends(_LOOKED_THROUGH_BYTES).decode(errors="replace")
+
+
+def save_nothing(order: RunOrder) -> Saved:
+    """The run's outputs are missing or cannot be vouched for, so none of them lands."""
+    return Saved(staged=() if is_staged(order) else None)
+
+
+def remove_folders(folder: str, temporary: str) -> None:
+    """Remove the run's folders. Files that a run made unreadable for the daemon stay until the next start removes them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    # The folder itself stays for the next run: making it again would cost that run a write to the disk.
+    for entry in _list(temporary):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
+
+
+def _save_output(blobs: Blobs, capture: Capture) -> Output:
+    """Two flushes. Head and tail are apart, so that a long output can be read from either end."""
+    kept = capture.kept()
+    try:
+        return Output(
+            head=blobs.put(kept.head) if kept.head else None,
+            tail=blobs.put(kept.tail) if kept.tail else None,
+            total_bytes=kept.total_bytes,
+            kept_bytes=len(kept.head) + len(kept.tail),
+        )
+    except OSError:
+        # The disk is full. The run ended as it ended; that nothing of its output was kept stands in the count.
+        return Output(total_bytes=capture.total_bytes)
+
+
+def _list(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []

@@ -1,0 +1,1 @@
+"""Processes of runs: their start, their marks, their limits, their output, and the end of the whole tree."""

@@ -1,0 +1,160 @@
+"""Ends what an earlier daemon left running: found by mark, confirmed by start time, signalled through a pidfd.
+
+One scan of /proc serves all runs (64 live ones are gone within a second); descendants that shed their mark are found
+through their parents. Blocks: `CommandRunner.recover` and `AdoptedProcess` call it in a thread. A run counts as gone only when a scan finds
+nobody; what the kernel does not end is looked at again and again, and reported never rather than wrongly.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from threading import Event
+from time import monotonic
+
+from wakeful.runners.process import proc
+from wakeful.runners.process.cgroup import Cgroups
+from wakeful.runners.process.mark import read_mark, read_run
+from wakeful.runners.process.proc import ProcessStat
+
+GRACE_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 1.0
+_AWAITED = 16
+# Whom a stray had started is a stray when that one is gone.
+_STRAY_ROUNDS = 20
+
+
+def end_orphans(
+    runs: Mapping[int, str],
+    state: str,
+    cgroups: Cgroups | None,
+    gone: Callable[[str], None],
+    closing: Event,
+    *,
+    has_grace: bool = True,
+) -> None:
+    """End every process of these runs (mark -> run id) and call `gone` for each run that has none left."""
+    waiting = dict(runs)
+    kill_at = monotonic() + (GRACE_SECONDS if has_grace else 0.0)
+    asked: set[tuple[int, float]] = set()
+    pause = _FIRST_PAUSE_SECONDS
+    while waiting and not closing.is_set():
+        found = _find(waiting, state, cgroups)
+        for mark, run_id in list(waiting.items()):
+            if run_id not in found:
+                del waiting[mark]
+                _remove_group(cgroups, mark)
+                gone(run_id)
+        members = [stat for stats in found.values() for stat in stats]
+        is_late = monotonic() >= kill_at
+        # SIGTERM once each: some programs take the second as an order to drop everything.
+        targets = members if is_late else [stat for stat in members if (stat.pid, stat.started) not in asked]
+        asked.update((stat.pid, stat.started) for stat in targets)
+        for stat in targets:
+            _send(stat, signal.SIGKILL if is_late else signal.SIGTERM)
+        _wait_for_any(members, pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS if is_late else max(0.0, kill_at - monotonic()) + 0.001)
+
+
+def end_strays(cgroups: Cgroups, spared: Collection[int]) -> None:
+    """End what an earlier daemon left in our control groups and no run in the log claims: replays, probes, its own git. Blocks.
+
+    `spared` are the marks of runs that the log knows. A daemon marks whatever it starts, so what has no mark is somebody else's; and what has a
+    parent in here belongs to that.
+    """
+    for mark in cgroups.marks():
+        if mark not in spared:
+            cgroups.kill(mark)
+            cgroups.remove(mark)
+    for _ in range(_STRAY_ROUNDS):
+        members = {pid: stat for pid in cgroups.loose() if (stat := proc.read_stat(pid)) is not None and stat.is_alive}
+        kin = _self_and_ancestors({pid: stat for pid in proc.every_pid() if (stat := proc.read_stat(pid)) is not None})
+        roots = (stat for pid, stat in members.items() if pid not in kin and stat.parent not in members)
+        strays = [stat for stat in roots if (sign := read_mark(stat.pid)) is not None and sign not in spared]
+        if not strays:
+            return
+        for stat in strays:
+            _send(stat, signal.SIGKILL)
+        _wait_for_any(strays, _FIRST_PAUSE_SECONDS)
+
+
+def _find(runs: Mapping[int, str], state: str, cgroups: Cgroups | None) -> dict[str, list[ProcessStat]]:
+    """Live processes by run: marked, in the run's group, or descended from such a one."""
+    everyone = {pid: stat for pid in proc.every_pid() if (stat := proc.read_stat(pid)) is not None and stat.is_alive}
+    spared = _self_and_ancestors(everyone)
+    owner = {pid: run_id for pid in everyone if (run_id := read_run(pid, runs, state)) is not None}
+    if cgroups is not None:
+        owner.update((pid, run_id) for mark, run_id in runs.items() for pid in cgroups.members(mark))
+    children = defaultdict(list)
+    for stat in everyone.values():
+        children[stat.parent].append(stat.pid)
+    ahead = list(owner)
+    while ahead:
+        pid = ahead.pop()
+        for child in children[pid]:
+            if child not in owner:
+                owner[child] = owner[pid]
+                ahead.append(child)
+    found: dict[str, list[ProcessStat]] = defaultdict(list)
+    for pid, run_id in owner.items():
+        if pid in everyone and pid not in spared:
+            found[run_id].append(everyone[pid])
+    return dict(found)
+
+
+def _self_and_ancestors(everyone: Mapping[int, ProcessStat]) -> set[int]:
+    """A run may have restarted its own daemon: then we descend from it, and must not end ourselves."""
+    spared: set[int] = set()
+    pid = os.getpid()
+    while pid in everyone and pid not in spared:
+        spared.add(pid)
+        pid = everyone[pid].parent
+    return spared
+
+
+def _send(stat: ProcessStat, number: int) -> None:
+    fd = _open_confirmed(stat)
+    if fd is None:
+        return
+    try:
+        signal.pidfd_send_signal(fd, number)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(fd)
+
+
+def _wait_for_any(members: list[ProcessStat], seconds: float) -> None:
+    """Return when one of them ends or the time is over. A handful stands for all: descriptors are few."""
+    opened = [fd for stat in members[:_AWAITED] if (fd := _open_confirmed(stat)) is not None]
+    waiting = select.poll()
+    try:
+        for fd in opened:
+            waiting.register(fd, select.POLLIN)
+        if opened:
+            waiting.poll(seconds * 1000)
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _open_confirmed(stat: ProcessStat) -> int | None:
+    """A pidfd of exactly the process that was found: opened first, then compared, so that its number is not reused between."""
+    try:
+        fd = os.pidfd_open(stat.pid)
+    except ProcessLookupError:
+        return None
+    now = proc.read_stat(stat.pid)
+    if now is None or now.started != stat.started:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _remove_group(cgroups: Cgroups | None, mark: int) -> None:
+    if cgroups is not None:
+        cgroups.remove(mark)

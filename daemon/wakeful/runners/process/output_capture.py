@@ -1,0 +1,278 @@
+"""A run's output in memory: the first half of the limit, the last half, and the true count.
+
+Bytes in, bytes out: output may be binary, endless, or without a single line end. Whatever a run writes, no more than the limit
+is held. Followers read by position, so that a slow one costs nothing: what it was too slow for, it is told about in words.
+The bytes of secrets are held here and let out nowhere: `kept` and `follow` redact what they give. Not as it comes in: a flood
+costs nothing, and a secret that became known during the run is found in what came before, too.
+The bytes lie in one stretch of memory with their count in front, so that a descriptor of it is all that a later daemon needs to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import struct
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import NamedTuple
+
+from wakeful.secrets.redact import RedactedStream, Redactor
+from wakeful.text.counting import count
+
+NOTHING_SECRET = Redactor()
+_CHUNK_BYTES = 64 * 1024
+_COUNT = struct.Struct("=Q")
+
+
+def measure_memory(limit_bytes: int) -> int:
+    """How large a file in memory must be to hold what is kept under this limit."""
+    return _COUNT.size + limit_bytes
+
+
+class Kept(NamedTuple):
+    """What is kept of an output, and how long the whole was, with each secret counted as its name."""
+
+    head: bytes
+    tail: bytes
+    total_bytes: int
+
+
+class Capture:
+    """Head and tail of a stream. `redactor` is asked whenever something is let out.
+
+    `memory` is a file in memory to keep it in, empty or with what an earlier daemon captured under the same limit; without one,
+    what is captured is this process's alone. It is not closed here, and must be open until something was captured.
+    """
+
+    def __init__(
+        self, limit_bytes: int, redactor: Callable[[], Redactor] = lambda: NOTHING_SECRET, memory: int | None = None
+    ) -> None:
+        self._redactor = redactor
+        self._head_limit = limit_bytes // 2
+        self._tail_limit = limit_bytes - self._head_limit
+        self._fd = memory
+        self._memory: mmap.mmap | None = None
+        self.total_bytes: int
+        (self.total_bytes,) = _COUNT.unpack(os.pread(memory, _COUNT.size, 0)) if memory is not None else (0,)
+        if self.total_bytes:
+            self._map()
+        self._is_closed = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def _map(self) -> mmap.mmap:
+        """Not before there is something to put there: a run is started without waiting for it, and many say nothing."""
+        # Pages that are never written to are never there.
+        size = measure_memory(self._head_limit + self._tail_limit)
+        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE) if self._fd is None else mmap.mmap(self._fd, size)
+        return self._memory
+
+    def add(self, chunk: bytes) -> None:
+        """Raises OSError where there is no memory for it yet; then nothing of it was taken."""
+        memory = self._memory or self._map()
+        total_bytes = self.total_bytes + len(chunk)
+        kept = memoryview(chunk)
+        room = self._head_limit - self.total_bytes
+        if room > 0:
+            head, kept = kept[:room], kept[room:]
+            self._put(self.total_bytes, head)
+        if kept:
+            self._keep_last(kept, total_bytes)
+        # Counted when it is there: a daemon that is killed in between has lost one chunk, and mixed up nothing.
+        self.total_bytes = total_bytes
+        _COUNT.pack_into(memory, 0, total_bytes)
+        if self._waiting:
+            self._wake()
+
+    def count_lost(self, lost_bytes: int) -> None:
+        """There was no memory for any of it: only how much it was is known."""
+        self.total_bytes += lost_bytes
+
+    def close(self) -> None:
+        """Nothing more comes: followers end."""
+        self._is_closed = True
+        self._wake()
+
+    def kept(self) -> Kept:
+        """What may be written down. Blocks for some milliseconds where much was said and secrets are known."""
+        redactor = self._redactor()
+        head, tail = self._head(), self._tail()
+        middle_bytes = self.total_bytes - len(head) - len(tail)
+        if not redactor or (not middle_bytes and redactor.find(head + tail) is None):
+            return Kept(head, tail, self.total_bytes)
+        if middle_bytes:
+            # Half of a secret may stand at either side of what was not kept.
+            bare = redactor.trim_end(head), redactor.trim_start(tail)
+            middle_bytes = self.total_bytes - len(bare[0]) - len(bare[1])
+            head, tail = map(redactor.redact, bare)
+        else:
+            whole = redactor.redact(head + tail)
+            head, tail = whole[: self._head_limit], whole[self._head_limit :]
+        total_bytes = len(head) + middle_bytes + len(tail)
+        # A name may be longer than its value.
+        return Kept(head[: self._head_limit], tail[-self._tail_limit :], total_bytes)
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Everything kept so far, then what comes, until `close`."""
+        redactor = self._redactor()
+        stream = RedactedStream(redactor)
+        position = 0
+        while True:
+            skipped, chunk = self._from(position)
+            if skipped:
+                rest = stream.flush()
+                # What comes next may begin with the end of a secret.
+                lost = len(chunk) - len(redactor.trim_start(chunk))
+                position, chunk = position + lost, chunk[lost:]
+                yield rest + f"\n[not kept: {count(skipped + lost, 'byte')}]\n".encode()
+            if chunk or skipped:
+                position += skipped + len(chunk)
+                if shown := stream.push(chunk):
+                    yield shown
+                continue
+            if self._is_closed:
+                if rest := stream.flush():
+                    yield rest
+                return
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+    def ends(self, most_bytes: int) -> bytes:
+        """The end of what is kept of its beginning, and that of the rest: unredacted, to be looked through and not to be shown."""
+        return self._head()[-most_bytes:] + b"\n" + self._tail()[-most_bytes:]
+
+    def mentions(self, words: Iterable[bytes]) -> bool:
+        return any(word in text for text in (self._head(), self._tail()) for word in words)
+
+    @property
+    def _head_bytes(self) -> int:
+        return min(self.total_bytes, self._head_limit)
+
+    @property
+    def _tail_bytes(self) -> int:
+        return min(self.total_bytes - self._head_bytes, self._tail_limit)
+
+    def _head(self) -> bytes:
+        return self._get(0, self._head_bytes)
+
+    def _tail(self) -> bytes:
+        oldest = self._index(self.total_bytes - self._tail_bytes)
+        return self._get(oldest, self._head_limit + self._tail_bytes - oldest) + self._get(
+            self._head_limit, oldest - self._head_limit
+        )
+
+    def _from(self, position: int) -> tuple[int, bytes]:
+        """How many bytes from here on are lost, and the next that are not."""
+        if position < self._head_bytes:
+            return 0, self._get(position, min(_CHUNK_BYTES, self._head_bytes - position))
+        skipped = max(0, self.total_bytes - self._tail_bytes - position)
+        start = self._index(position + skipped)
+        length = min(_CHUNK_BYTES, self.total_bytes - position - skipped, self._head_limit + self._tail_limit - start)
+        return skipped, self._get(start, length)
+
+    def _keep_last(self, chunk: memoryview, total_bytes: int) -> None:
+        """A ring: every byte has its place by its number, and overwrites the one that is `_tail_limit` older."""
+        chunk = chunk[max(0, len(chunk) - self._tail_limit) :]
+        start = self._index(total_bytes - len(chunk))
+        room = self._head_limit + self._tail_limit - start
+        self._put(start, chunk[:room])
+        self._put(self._head_limit, chunk[room:])
+
+    def _index(self, position: int) -> int:
+        """Where a byte behind the head lies."""
+        behind = position - self._head_limit
+        return self._head_limit + (behind % self._tail_limit if self._tail_limit and behind > 0 else 0)
+
+    def _get(self, start: int, length: int) -> bytes:
+        start += _COUNT.size
+        return self._memory[start : start + length] if self._memory is not None else b""
+
+    def _put(self, start: int, content: memoryview) -> None:
+        assert self._memory is not None
+        start += _COUNT.size
+        self._memory[start : start + len(content)] = content
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+# A flood gets this much of a turn of the loop (about 0.1 ms), then everybody else has theirs.
+_CHUNKS_PER_TURN = 4
+# How soon what was read is offered again where there was no memory for it; until then the program waits at a full pipe.
+_AGAIN_SECONDS = 0.1
+
+
+class OutputPipe:
+    """From construction to `close`. The descriptor is its own."""
+
+    def __init__(self, fd: int, capture: Capture, loop: asyncio.AbstractEventLoop) -> None:
+        self._fd: int | None = fd
+        self._capture = capture
+        self._loop = loop
+        self._untaken = b""
+        self._again: asyncio.TimerHandle | None = None
+        os.set_blocking(fd, False)
+        loop.add_reader(fd, self._read)
+
+    @property
+    def fd(self) -> int | None:
+        """None once every writer closed it, or we did."""
+        return self._fd
+
+    def drain(self) -> None:
+        """Read what is left, at most what a pipe can hold, and close."""
+        for _ in range(16):
+            if self._fd is None or not self._read():
+                break
+        self._capture.count_lost(len(self._untaken))
+        self._untaken = b""
+        self.close()
+
+    def close(self) -> None:
+        """Safe to repeat."""
+        if self._again is not None:
+            self._again.cancel()
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = None
+
+    def _read(self) -> bool:
+        """Take what is there, up to a turn's share; whether more may be waiting."""
+        assert self._fd is not None
+        if self._untaken and not self._offer(self._untaken):
+            return False
+        for _ in range(_CHUNKS_PER_TURN):
+            try:
+                chunk = os.read(self._fd, _CHUNK_BYTES)
+            except BlockingIOError:
+                return False
+            # Every writer closed it. The program may live on without an output.
+            if not chunk:
+                self.close()
+                return False
+            if not self._offer(chunk):
+                return False
+        return True
+
+    def _offer(self, chunk: bytes) -> bool:
+        """Whether there was memory for it. Where not, nothing more is read until there is."""
+        try:
+            self._capture.add(chunk)
+        except (OSError, MemoryError):
+            self._untaken = chunk
+            assert self._fd is not None
+            self._loop.remove_reader(self._fd)
+            self._again = self._loop.call_later(_AGAIN_SECONDS, self._listen)
+            return False
+        self._untaken = b""
+        return True
+
+    def _listen(self) -> None:
+        self._again = None
+        if self._fd is not None:
+            self._loop.add_reader(self._fd, self._read)
+            self._read()

@@ -1,0 +1,154 @@
+"""Reads /proc: who is whose child, since when, and what it used. Reads only, and takes "gone" for an answer.
+
+psutil finds a tree by walking every process of the machine (milliseconds) and misses what was reparented; the files
+read here cost microseconds, and are read for the daemon's own children, where a number cannot be reused unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+
+from wakeful.runners.process import reserve
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Start times are rounded down to this.
+TICK_SECONDS = 1 / _TICKS_PER_SECOND
+
+
+class ProcessStat(Struct, frozen=True):
+    """One line of /proc/<pid>/stat. `started` is seconds of CLOCK_BOOTTIME; with the pid it names one process."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    started: float
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state not in "ZX"
+
+
+class Reaped(Struct, frozen=True):
+    """What a process and the children it waited for used in their lives."""
+
+    status: int
+    cpu_seconds: float
+    max_rss_bytes: int
+    read_bytes: int
+    written_bytes: int
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    try:
+        text = reserve.read_file(f"/proc/{pid}/stat")
+    except OSError:
+        return None
+    # The name stands in brackets and may hold anything, also brackets: the last one ends it.
+    fields = text[text.rfind(b")") + 2 :].split()
+    return ProcessStat(
+        pid=pid,
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        started=int(fields[19]) / _TICKS_PER_SECOND,
+    )
+
+
+def every_pid() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children, zombies included."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return list(dict.fromkeys(child for thread in threads for child in _list_children(pid, thread)))
+
+
+def orphans_of(pid: int) -> list[int]:
+    """Direct children, zombies included, among which is every orphan that came to a subreaper: the kernel gives them to its first
+    thread, which has the process's number. What its other threads spawned and still hold is not among them."""
+    return _list_children(pid, str(pid))
+
+
+def _list_children(pid: int, thread: str) -> list[int]:
+    # The kernel may skip a child while a sibling exits: two reads, and every caller looks again until none is left.
+    path = f"/proc/{pid}/task/{thread}/children"
+    return list(dict.fromkeys((*_read_children(path, pid), *_read_children(path, pid))))
+
+
+def descendants_of(pid: int) -> list[int]:
+    found: list[int] = []
+    ahead = children_of(pid)
+    while ahead:
+        found += ahead
+        ahead = [grandchild for child in ahead for grandchild in children_of(child)]
+    return found
+
+
+def peak_memory(pid: int) -> int:
+    """VmHWM in bytes; 0 for a zombie, whose memory is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except OSError:
+        return 0
+    start = text.find(b"VmHWM:")
+    return int(text[start + 6 :].split(None, 1)[0]) * 1024 if start >= 0 else 0
+
+
+def own_memory(pid: int) -> int:
+    """Memory that is in use by this process and no other: resident, without what is shared; 0 for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
+            fields = file.read(256).split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * _PAGE_BYTES if len(fields) > 2 else 0
+
+
+def cpu_time(pid: int) -> float:
+    """Seconds this process and the children it waited for spent; 0 for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except OSError:
+        return 0.0
+    return sum(map(int, text[text.rfind(b")") + 2 :].split()[11:15])) / _TICKS_PER_SECOND
+
+
+def reap(pid: int) -> Reaped | None:
+    """Take a child's end, None while it lives. Its I/O can be read only now: after wait4 its /proc folder is gone."""
+    read, written = read_io(pid)
+    found, status, used = os.wait4(pid, os.WNOHANG)
+    if not found:
+        return None
+    return Reaped(status, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, read, written)
+
+
+def read_io(pid: int) -> tuple[int, int]:
+    """Bytes asked for by read and write calls: unlike those that reached a disk, the same for the same work."""
+    try:
+        with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
+            fields = file.read(4096).split()
+    except OSError:
+        return 0, 0
+    return (int(fields[1]), int(fields[3])) if len(fields) >= 4 else (0, 0)
+
+
+def _read_children(path: str, pid: int) -> list[int]:
+    try:
+        return [int(child) for child in reserve.read_file(path).split()]
+    except FileNotFoundError:
+        # A kernel without CONFIG_PROC_CHILDREN, or a thread that ended.
+        return [stat.pid for other in every_pid() if (stat := read_stat(other)) and stat.parent == pid]
+    except OSError:
+        return []

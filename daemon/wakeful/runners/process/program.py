@@ -1,0 +1,447 @@
+"""One program of a run, from its spawn until nothing that descends from it is alive.
+
+`LiveRun` launches it (the command, then perhaps its check), signals it, and is called back once, on the loop, when the tree is gone
+and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers. Knows nothing of timeouts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.observations import Usage
+from wakeful.core.spec.session import RunLimits
+from wakeful.runners.isolation.confined_spawn import Launch
+from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.isolation.system_places import SystemPlaces
+from wakeful.runners.outputs.writers import Writers
+from wakeful.runners.prepare.plan_cache import KnownPlans
+from wakeful.runners.prepare.waiting_view import WaitingView, WaitingViews
+from wakeful.runners.prepare.warm_server import WarmServer
+from wakeful.runners.process import proc
+from wakeful.runners.process.cgroup import Cgroups
+from wakeful.runners.process.children import Children
+from wakeful.runners.process.limits import launch_sparing, spare_processes
+from wakeful.runners.process.mark import marking
+from wakeful.runners.process.output_capture import NOTHING_SECRET, Capture, OutputPipe
+from wakeful.runners.process.proc import Reaped
+from wakeful.runners.run.kept_runs import KeptRuns
+from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.redact import Redactor
+from wakeful.system.blocking_pool import Pool
+
+_FIRST_SWEEP_SECONDS = 0.001
+_LONGEST_SWEEP_SECONDS = 0.05
+# What survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
+SWEEP_SECONDS = 10.0
+# Who traces a program and was stopped, or hangs, does not keep its run from ending.
+_HELD_SECONDS = 1.0
+FIRST_SAMPLE_SECONDS = 0.02
+_LONGEST_SAMPLE_SECONDS = 2.0
+_SAMPLED_PROCESSES = 64
+# bubblewrap has a child for its namespace, and that one for the program.
+_LAYERS = 2
+# Runs go before the daemon when memory ends; a daemon under OOMScoreAdjust= would hand its protection on to them.
+_OOM_SCORE = b"500"
+
+
+class Surroundings(Struct, frozen=True):
+    """What all runs of one daemon share. `state` is the state folder, links resolved."""
+
+    loop: asyncio.AbstractEventLoop
+    pool: Pool
+    children: Children
+    cgroups: Cgroups | None
+    state: str
+    # None: this kernel cannot confine anything.
+    system: SystemPlaces | None
+    protected: Protected
+    plans: KnownPlans
+    views: WaitingViews
+    writers: Writers
+    # None: this daemon knows of none.
+    secrets: KnownSecrets | None = None
+    # None: runs end with the daemon.
+    kept: KeptRuns | None = None
+    # None: no agent is ever forked.
+    warm: WarmServer | None = None
+
+    def find_redactor(self) -> Redactor:
+        """Of every value known by now."""
+        return self.secrets.redactor if self.secrets is not None else NOTHING_SECRET
+
+
+class Ending(Struct, frozen=True):
+    """How the program itself ended, and who of its tree could not be ended. Neither code nor signal: the status was lost."""
+
+    exit_code: int | None
+    signal: int | None
+    survivors: tuple[int, ...] = ()
+    # Its control group had no more memory, and somebody was killed for it.
+    is_starved: bool = False
+
+
+class Spent:
+    """What a run used, summed over every process of its tree that was reaped here or by its own parent."""
+
+    def __init__(self) -> None:
+        self._cpu_seconds = 0.0
+        self._max_rss_bytes = 0
+        self._read_bytes = 0
+        self._written_bytes = 0
+
+    def add(self, reaped: Reaped) -> None:
+        self._cpu_seconds += reaped.cpu_seconds
+        self._read_bytes += reaped.read_bytes
+        self._written_bytes += reaped.written_bytes
+        # A child spawned by vfork is charged with its parent's peak: only what exceeds ours is surely its own.
+        if reaped.max_rss_bytes > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024:
+            self.see_memory(reaped.max_rss_bytes)
+
+    def add_observed(self, cpu_seconds: float, read_bytes: int, written_bytes: int) -> None:
+        """Of a process that is not ours to reap."""
+        self._cpu_seconds += cpu_seconds
+        self._read_bytes += read_bytes
+        self._written_bytes += written_bytes
+
+    def see_memory(self, peak_bytes: int) -> None:
+        """The largest single process counts: a sum would count shared pages once for each."""
+        self._max_rss_bytes = max(self._max_rss_bytes, peak_bytes)
+
+    def usage(self, wall_seconds: float) -> Usage:
+        return Usage(
+            cpu_seconds=self._cpu_seconds,
+            max_rss_bytes=self._max_rss_bytes,
+            read_bytes=self._read_bytes,
+            written_bytes=self._written_bytes,
+            wall_seconds=wall_seconds,
+        )
+
+
+class Attended(ABC):
+    """What a program of a run is like, whoever started it: a pidfd, the reading end of its output, samples of what it uses, signals."""
+
+    pid: int
+    _pidfd: int
+    _sampling: asyncio.TimerHandle | asyncio.Handle
+    _is_wrapped: bool
+
+    def __init__(
+        self, around: Surroundings, run_id: str, mark: int, spent: Spent, ended: Callable[[Ending], None]
+    ) -> None:
+        """`ended` is called once, on the loop, when nothing that descends from it is alive."""
+        self._around = around
+        self._run_id = run_id
+        self._mark = mark
+        self._spent = spent
+        # None: it was called. Its owner refers to this program, and would outlive its run in a cycle with it.
+        self._ended: Callable[[Ending], None] | None = ended
+        self._output: OutputPipe | None = None
+        self.is_over = False
+
+    @property
+    def descriptors(self) -> tuple[int, int | None] | None:
+        """Of the process and of its output, if somebody has that open; None when it is over."""
+        return None if self.is_over else (self._pidfd, self._output.fd if self._output is not None else None)
+
+    def signal(self, number: int) -> None:
+        """Signal the program and its process group, which it leads. Nothing happens once it is over."""
+        if self.is_over:
+            return
+        # Bubblewrap would be gone at once, and its namespace with it: the program's grace is for the program.
+        if self._is_wrapped and number != signal.SIGKILL:
+            _signal_inside(self.pid, number)
+        else:
+            self._signal_group(number)
+
+    def abandon(self) -> None:
+        """It goes on without us: let go of everything, and end nothing."""
+        self._sampling.cancel()
+        self._ended = None
+        if not self.is_over:
+            self.is_over = True
+            self._around.loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        if self._output is not None:
+            self._output.close()
+
+    def _tell_end(self, ending: Ending) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(ending)
+
+    @abstractmethod
+    def _signal_group(self, number: int) -> None:
+        """Its process group, by whatever is sure to be still its own."""
+
+    def _see(self, pids: Sequence[int]) -> None:
+        """Peaks must be seen while they live: a zombie has no memory, and rusage is unreliable (see Spent)."""
+        for pid in pids:
+            self._spent.see_memory(proc.peak_memory(pid))
+
+    def _sample(self, pause: float) -> None:
+        self._see((self.pid, *proc.descendants_of(self.pid))[:_SAMPLED_PROCESSES])
+        pause = min(2 * pause, _LONGEST_SAMPLE_SECONDS)
+        self._sampling = self._around.loop.call_later(pause, self._sample, pause)
+
+
+class Process(Attended):
+    """A spawned program and its tree."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        run_id: str,
+        mark: int,
+        capture: Capture,
+        spent: Spent,
+        ended: Callable[[Ending], None],
+        limits: RunLimits = RunLimits(),
+    ) -> None:
+        super().__init__(around, run_id, mark, spent, ended)
+        self._capture = capture
+        self._limits = limits
+        self._entering: Future[None] | None = None
+        self._held_since: float | None = None
+        # None: a server forked it.
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        environment: Mapping[str, str],
+        launch: Launch,
+        *,
+        is_wrapped: bool = False,
+        handed: Sequence[int] = (),
+    ) -> None:
+        """Spawn now, the way `launch` does it. `is_wrapped`: what is spawned only waits for the program, and is not signalled.
+        `handed` are descriptors of the caller's that it gets, too.
+
+        Raises OSError, ValueError or OperatorError, and then nothing was left running.
+        """
+        output, writer = os.pipe()
+        self._is_wrapped = is_wrapped
+
+        def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+            # vfork: independent of our own size, as long as nobody passes preexec_fn (57 spawns/s instead of 1,500).
+            return subprocess.Popen(
+                (*prefix, *argv),
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                # One pipe for both: what was written first is read first.
+                stdout=writer,
+                stderr=writer,
+                start_new_session=True,
+                pass_fds=(*fds, *handed),
+            )
+
+        try:
+            # The mark is this process's for a moment, whichever thread spawns: the loop, which waits, spawns nothing else.
+            with marking(self._mark):
+                popen, is_spared = launch_sparing(lambda: launch(spawn))
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(writer)
+        self._popen, self.pid = popen, popen.pid
+        if not is_spared:
+            spare_processes(self.pid)
+        self._around.children.spawned(self.pid)
+        self._attend(output)
+
+    def release(self, waiting: WaitingView, argv: Sequence[str], environment: Mapping[str, str]) -> bool:
+        """As `launch`, of a shell that waits in its view already, and knows where; False where nothing was begun."""
+        for pid in waiting.pids:
+            spare_processes(pid)
+        self._popen = waiting.release(self._mark, argv, environment)
+        if self._popen is None:
+            return False
+        self._is_wrapped = True
+        self.pid = self._popen.pid
+        for pid in waiting.pids:
+            _offer_to_oom(pid)
+        self._attend(waiting.output)
+        return True
+
+    def take_over(self, fork: Callable[[int], int]) -> None:
+        """`fork` is given the writing end of its output, and returns the number of a process that has become our child. Raises OSError."""
+        output, writer = os.pipe()
+        self._is_wrapped = False
+        try:
+            self.pid = fork(writer)
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(writer)
+        spare_processes(self.pid)
+        self._around.children.spawned(self.pid)
+        self._attend(output)
+
+    def _signal_group(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def _attend(self, output: int) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            # Out of descriptors: what nobody can watch must not run.
+            os.close(output)
+            self._signal_group(signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self._around.children.gone(self.pid)
+            raise
+        loop = self._around.loop
+        self._output = OutputPipe(output, self._capture, loop)
+        loop.add_reader(self._pidfd, self._notice_end)
+        _offer_to_oom(self.pid)
+        if self._around.cgroups is not None:
+            self._entering = self._around.pool.submit(_enter, self._around.cgroups, self._mark, self.pid, self._limits)
+        self._sampling = loop.call_later(FIRST_SAMPLE_SECONDS, self._sample, FIRST_SAMPLE_SECONDS)
+
+    def _notice_end(self) -> None:
+        """The program is a zombie: its number and its group's are still its own."""
+        if self._is_entering() or self._is_held():
+            return
+        self.is_over = True
+        self._sampling.cancel()
+        self._around.loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._signal_group(signal.SIGKILL)
+        if self._around.cgroups is not None:
+            self._around.cgroups.kill(self._mark)
+        is_starved = self._around.cgroups is not None and self._around.cgroups.is_starved(self._mark)
+        exit_code, number = self._reap_program()
+        deadline = self._around.loop.time() + SWEEP_SECONDS
+        self._sweep(Ending(exit_code, number, is_starved=is_starved), deadline, _FIRST_SWEEP_SECONDS)
+
+    def _is_entering(self) -> bool:
+        """Whether a thread is writing the program's number right now: it must not be reaped, and reused, meanwhile."""
+        entering, self._entering = self._entering, None
+        if entering is None or entering.cancel() or entering.done():
+            return False
+        loop = self._around.loop
+        loop.remove_reader(self._pidfd)
+        entering.add_done_callback(lambda _: loop.call_soon_threadsafe(self._notice_end))
+        return True
+
+    def _is_held(self) -> bool:
+        """Whether whoever traces the program has yet to take note of its end: until then it is not ours to take (strace, a debugger)."""
+        try:
+            is_ours = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return False
+        loop = self._around.loop
+        self._held_since = self._held_since or loop.time()
+        held_seconds = loop.time() - self._held_since
+        if is_ours or held_seconds > 2 * _HELD_SECONDS:
+            return False
+        if held_seconds > _HELD_SECONDS:
+            # One of its own, then, which it has stopped.
+            self._signal_group(signal.SIGKILL)
+        loop.remove_reader(self._pidfd)
+        loop.call_later(_FIRST_SWEEP_SECONDS, self._notice_end)
+        return True
+
+    def _reap_program(self) -> tuple[int | None, int | None]:
+        try:
+            reaped = proc.reap(self.pid)
+        except ChildProcessError:
+            reaped = None
+        self._around.children.gone(self.pid)
+        if self._popen is not None:
+            # subprocess must not wait for a number that may be somebody else's by now.
+            self._popen.returncode = 0 if reaped is None else reaped.status
+        if reaped is None:
+            return None, None
+        self._spent.add(reaped)
+        code = os.waitstatus_to_exitcode(reaped.status)
+        return (code, None) if code >= 0 else (None, -code)
+
+    def _sweep(self, ending: Ending, deadline: float, pause: float) -> None:
+        """Kill what the program left behind, round by round, until there is nothing."""
+        around = self._around
+        if pause >= _LONGEST_SWEEP_SECONDS:
+            around.children.freeze_run(self._mark, self._run_id, around.state)
+        left = around.children.end_run(self._mark, self._run_id, around.state, self._spent.add)
+        if left and around.loop.time() < deadline:
+            longer = min(2 * pause, _LONGEST_SWEEP_SECONDS)
+            around.loop.call_later(pause, self._sweep, ending, deadline, longer)
+            return
+        if self._output is not None:
+            self._output.drain()
+        if around.cgroups is not None and not around.cgroups.remove(self._mark):
+            around.pool.submit(_remove_later, around.cgroups, self._mark)
+        self._tell_end(replace(ending, survivors=tuple(left)))
+
+
+def _signal_inside(leader: int, number: int) -> None:
+    """The group without its leader. The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none."""
+    for pid in proc.descendants_of(leader):
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            # Opened first, then compared: its number may be somebody else's by now.
+            found = proc.read_stat(pid)
+            if found is not None and found.group == leader:
+                signal.pidfd_send_signal(fd, number)
+        except ProcessLookupError:
+            continue
+        finally:
+            os.close(fd)
+
+
+def _offer_to_oom(pid: int) -> None:
+    try:
+        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        # Over already, or another user's by a set-uid program.
+        return
+    try:
+        os.write(fd, _OOM_SCORE)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+
+
+def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
+    try:
+        cgroups.enter(mark, pid, limits)
+    except OSError:
+        # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
+        return
+    # What it had started before that, and what those had. A number that is free again meanwhile is nobody's until the kernel has given out all others.
+    entered = {pid}
+    for _ in range(_LAYERS):
+        for child in set(proc.descendants_of(pid)) - entered:
+            entered.add(child)
+            with contextlib.suppress(OSError):
+                cgroups.enter(mark, child)
+
+
+def _remove_later(cgroups: Cgroups, mark: int) -> None:
+    """Members are reaped, but the kernel lets go of the group a moment later."""
+    for _ in range(50):
+        if cgroups.remove(mark):
+            return
+        os.sched_yield()

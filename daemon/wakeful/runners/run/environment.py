@@ -1,0 +1,124 @@
+"""What a run finds: its environment, and the files of its private folder that the environment names.
+
+Nothing is inherited but what stands in the allow-list: the daemon's own environment holds the secrets of whoever started
+it, and the sockets by which systemd supervises it. Written once per run, on the hot path: no fsync, no thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Mapping
+
+from wakeful.runners.contract import RunOrder
+from wakeful.secrets.store import name_variable
+from wakeful.system.private_folders import make_private
+
+# Who and where one is, how to speak, where programs and temporary files are. Left out on purpose: XDG_RUNTIME_DIR and
+# DBUS_SESSION_BUS_ADDRESS (through the user's bus a run can start processes outside its own tree), SSH_AUTH_SOCK and every other
+# credential, DISPLAY, PYTHON*, LD_*, and TMPDIR: a run has a temporary folder of its own, that goes with it.
+_INHERITED = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL")
+_INHERITED_PREFIX = "LC_"
+# How systemd talks to the daemon: not even a spec hands this on, or a run could answer in the daemon's name.
+_SUPERVISOR = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM", "FDSTORE")
+_SUPERVISOR_PREFIXES = ("LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_")
+# In the run's own folder, beside its token.
+SECRETS_FOLDER = "secrets"
+_OWN_IN_VIEW = "own"
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def select_inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of the daemon's environment that runs may see."""
+    chosen = {
+        name: value for name, value in environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIX)
+    }
+    chosen.setdefault("PATH", _DEFAULT_PATH)
+    return chosen
+
+
+def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Inherited, then what the spec says, then ours: nobody else sets a WAKEFUL_ variable."""
+    environment = {**inherited, "TMPDIR": order.temporary}
+    environment.update((name, value) for name, value in order.env.items() if not _is_reserved(name))
+    environment.update((f"WAKEFUL_BINDING_{_shell_name(name)}", path) for name, path in order.bindings.items())
+    folder = name_folder(order)
+    environment.update(
+        (name_variable(secret.name), f"{folder}/{SECRETS_FOLDER}/{secret.name}") for secret in order.secrets
+    )
+    environment.update(
+        WAKEFUL_SESSION=order.name,
+        WAKEFUL_RUN=order.run_id,
+        WAKEFUL_CAUSES=f"{folder}/causes.json",
+        WAKEFUL_CHANGED=f"{folder}/changed",
+        WAKEFUL_SCRATCH=order.scratch,
+        WAKEFUL_SOCKET=order.socket,
+        WAKEFUL_TOKEN_FILE=f"{folder}/token",
+    )
+    return environment
+
+
+def name_folder(order: RunOrder) -> str:
+    """What a run calls its folder. In a view of its own each finds it under the same name: a view may be made before it is known for which run."""
+    return f"{os.path.dirname(order.folder)}/{_OWN_IN_VIEW}" if order.confinement.level == "strict" else order.folder
+
+
+def make_folders(order: RunOrder) -> None:
+    """The run's folder, its scratch and its temporary folder, readable by nobody else."""
+    for path in (order.folder, order.scratch, order.temporary):
+        make_folder(path)
+
+
+def fill_folder(order: RunOrder) -> None:
+    """The files that its environment names."""
+    _write(f"{order.folder}/causes.json", order.causes)
+    # Terminated, not separated: `read -d ''` and `xargs -0` both get the last one, whatever the names hold.
+    _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))
+    _write(f"{order.folder}/token", order.token.encode())
+    if order.secrets:
+        make_folder(f"{order.folder}/{SECRETS_FOLDER}")
+    for secret in order.secrets:
+        _write(f"{order.folder}/{SECRETS_FOLDER}/{secret.name}", secret.value)
+    if order.script is not None:
+        _write(f"{order.folder}/script", os.fsencode(order.script))
+
+
+def program_of(order: RunOrder) -> tuple[str, ...]:
+    if order.script is None:
+        return order.argv
+    return ("/bin/sh", "-eu", f"{name_folder(order)}/script")
+
+
+def check_program(name: str, cwd: str, environment: Mapping[str, str]) -> None:
+    """Raises as the spawn itself would, for where another program is spawned that starts this one, and would fail in words of its own."""
+    path = name if "/" not in name else os.path.join(cwd, name)
+    if shutil.which(path, path=environment.get("PATH", "")) is not None:
+        return
+    if "/" in name and os.path.exists(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+def _is_reserved(name: str) -> bool:
+    return name.startswith("WAKEFUL_") or name in _SUPERVISOR or name.startswith(_SUPERVISOR_PREFIXES)
+
+
+def _shell_name(binding: str) -> str:
+    """`last-month` is reached as $WAKEFUL_BINDING_LAST_MONTH."""
+    return re.sub(r"[^A-Z0-9_]", "_", binding.upper())
+
+
+def make_folder(path: str) -> None:
+    """One that nobody else can read, where there is none."""
+    make_private(path)
+
+
+def _write(path: str, content: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while content:
+            content = content[os.write(fd, content) :]
+    finally:
+        os.close(fd)

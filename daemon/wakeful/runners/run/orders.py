@@ -1,0 +1,141 @@
+"""From a session's open run to the order a runner carries out: what specs.md says a run finds.
+
+Pure: values in, a value out. Paths in causes are relative to the session's root, as the spec wrote them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+import msgspec
+from msgspec.structs import replace
+
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.budget import Amounts, find_allowance
+from wakeful.core.spec.session import (
+    CommandRun,
+    CommitsBinding,
+    Confinement,
+    FileBinding,
+    PromptRun,
+    RunSpec,
+    ScriptRun,
+    SessionSpec,
+)
+from wakeful.errors import InternalError
+from wakeful.runners.contract import RunOrder, WorkspaceOrder
+from wakeful.secrets.store import Secret
+
+
+class Premises(msgspec.Struct, frozen=True, kw_only=True):
+    """Where runs live in the state folder, and how they reach the daemon."""
+
+    # Scratch folders are kept; a run's own folder is in memory where the system has such a place.
+    scratch: str
+    temporary: str
+    run_folders: str
+    # Where outputs are staged; None: nobody would put them in place.
+    staged: str | None = None
+    socket: str
+    # What a run of an agent is: the program that thinks, and the folders that hold its code.
+    agent_program: tuple[str, ...] = ()
+    agent_code: tuple[str, ...] = ()
+
+
+def make_order(
+    session: Session,
+    run: OpenRun,
+    premises: Premises,
+    *,
+    token: str,
+    causes: bytes,
+    exports: dict[str, str],
+    output_limit_bytes: int,
+    most_processes: int,
+    secrets: tuple[Secret, ...] = (),
+    workspace: WorkspaceOrder | None = None,
+) -> RunOrder:
+    """`causes` is the document WAKEFUL_CAUSES names, `exports` the folders that stand for bindings with `export`.
+
+    With a `workspace` the spec of `run` is the one that was moved there."""
+    spec = run.spec
+    argv, script = _find_program(session, run, premises)
+    assert spec.run is not None
+    return RunOrder(
+        session=session.id,
+        name=session.name,
+        run=run.run,
+        run_id=run.run_id,
+        attempt=run.attempt,
+        argv=argv,
+        script=script,
+        root=spec.root,
+        cwd=posixpath.join(spec.root, spec.run.cwd) if spec.run.cwd else spec.root,
+        env=spec.run.env,
+        timeout_seconds=spec.run.timeout_seconds,
+        grace_seconds=spec.run.grace_seconds,
+        check=spec.run.check,
+        scratch=posixpath.join(premises.scratch, session.id),
+        temporary=posixpath.join(premises.temporary, session.id),
+        folder=posixpath.join(premises.run_folders, run.run_id),
+        staging=posixpath.join(premises.staged, run.run_id) if premises.staged is not None else None,
+        workspace=workspace,
+        causes=causes,
+        changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
+        bindings=binding_paths(spec) | exports,
+        secrets=secrets,
+        socket=premises.socket,
+        token=token,
+        output_limit_bytes=output_limit_bytes,
+        limits=spec.run.limits,
+        most_processes=most_processes,
+        confinement=spec.confinement if run.agent is None else _open_for_agent(spec, run.agent, premises),
+        reads=(*(binding.pattern for binding in spec.files if binding.access == "read"), *exports.values()),
+        writes=spec.written_patterns,
+        repositories=tuple(
+            (binding.repo, binding.path) for binding in spec.bindings if isinstance(binding, CommitsBinding)
+        ),
+        program=spec.program,
+        servers=tuple(server.argv for server in run.agent.mcp if server.argv) if run.agent is not None else (),
+        is_traced=run.trace is not None,
+        is_agent=run.agent is not None,
+        allowance=find_allowance(spec.budget, session.spent, run.started_at) if spec.budget is not None else Amounts(),
+    )
+
+
+def _find_program(session: Session, run: OpenRun, premises: Premises) -> tuple[tuple[str, ...], str | None]:
+    """The words to start, or a script instead of them."""
+    match run.spec.run:
+        case RunSpec() if run.agent is not None:
+            # The words of an external agent: what they name must be within its reach.
+            return (*premises.agent_program, *run.agent.acp), None
+        case CommandRun(argv=argv):
+            return argv, None
+        case ScriptRun(text=text):
+            return (), text
+        case PromptRun():
+            raise InternalError(f"run {run.run} of {session.name} is a prompt, and nobody is there to work on it")
+        case None:
+            raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
+
+
+def _open_for_agent(spec: SessionSpec, agent: AgentSpec, premises: Premises) -> Confinement:
+    """The process that thinks reads its own code, speaks with its models and servers, and fetches; its tools are held to what the spec says."""
+    confinement = spec.confinement
+    network = confinement.network
+    if network is not True:
+        network = (*(network or ()), *agent.addresses, *spec.fetch) or False
+    return replace(confinement, network=network, allow_read=(*confinement.allow_read, *premises.agent_code))
+
+
+def binding_paths(spec: SessionSpec) -> dict[str, str]:
+    """NAME -> path for what a binding means on disk; a glob is handed over as the absolute pattern it is."""
+    paths = {}
+    for binding in spec.bindings:
+        match binding:
+            case FileBinding(pattern=pattern):
+                paths[binding.name] = posixpath.join(spec.root, pattern)
+            case CommitsBinding(path=path, repo=repo):
+                paths[binding.name] = posixpath.normpath(posixpath.join(spec.root, repo or "", path))
+    return paths

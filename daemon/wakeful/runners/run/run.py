@@ -1,0 +1,615 @@
+"""One run under way: its command, its check, its time, its stops, and its one report.
+
+`CommandRunner` makes one per order and forgets it when it reports. Everything happens on the loop but what blocks: what `preparing` finds out
+where that takes longer than a moment, and what `saving` does at the end, are done in the runner's own threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shlex
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import psutil
+from msgspec.structs import asdict, replace
+
+from wakeful.core.looking.patterns import parse_under
+from wakeful.core.observations import ProcessEnded, Usage
+from wakeful.core.spec.session import RunLimits
+from wakeful.errors import OperatorError
+from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
+from wakeful.runners.isolation.closed_settings import CLOSED
+from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
+from wakeful.runners.isolation.denial_hints import find_hint
+from wakeful.runners.isolation.denial_messages import speaks_of_denial
+from wakeful.runners.outputs.saving import Saved, has_nothing_to_save, read_ends, remove_folders, save, save_nothing
+from wakeful.runners.outputs.staging import Staging
+from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
+from wakeful.runners.outputs.writers import Writer
+from wakeful.runners.prepare.preparation import Prepared, begin, confine, is_quick, is_staged, prepare
+from wakeful.runners.prepare.waiting_view import can_wait
+from wakeful.runners.prepare.warm_server import ForkPolicy, ForkRequest, WarmServer
+from wakeful.runners.process import limits, proc
+from wakeful.runners.process.adopted_program import AdoptedProcess
+from wakeful.runners.process.mark import can_mark
+from wakeful.runners.process.output_capture import Capture
+from wakeful.runners.process.program import Ending, Process, Spent, Surroundings
+from wakeful.runners.run.environment import build_environment, check_program, program_of
+from wakeful.runners.run.kept_runs import Keepsake, LeftRun
+from wakeful.runners.run.problems import (
+    describe_check,
+    describe_defect,
+    describe_overspent,
+    describe_replaced,
+    describe_start,
+    describe_survivors,
+    describe_timeout,
+)
+from wakeful.system.blobs import Blobs
+
+# The times of files lag behind the clock by so much at most.
+_LAG_SECONDS = 0.005
+# How often a run looks whether the server that will fork it is ready.
+_WARMING_SECONDS = 0.02
+# A control group counts threads as well: where nobody said how many processes a run may have, each may have so many.
+_THREADS_EACH = 4
+# As a shell ends whose program was killed.
+_KILLED_EXIT = 128 + signal.SIGKILL
+_STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
+_SIGNALS: dict[StopWord, int] = {
+    "interrupt": signal.SIGINT,
+    "terminate": signal.SIGTERM,
+    "kill": signal.SIGKILL,
+}
+
+
+class LiveRun:
+    """From `start` to exactly one call of `ended`."""
+
+    def __init__(
+        self,
+        order: RunOrder,
+        mark: int,
+        around: Surroundings,
+        blobs: Blobs,
+        ended: Callable[[ProcessEnded], None],
+        memory: int | None = None,
+    ) -> None:
+        """`memory` is where its output is captured, if that is to outlive us."""
+        self.mark = mark
+        self.started_boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.capture = Capture(order.output_limit_bytes, around.find_redactor, memory)
+        self._memory = memory
+        self.order = order
+        self._around = around
+        self._blobs = blobs
+        self._ended = ended
+        self._started = time.monotonic()
+        self._spent = Spent()
+        self._process: Process | AdoptedProcess | None = None
+        self._is_checking = False
+        self._is_adopted = False
+        self._is_abandoned = False
+        self._stopping: StopWord | None = None
+        self._timeout: asyncio.TimerHandle | None = None
+        self._kill: asyncio.TimerHandle | None = None
+        self._minding: asyncio.TimerHandle | None = None
+        self._counting: asyncio.TimerHandle | None = None
+        # Processes and threads of the machine, since it began.
+        self._fewest_beside: int | None = None
+        # How many processes the kernel had ended for want of memory, a moment after it began.
+        self._oom_kills: int | None = None
+        self._problem: str | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Is there, or was there, a process of it?"""
+        return self._process is not None
+
+    def start(self, inherited: Mapping[str, str], foreseen: Prepared | None = None) -> None:
+        """`foreseen` is what was found out a moment ago; None: it is found out now."""
+        order = self.order
+        # A replay, which has no token, has nothing to do with its session's next run.
+        waiting = self._around.views.take(order.session) if order.token and can_wait(order) else None
+        self._prepared = foreseen or begin(order, build_environment(order, inherited), waiting)
+        self._note_writer()
+        if foreseen is not None or is_quick(order):
+            if foreseen is None:
+                self._prepare()
+            self._begin()
+            return
+        preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
+        preparing.add_done_callback(lambda _: self._begin())
+
+    def _note_writer(self) -> None:
+        order = self.order
+        # What is staged is put in place after it, by who notes that himself.
+        writes = () if is_staged(order) else order.writes
+        self._around.writers.begin(
+            order.run_id, order.root, writes, order.confinement.allow_write, time.monotonic() - self._started
+        )
+
+    def _prepare(self) -> None:
+        self._take_prepared(lambda: prepare(self.order, self._prepared, self._around), program_of(self.order))
+
+    def _take_prepared(self, find: Callable[[], Prepared], argv: Sequence[str]) -> None:
+        """Whatever is wrong with it is a problem of the run, in words."""
+        try:
+            self._prepared = find()
+        except OperatorError as error:
+            self._problem = str(error)
+        except (OSError, ValueError) as error:
+            self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
+        except MemoryError:
+            self._problem = describe_start(
+                OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), argv, self._prepared.cwd, self._prepared.environment
+            )
+        except Exception as error:
+            self._note_defect(error)
+
+    def _note_defect(self, error: Exception) -> None:
+        """Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback."""
+        self._problem = self._problem or describe_defect(error)
+        told = {"message": f"{self.order.run_id}: a defect of wakeful", "exception": error}
+        self._around.loop.call_soon_threadsafe(self._around.loop.call_exception_handler, told)
+
+    def _begin(self) -> None:
+        order, warm = self.order, self._find_server()
+        if self._problem is None and self._stopping is not None:
+            self._problem = "stopped before it began"
+        if self._problem is None and warm is not None and warm.is_warming:
+            # A start of its own would read the same libraries beside the server, and not be sooner.
+            self._around.loop.call_later(_WARMING_SECONDS, self._begin)
+            return
+        # Never from inside `start`: the reactor is in the middle of a plan.
+        if self._problem is not None or not self._launch(program_of(order)):
+            self._around.loop.call_soon(self._finish, Ending(None, None))
+            return
+        self._time()
+
+    def _time(self) -> None:
+        """It may take as long as its spec and its budget say, counted from its start, whoever started it."""
+        order, spent = self.order, time.monotonic() - self._started
+        if self._timeout is not None:
+            self._timeout.cancel()
+        left = order.allowance.wall_seconds
+        if left is not None and left < order.timeout_seconds:
+            self._timeout = self._around.loop.call_later(
+                left - spent, self._end_for, describe_overspent("wall_seconds", left)
+            )
+        else:
+            self._timeout = self._around.loop.call_later(
+                order.timeout_seconds - spent, self._end_for, describe_timeout(order.timeout_seconds)
+            )
+
+    def adopt(self, left: LeftRun) -> None:
+        """Go on with what an earlier daemon started."""
+        found, order = left.keepsake, self.order
+        self.started_boottime, self._started, self._is_checking = (
+            found.started_boottime,
+            found.started,
+            found.is_checking,
+        )
+        area = (
+            Staging(order.staging, order.root, found.staged.areas, found.staged)
+            if found.staged is not None and order.staging is not None
+            else None
+        )
+        self._prepared = replace(
+            begin(order, found.environment),
+            isolation=found.isolation,
+            surveyed=found.surveyed,
+            area=area,
+            untraced=found.untraced,
+        )
+        self._note_writer()
+        self._process = AdoptedProcess(self._around, self.mark, left, self.capture, self._spent, self._take_ending)
+        self._is_adopted = True
+        self._time()
+        self._mind_if_bounded()
+
+    def abandon(self) -> None:
+        """The next daemon goes on with it."""
+        self._is_abandoned = True
+        for timer in (self._timeout, self._minding, self._counting, self._kill):
+            if timer is not None:
+                timer.cancel()
+        if self._process is not None:
+            self._process.abandon()
+
+    def stop(self, how: StopWord, grace_seconds: float) -> None:
+        if _STRENGTH[how] <= _STRENGTH[self._stopping]:
+            return
+        # Remembered even between the command and its check, so that the check is not begun.
+        self._stopping = how
+        self._wind_down(how, grace_seconds)
+
+    def usage(self) -> LiveUsage:
+        """What ended processes used, and what live ones used until now."""
+        so_far = self._spent.usage(time.monotonic() - self._started)
+        if self._process is None or self._process.is_over:
+            return LiveUsage(**asdict(so_far))
+        live = [_observe(pid) for pid in (self._process.pid, *proc.descendants_of(self._process.pid))]
+        return LiveUsage(
+            cpu_seconds=so_far.cpu_seconds + sum(one.cpu_seconds for one in live),
+            max_rss_bytes=max([so_far.max_rss_bytes, *(one.max_rss_bytes for one in live)]),
+            read_bytes=so_far.read_bytes + sum(one.read_bytes for one in live),
+            written_bytes=so_far.written_bytes + sum(one.written_bytes for one in live),
+            wall_seconds=so_far.wall_seconds,
+            # Of each it is what it holds now, of the whole run the peak of the largest.
+            rss_bytes=sum(one.max_rss_bytes for one in live),
+            processes=len(live),
+        )
+
+    def _launch(self, argv: tuple[str, ...]) -> bool:
+        process = Process(
+            self._around,
+            self.order.run_id,
+            self.mark,
+            self.capture,
+            self._spent,
+            self._take_ending,
+            self._bound_group(),
+        )
+        try:
+            if self._prepared.starts_another:
+                check_program(argv[0], self._prepared.cwd, self._prepared.environment)
+            self._spawn(process, limits.wrap(argv, self.order.limits))
+        except OperatorError as error:
+            self._problem = str(error)
+            return False
+        except (OSError, ValueError) as error:
+            self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
+            return False
+        except MemoryError:
+            self._problem = describe_start(
+                OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), argv, self._prepared.cwd, self._prepared.environment
+            )
+            return False
+        except Exception as error:
+            # A start that fails in us is this run's problem, and not that of all others.
+            self._note_defect(error)
+            return False
+        self._process = process
+        self._mind_if_bounded()
+        # After the spawn, and after whatever else is due now: keeping it must not delay anybody's first instruction.
+        self._around.loop.call_soon(self._keep)
+        return True
+
+    def _bound_group(self) -> RunLimits:
+        """The limit that its control group enforces, if it has one."""
+        own = self.order.limits
+        return own if own.processes is not None else replace(own, processes=self.order.most_processes * _THREADS_EACH)
+
+    def _keep(self) -> None:
+        """Let it outlive this daemon, if there is anybody to keep it."""
+        kept, process, memory, prepared = self._around.kept, self._process, self._memory, self._prepared
+        descriptors = process.descriptors if process is not None else None
+        # Who traces speaks to this daemon and to no other, and what a run found in its workspace is known to it alone.
+        is_bound_to_us = prepared.tracing is not None or isinstance(prepared.area, WorkspaceArea)
+        if kept is None or memory is None or process is None or descriptors is None or is_bound_to_us:
+            return
+        keepsake = Keepsake(
+            state=self._around.state,
+            order=self.order,
+            pid=process.pid,
+            is_checking=self._is_checking,
+            is_wrapped=prepared.view is not None,
+            started=self._started,
+            started_boottime=self.started_boottime,
+            environment=prepared.environment,
+            isolation=prepared.isolation,
+            surveyed=prepared.surveyed,
+            staged=prepared.area.describe() if isinstance(prepared.area, Staging) else None,
+            untraced=prepared.untraced,
+        )
+        kept.keep(keepsake, *descriptors, memory)
+
+    def _mind_if_bounded(self) -> None:
+        if self.order.limits.processes is None and self._counting is None:
+            self._fewest_beside = limits.count_all()
+            self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
+        if self.order.limits != limits.NO_LIMITS or limits.is_counted(self.order.allowance):
+            self._mind_after(limits.LOOK_SECONDS)
+
+    def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
+        prepared, handed = self._prepared, list[int]()
+        if self._fork(process, prepared) or self._release(process, argv):
+            return
+        if prepared.tracing is not None:
+            argv, *handed = prepared.tracing.wrap(argv)
+        try:
+            process.launch(
+                argv,
+                prepared.cwd,
+                prepared.environment,
+                prepared.launch,
+                is_wrapped=prepared.view is not None,
+                handed=handed,
+            )
+        finally:
+            for fd in handed:
+                os.close(fd)
+
+    def _find_server(self) -> WarmServer | None:
+        """Who could fork it: an agent's process, confined by nothing but what it can take on itself."""
+        prepared, order = self._prepared, self.order
+        if not order.is_agent or self._is_checking:
+            return None
+        is_plain = (
+            prepared.view is None and prepared.tracing is None and order.limits == limits.NO_LIMITS and can_mark()
+        )
+        return self._around.warm if is_plain else None
+
+    def _fork(self, process: Process, prepared: Prepared) -> bool:
+        """From the server that has it in memory, where there is one; False where it must be started."""
+        warm = self._find_server()
+        if warm is None or not warm.is_ready():
+            return False
+        policy = None
+        if isinstance(prepared.launch, ConfinedLaunch):
+            found = prepared.launch.policy
+            policy = ForkPolicy(
+                grants=found.grants, network=found.network, listens=found.listens, looks_up_names=found.looks_up_names, shielded=found.shielded,
+                kept_writable=found.kept_writable, spared=found.spared, hidden=found.hidden, closed=CLOSED.known,
+            )  # fmt: skip
+        request = ForkRequest(environment=prepared.environment, cwd=prepared.cwd, mark=self.mark, policy=policy)
+        try:
+            process.take_over(lambda output: warm.fork(request, output))
+        except OSError:
+            # It is gone, or at its wits' end: nothing was begun.
+            return False
+        return True
+
+    def _release(self, process: Process, argv: tuple[str, ...]) -> bool:
+        """The shell that waits in its view becomes it, where it is this view; False where one must be made."""
+        prepared, waiting = self._prepared, self._prepared.waiting
+        if waiting is None or prepared.view is None:
+            return False
+        self._prepared = replace(prepared, waiting=None)
+        if waiting.suits(prepared.view):
+            return process.release(waiting, argv, prepared.environment)
+        waiting.give_up()
+        return False
+
+    def _mind_after(self, pause: float) -> None:
+        # Its check is minded as its command was: one timer for both.
+        if self._minding is not None:
+            self._minding.cancel()
+        self._minding = self._around.loop.call_later(pause, self._mind, pause)
+
+    def _mind(self, pause: float) -> None:
+        """What the spec bounds for the run, and the kernel for each of its processes at most: looked at while it lives."""
+        process, order = self._process, self.order
+        if process is None or process.is_over:
+            return
+        if order.limits != limits.NO_LIMITS:
+            counted = self._around.cgroups.cpu_seconds(self.mark) if self._around.cgroups is not None else 0.0
+            excess = limits.find_excess(order.limits, (process.pid, *proc.descendants_of(process.pid)), counted)
+            if excess is not None:
+                if self._stopping is None and self._problem is None:
+                    self._problem = excess
+                process.signal(signal.SIGKILL)
+                return
+            pause = limits.LOOK_SECONDS
+        else:
+            pause = min(2 * pause, limits.LONGEST_PAUSE_SECONDS)
+        overspent = limits.find_overspent(order.allowance, self.usage()) if limits.is_counted(order.allowance) else None
+        if overspent is not None:
+            self._end_for(overspent)
+        # Also while it winds down: a limit holds to the end.
+        self._mind_after(pause)
+
+    def _count_processes(self) -> None:
+        """Its processes are counted only where the machine has many more than there were: to walk a tree takes longer than to ask for a number."""
+        self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
+        if self._oom_kills is None:
+            self._oom_kills = limits.count_oom_kills()
+        process, most, present = self._process, self.order.most_processes, limits.count_all()
+        if process is None or process.is_over:
+            return
+        if present is not None and self._fewest_beside is not None:
+            self._fewest_beside = min(self._fewest_beside, present)
+            if present - self._fewest_beside < most // 2:
+                return
+        crowd = limits.find_crowd(most, process.pid)
+        if crowd is not None:
+            if self._stopping is None and self._problem is None:
+                self._problem = crowd
+            process.signal(signal.SIGKILL)
+
+    def _end_for(self, problem: str) -> None:
+        # Whoever stops it has set a deadline of their own, and their reason stands; so does the first problem.
+        if self._stopping is not None or self._problem is not None or self._process is None or self._process.is_over:
+            return
+        self._problem = problem
+        self._wind_down("terminate", self.order.grace_seconds)
+
+    def _wind_down(self, how: StopWord, grace_seconds: float) -> None:
+        if self._process is None or self._process.is_over:
+            return
+        self._process.signal(_SIGNALS[how])
+        if self._kill is not None:
+            self._kill.cancel()
+        # The rest of the tree follows: when the program is gone, so is its right to have left something behind.
+        self._kill = self._around.loop.call_later(grace_seconds, self._process.signal, signal.SIGKILL)
+
+    def _take_ending(self, ending: Ending) -> None:
+        if self._is_abandoned:
+            return
+        if self._kill is not None:
+            self._kill.cancel()
+        if self._stopping is None and self._problem is None:
+            self._problem = self._find_starvation(ending)
+        is_undisturbed = self._stopping is None and self._problem is None
+        if is_undisturbed and self._is_checking and ending.exit_code != 0:
+            self._problem = describe_check(self.order.check or (), ending.exit_code, ending.signal)
+        elif is_undisturbed and not self._is_checking and ending.exit_code == 0 and self.order.check:
+            self._begin_check(ending)
+            return
+        self._finish(ending)
+
+    def _find_starvation(self, ending: Ending) -> str | None:
+        """Was it killed because memory ended? Its control group knows for sure; without one the kernel's count of such kills is asked."""
+        if ending.is_starved:
+            return limits.describe_memory(self.order.limits)
+        is_killed = ending.signal == signal.SIGKILL or ending.exit_code == _KILLED_EXIT
+        if not is_killed or self._oom_kills is None or (limits.count_oom_kills() or 0) <= self._oom_kills:
+            return None
+        return "it was killed while the machine had no more memory (oom): the kernel ended processes for that meanwhile; bound it with run.limits.memory, or give it more"
+
+    def _begin_check(self, ending: Ending) -> None:
+        """`ending` is the command's, and the run's if no check is begun."""
+        self._is_checking = True
+        with contextlib.suppress(OSError):
+            self.capture.add(f"--- check: {shlex.join(self.order.check or ())}\n".encode(errors="surrogateescape"))
+        if not self._is_adopted:
+            self._launch_check(ending)
+            return
+        confining = self._around.loop.run_in_executor(self._around.pool, self._confine_again)
+        confining.add_done_callback(lambda _: self._launch_check(ending))
+
+    def _confine_again(self) -> None:
+        """Blocks. The check of a run that we did not start is as confined as its command was, by what its spec opens now; on record is what that had."""
+        noted = self._prepared
+        self._take_prepared(lambda: confine(self.order, noted, self._around), self.order.check or ())
+        self._prepared = replace(self._prepared, isolation=noted.isolation, surveyed=noted.surveyed)
+
+    def _launch_check(self, ending: Ending) -> None:
+        if self._is_abandoned:
+            self._prepared.close()
+        elif self._problem is not None or self._stopping is not None or not self._launch(self.order.check or ()):
+            self._finish(ending)
+        else:
+            # Its time may have come while there was no process to end.
+            self._time()
+
+    def _finish(self, ending: Ending) -> None:
+        for timer in (self._timeout, self._minding, self._counting):
+            if timer is not None:
+                timer.cancel()
+        if self._prepared.waiting is not None:
+            self._prepared.waiting.give_up()
+        if self._problem is None:
+            self._problem = _describe_loss(ending)
+        wall_seconds = time.monotonic() - self._started
+        if self._around.secrets is not None and self.order.secrets:
+            # One may have been replaced meanwhile, and both values be in the output.
+            self._around.secrets.look()
+        self.capture.close()
+        if has_nothing_to_save(self._prepared, self.capture):
+            hint = find_hint(self.order, None, "", "") if self._is_hinted(ending) else None
+            self._report(
+                ending,
+                wall_seconds,
+                replace(save_nothing(self.order), trace=self._prepared.conclude_trace(), hint=hint),
+            )
+            return
+        others = self._around.writers.besides(self.order.run_id) if self._prepared.surveyed else ()
+        saving = self._around.loop.run_in_executor(self._around.pool, self._save, others, ending)
+        saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
+
+    def _save(self, others: tuple[Writer, ...], ending: Ending) -> Saved:
+        """Blocks."""
+        try:
+            saved = save(
+                self.order, self._prepared, self._blobs, self.capture, others, has_begun=self._process is not None
+            )
+            return replace(saved, hint=self._find_hint()) if self._is_hinted(ending) and saved.trace is None else saved
+        except Exception as error:
+            self._note_defect(error)
+            return save_nothing(self.order)
+
+    def _is_hinted(self, ending: Ending) -> bool:
+        """Did a confined program end badly by itself? Neither a stop nor a limit has to do with what it was denied."""
+        return (
+            self._prepared.isolation is not None
+            and self.order.confinement.is_enforced
+            and self._stopping is None
+            and ending.exit_code not in (0, None)
+        )
+
+    def _find_hint(self) -> str:
+        """Blocks."""
+        text = read_ends(self.capture)
+        if speaks_of_denial(text) and (replaced := self._find_replaced()):
+            return describe_replaced(replaced)
+        return find_hint(self.order, self._prepared.standards, self._prepared.cwd, text)
+
+    def _report(self, ending: Ending, wall_seconds: float, saved: Saved) -> None:
+        order = self.order
+        if self._is_abandoned:
+            return
+        self._prepared.close()
+        self._around.writers.end(order.run_id)
+        if self._memory is not None:
+            os.close(self._memory)
+            self._memory = None
+        self._around.pool.submit(remove_folders, order.folder, order.temporary)
+        problem = self._problem or saved.problem
+        self._ended(
+            ProcessEnded(
+                session=order.session,
+                run_id=order.run_id,
+                exit_code=ending.exit_code,
+                signal=ending.signal,
+                problem=problem,
+                usage=self._spent.usage(wall_seconds),
+                output=saved.output,
+                isolation=self._prepared.isolation,
+                undeclared=saved.undeclared,
+                staged=saved.staged,
+                workspace=order.workspace.words if order.workspace is not None else None,
+                hint=saved.hint,
+                trace=saved.trace,
+            )
+        )
+
+    def _find_replaced(self) -> list[str]:
+        """Files that it reads by their names and speaks of, and that are not what they were when it began. A folder lets in what comes into it, a file is itself."""
+        began = time.time() - (time.monotonic() - self._started) - _LAG_SECONDS
+        patterns = ((text, parse_under(text, self.order.root)) for text in self.order.reads)
+        literal = {text: pattern.base for text, pattern in patterns if pattern.is_literal}
+        return [
+            text
+            for text, path in literal.items()
+            if self.capture.mentions((os.fsencode(os.path.basename(path)),)) and _is_changed_since(path, began)
+        ]
+
+
+def _is_changed_since(path: str, moment: float) -> bool:
+    try:
+        return os.stat(path).st_ctime >= moment
+    except OSError:
+        return False
+
+
+def _describe_loss(ending: Ending) -> str | None:
+    if ending.survivors:
+        return describe_survivors(ending.survivors)
+    if ending.exit_code is None and ending.signal is None:
+        return "its exit status was taken by another part of the daemon; this is a defect of wakeful"
+    return None
+
+
+def _observe(pid: int) -> Usage:
+    """One live process and the children it already waited for."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            cpu = process.cpu_times()
+            memory = process.memory_info()
+            io = process.io_counters()
+    except psutil.Error:
+        return Usage()
+    return Usage(
+        cpu_seconds=cpu.user + cpu.system + cpu.children_user + cpu.children_system,
+        max_rss_bytes=memory.rss,
+        read_bytes=io.read_chars,
+        written_bytes=io.write_chars,
+    )

@@ -1,0 +1,114 @@
+"""The store without a daemon: what `verify`, `restore`, `doctor` and `output` do to a state folder.
+
+A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine` looks at
+everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew, under the daemon's own lock.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from wakeful.bundles.blob_archive import BlobArchive
+from wakeful.bundles.inspection import (
+    BrokenArchive,
+    DamagedBlobs,
+    MissingBlobs,
+    find_broken_archives,
+    find_damaged_blobs,
+    find_missing_blobs,
+)
+from wakeful.core.record.state import DamagedSession, Session
+from wakeful.errors import CallerError
+from wakeful.eventlog.backup import restore
+from wakeful.eventlog.contract import EventLog, Import, Progress, Report
+from wakeful.eventlog.filesystem import REMOTE, find_file_system
+from wakeful.eventlog.mend import find_search_damage, mend_store
+from wakeful.eventlog.sqlite import judge_state, open_reader
+from wakeful.eventlog.statelock import find_holder
+from wakeful.eventlog.store import WAL_KEPT_BYTES, is_affected, measure_wal
+from wakeful.history.run_output import RunOutput, check_run, read_output
+from wakeful.history.stored_sessions import load_sessions
+from wakeful.system.blobs import Blobs
+from wakeful.text.counting import count
+
+__all__ = [
+    "WAL_KEPT_BYTES",
+    "REMOTE",
+    "Examined",
+    "examine",
+    "find_file_system",
+    "find_holder",
+    "find_session",
+    "is_affected",
+    "judge_state",
+    "mend_store",
+    "open_reader",
+    "read_stored_output",
+    "restore",
+]
+
+# Above this, recomputing every hash takes longer than a person waits for a first look: `verify` does it, with a bar.
+MOST_RECORDS = 200_000
+# The same of blobs: some 3 s of reading and hashing.
+MOST_BLOB_BYTES = 1_000_000_000
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """What was found in a state folder. `report` is None where the log is so long that only `verify` recomputes it."""
+
+    records: int
+    report: Report | None
+    search_wrong: str | None
+    imports: tuple[Import, ...]
+    archives: tuple[BrokenArchive, ...]
+    blobs: tuple[MissingBlobs, ...]
+    outputs_wrong: tuple[str, ...]
+    damaged_blobs: DamagedBlobs
+    wal_bytes: int
+
+
+def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput:
+    """The output of a run, the last one unless told, of a session that a state folder has. Changes nothing."""
+    log = open_reader(state_dir)
+    try:
+        session = find_session(log, name)
+        if session.run is not None and run == session.run.run:
+            raise CallerError(f"run {run} was under way when its daemon ended: what it printed was not kept")
+        blobs = Blobs(str(state_dir / "blobs"), BlobArchive(state_dir / "archive" / "outputs"))
+        return read_output(log, blobs, session, check_run(session, run))
+    finally:
+        log.close()
+
+
+def find_session(log: EventLog, name: str) -> Session:
+    """By its present name, which only its state tells. A session with a damaged record is found by the name that its readable records say."""
+    sessions, _ = load_sessions(log)
+    found = next((session for session in sessions if session.name == name), None)
+    if found is not None:
+        return found
+    unread = sum(isinstance(session, DamagedSession) for session in sessions)
+    damaged = f"; {count(unread, 'session')} cannot be read to the end, wakeful verify tells why" if unread else ""
+    raise CallerError(f"no session in this log is called {name!r}{damaged}")
+
+
+def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
+    """Look at the log, its indexes, and what it leans on; beside a running daemon or without one. Changes nothing."""
+    log = open_reader(state_dir)
+    outputs = BlobArchive(state_dir / "archive" / "outputs")
+    blobs = Blobs(str(state_dir / "blobs"), outputs)
+    try:
+        records = log.position()
+        is_short = records <= MOST_RECORDS
+        return Examined(
+            records=records,
+            report=log.verify(progress=progress) if is_short else None,
+            search_wrong=find_search_damage(state_dir),
+            imports=log.imports(),
+            archives=tuple(find_broken_archives(log, state_dir / "archive")),
+            blobs=tuple(find_missing_blobs(log, blobs)) if is_short else (),
+            outputs_wrong=tuple(wrong for _, wrong in outputs.find_damage()),
+            damaged_blobs=find_damaged_blobs(blobs, MOST_BLOB_BYTES),
+            wal_bytes=measure_wal(state_dir),
+        )
+    finally:
+        log.close()

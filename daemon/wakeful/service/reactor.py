@@ -1,0 +1,396 @@
+"""The one loop: observations in, events to the log, actions out. The only writer of the log.
+
+Everything runs on the event loop and never blocks it, but for the moment in which the record of a start goes first. An observation is decided at once; its
+events go to the log as one transaction; looks begin at once, since they change nothing outside, and so
+does finding out what a run will need; processes are started and callers answered only after their events are durable. If the log
+fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from wakeful.core.calls.values import Call, Called, Reply
+from wakeful.core.decide import Observation, decide
+from wakeful.core.deciding.decision import Decision, Entry
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.plan import LandOutputs, Look, RecoverRun, StartProcess, StopProcess
+from wakeful.core.looking.targets import Target
+from wakeful.core.observations import ClockTicked, Moment
+from wakeful.core.record.events import RunFinished, RunReadopted, RunStarted, SessionArrived, SpecDeclared, SpecRemoved
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.errors import CallerError, InternalError
+from wakeful.eventlog.codec import encode, encode_state
+from wakeful.eventlog.contract import Append, Appended, Draft, Durable, EventLog
+from wakeful.history.repeated_calls import find_first, name_call, say_repeated
+from wakeful.runners.contract import Runner
+from wakeful.sources.contract import read_boot_seconds
+
+# Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
+EVENTS_BETWEEN_SNAPSHOTS = 500
+# For the record of a start to come as far as its flush: a third of that is what it takes.
+_GIVING_WAY_SECONDS = 0.001
+# And until it is known to be on disk, once what the start needs is there: a disk that takes longer is waited for by nobody.
+_HEARING_SECONDS = 0.0005
+
+
+def read_moment() -> Moment:
+    return Moment(time.time_ns() // 1000, time.monotonic(), read_boot_seconds())
+
+
+@dataclass(slots=True)
+class Outside:
+    """What the reactor acts through; the daemon fills it in."""
+
+    follow: Callable[[Iterable[Target]], None]
+    forget: Callable[[Iterable[str]], None]
+    look: Callable[[Look], None]
+    start: Callable[[Session, OpenRun], None]
+    wake_at: Callable[[int | None], None]
+    runner: Runner
+    # Its record is on the way to disk: what its start needs can be found out meanwhile.
+    foresee: Callable[[Session, OpenRun], None] = lambda session, run: None
+    # Its spec is another, or gone.
+    redeclared: Callable[[str], None] = lambda session: None
+    land: Callable[[Session, OpenRun], None] = lambda session, run: None
+    readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
+    finished: Callable[[Entry], None] = lambda entry: None
+    recorded: Callable[[], None] = lambda: None
+    fatal: Callable[[BaseException], None] = field(default=lambda error: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A call with a key that is being recorded."""
+
+    call: Call
+    durable: Durable
+    reply: Reply
+
+    def is_in_the_way(self, call: Call) -> bool:
+        """Could both leave a record with the key in one log?"""
+        return self.call.name == call.name or not self.call.name or not call.name
+
+
+class Reactor:
+    def __init__(
+        self, core: Core, log: EventLog, *, snapshots: Mapping[str, int], now: Callable[[], Moment] = read_moment
+    ) -> None:
+        self.core = core
+        self.log = log
+        self.now = now
+        self.outside: Outside
+        # Takes the values of secrets out of whatever comes in, before anything is decided or kept of it.
+        self.redact: Callable[[Any], Any] = lambda value: value
+        self._loop = asyncio.get_running_loop()
+        self._inbox: deque[Observation] = deque()
+        self._is_draining = False
+        self._is_closed = False
+        # Appends on their way to disk, per session: a plan is made only from what is durable.
+        self._pending: dict[str, int] = {}
+        self._latest: Durable | None = None
+        self._started: set[str] = set()
+        self._recovering: set[str] = set()
+        self._landing: set[str] = set()
+        self._gathered: list[str] = []
+        self._snapshots = dict(snapshots)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: float | None = None
+        # Calls whose records are on their way to disk, by their key.
+        self._answers: dict[str, tuple[Answering, ...]] = {}
+        self._recoveries: set[asyncio.Task[None]] = set()
+
+    # -- observations -------------------------------------------------------------------------
+
+    def observe(self, observation: Observation) -> None:
+        """Take an observation. Sources may report from inside a look, so they queue up here."""
+        if self._is_closed:
+            return
+        self._inbox.append(self.redact(observation))
+        if not self._is_draining:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._is_draining = True
+        try:
+            while self._inbox:
+                self._carry_out(decide(self.core, self._inbox.popleft(), self.now()))
+        except Exception as error:  # A defect: state and log may no longer agree, so nothing may go on.
+            self.outside.fatal(error)
+            raise
+        finally:
+            self._is_draining = False
+        self._set_timers()
+
+    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
+        """A system call: judged now, answered when durable. The same key again gets the first answer."""
+        return await self.submit(call, author=author, key=key, run=run)
+
+    def submit(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Awaitable[Reply]:
+        """Judge a system call now; its answer is there when it is durable, and after those of all calls before it."""
+        call, key = self.redact(call), self.redact(key)
+        if key is not None and (known := self.find_repeated(call, key)) is not None:
+            return known
+        decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
+        self._drain()
+        held, until = decision.held, decision.held_until
+        reply = Reply(
+            words=decision.reply or "done", seq=self._find_own_seq(call, decision), held=held, held_until=until
+        )
+        if durable is None:
+            return _answer(self.recorded_so_far(), reply)
+        if key is not None:
+            self._answers[key] = (*self._answers.get(key, ()), Answering(call, durable, reply))
+            durable.add_done_callback(lambda _: self._forget_answer(key, durable))
+        return _answer(durable, reply)
+
+    def find_repeated(self, call: Call, key: str) -> Awaitable[Reply] | None:
+        """The answer to a call whose key is known; None where it is new. Raises CallerError where another call used the key."""
+        for earlier in self._answers.get(key, ()):
+            if (type(earlier.call), earlier.call.name) == (type(call), call.name):
+                return _answer(earlier.durable, replace(earlier.reply, is_repeated=True))
+            if earlier.is_in_the_way(call):
+                raise CallerError(
+                    f"the key {key!r} belongs to another call of {earlier.call.name or 'all sessions'} that is being recorded; choose a key of its own"
+                )
+        record = find_first(self.log, self.core.state, name_call(call), key)
+        return (
+            _answer(None, Reply(words=say_repeated(record), seq=record.seq, is_repeated=True))
+            if record is not None
+            else None
+        )
+
+    def _forget_answer(self, key: str, durable: Durable) -> None:
+        left = tuple(one for one in self._answers[key] if one.durable is not durable)
+        if left:
+            self._answers[key] = left
+        else:
+            del self._answers[key]
+
+    def _find_own_seq(self, call: Call, decision: Decision) -> int | None:
+        """The first record in the log of the session a call names. A rename and a fork name two: the old one's comes first."""
+        names = (call.name, getattr(call, "new", None))
+        own = [self.core.state.ids[name] for name in names if name in self.core.state.ids]
+        return next((entry.seq for entry in decision.entries if entry.session in own), None)
+
+    def _judge(self, called: Called) -> tuple[Decision, Durable | None]:
+        try:
+            decision = decide(self.core, called, self.now())
+            return decision, self._carry_out(decision)
+        except CallerError:
+            # Refused before anything was emitted.
+            raise
+        except Exception as error:
+            self.outside.fatal(error)
+            raise
+
+    def refold(self, session: Session) -> None:
+        """Put a session in the place of its equal: the same records, folded after a payload of them was erased."""
+        if self.core.state.get(session.id).seq == session.seq:
+            self.core.state.put(session)
+
+    async def recorded_so_far(self) -> None:
+        """Wait until every earlier decision is durable. Later decisions are not waited for, because a busy daemon is never idle."""
+        if self._latest is not None:
+            await asyncio.wait((self._latest,))
+
+    def close(self) -> None:
+        """Accept no more observations: the next daemon will look at all later changes."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- carrying out -------------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision) -> Durable | None:
+        if decision.forget:
+            self.outside.forget(decision.forget)
+        if decision.follow:
+            self.outside.follow(decision.follow)
+        durable = self._record(decision) if decision.entries else None
+        for look in decision.looks:
+            self.outside.look(look)
+        for entry in decision.entries:
+            if isinstance(entry.event, SpecDeclared | SpecRemoved):
+                self.outside.redeclared(entry.session)
+        if durable is not None:
+            self._foresee(decision, durable)
+            return durable
+        for session_id in decision.planned:
+            self._act(session_id)
+        return None
+
+    def _foresee(self, decision: Decision, durable: Durable) -> None:
+        started = [
+            self.core.state.get(entry.session) for entry in decision.entries if isinstance(entry.event, RunStarted)
+        ]
+        # The record goes first, unless there is more to be decided.
+        is_alone = bool(started) and not self._inbox
+        if is_alone:
+            durable.give_way(_GIVING_WAY_SECONDS)
+        for session in started:
+            if session.run is not None and session.run.run_id not in self._started:
+                self.outside.foresee(session, session.run)
+        # That took about as long as the record does: to go round the loop until it is told would take a tenth of a millisecond more.
+        durable.hear(_HEARING_SECONDS if is_alone else 0.0)
+
+    def _record(self, decision: Decision) -> Durable:
+        appends = _group(decision.entries)
+        durable = self._latest = self.log.append(appends, decision.moment.wall)
+        touched = [append.session for append in appends]
+        for session_id in touched:
+            self._pending[session_id] = self._pending.get(session_id, 0) + 1
+        for entry in decision.entries:
+            if isinstance(entry.event, RunReadopted):
+                self._take_over(self.core.state.get(entry.session))
+        durable.then = lambda done: self._after_commit(done, touched, decision.entries)
+        return durable
+
+    def _after_commit(self, done: Durable, touched: list[str], entries: list[Entry]) -> None:
+        error = done.exception() or _find_repeated_append(done.result())
+        if error is not None:
+            self.outside.fatal(error)
+            return
+        try:
+            self._take_recorded(touched, entries)
+        except Exception as defect:
+            # Half of a plan was carried out: what state says of it is no longer known to be true, and a start finds out.
+            self.outside.fatal(defect)
+            # Not raised: who observed something may be called by this, and has nothing to do with it.
+            self._loop.call_exception_handler({"message": "a plan that could not be carried out", "exception": defect})
+
+    def _take_recorded(self, touched: list[str], entries: list[Entry]) -> None:
+        for session_id in touched:
+            left = self._pending[session_id] - 1
+            if left:
+                self._pending[session_id] = left
+            else:
+                del self._pending[session_id]
+                self._act(session_id)
+        for entry in entries:
+            if isinstance(entry.event, RunFinished):
+                self.outside.finished(entry)
+        self.outside.recorded()
+
+    def _act(self, session_id: str) -> None:
+        """Carry out the plan of one session, unless newer events of it are still on their way to disk."""
+        if session_id in self._pending or session_id not in self.core.state.sessions:
+            return
+        session = self.core.state.get(session_id)
+        for action in self.core.plan(session_id, self._started):
+            match action:
+                case StartProcess(run=run):
+                    self._started.add(run.run_id)
+                    self.outside.start(session, run)
+                case StopProcess(run=run, how=how):
+                    grace = run.spec.run.grace_seconds if run.spec.run is not None else 0.0
+                    self.outside.runner.stop(run.run_id, how, grace)
+                case RecoverRun(run=run):
+                    self._recover(session_id, run)
+                case LandOutputs(run=run):
+                    self._land(session, run)
+        if session.run is None:
+            self._forget_runs(session_id)
+        self._save_snapshot(session)
+
+    def _forget_runs(self, session_id: str) -> None:
+        prefix = f"{session_id}."
+        if any(run_id.startswith(prefix) for run_id in self._started):
+            self._started = {run_id for run_id in self._started if not run_id.startswith(prefix)}
+            self._landing = {run_id for run_id in self._landing if not run_id.startswith(prefix)}
+
+    def _land(self, session: Session, run: OpenRun) -> None:
+        if run.run_id not in self._landing:
+            self._landing.add(run.run_id)
+            self.outside.land(session, run)
+
+    def _recover(self, session_id: str, run: OpenRun) -> None:
+        """All runs of the dead incarnation are found in one scan, so they are gathered for one turn of the loop."""
+        if run.run_id in self._recovering:
+            return
+        self._recovering.add(run.run_id)
+        if not self._gathered:
+            self._loop.call_soon(self._recover_gathered)
+        self._gathered.append(run.run_id)
+
+    def _recover_gathered(self) -> None:
+        lost = {run_id: run_id.rsplit(".", 1)[0] for run_id in self._gathered}
+        self._gathered = []
+        recovery = self._loop.create_task(self.outside.runner.recover(lost), name="recover runs")
+        self._recoveries.add(recovery)
+        recovery.add_done_callback(self._recoveries.discard)
+
+    def _take_over(self, session: Session) -> None:
+        """Its process is there already: no plan may start another."""
+        if session.run is not None:
+            self._started.add(session.run.run_id)
+            self.outside.readopted(session, session.run)
+
+    def _save_snapshot(self, session: Session) -> None:
+        if session.seq - self._snapshots.get(session.id, 0) < EVENTS_BETWEEN_SNAPSHOTS:
+            return
+        self._snapshots[session.id] = session.seq
+        self.log.save_snapshot(session.id, session.seq, encode_state(session))
+
+    # -- timers -------------------------------------------------------------------------------
+
+    def _set_timers(self) -> None:
+        due = self.core.mono.next
+        if due != self._timer_due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_due = due
+            self._timer = self._loop.call_at(due, self._ring) if due is not None else None
+        self.outside.wake_at(int(wall) if (wall := self.core.wall.next) is not None else None)
+
+    def _ring(self) -> None:
+        self._timer, self._timer_due = None, None
+        self.observe(ClockTicked())
+
+
+async def _answer(durable: Awaitable[object] | None, reply: Reply) -> Reply:
+    if durable is not None:
+        await durable
+    return reply
+
+
+def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | None:
+    """State has moved on by what the log dropped as a repetition: only a start folds them together again."""
+    repeated = [one.session for one in appended if one.duplicate]
+    return (
+        InternalError(
+            f"an append of {', '.join(repeated)} repeats a key that is on record; its call was judged all the same"
+        )
+        if repeated
+        else None
+    )
+
+
+def _group(entries: list[Entry]) -> list[Append]:
+    """One append per session, in order: the whole decision is one transaction (rule 39)."""
+    by_session: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_session.setdefault(entry.session, []).append(entry)
+    return [
+        Append(
+            session=session_id,
+            expected_seq=own[0].seq - 1,
+            drafts=tuple(_draft(entry) for entry in own),
+            key=next((entry.key for entry in own if entry.key is not None), None),
+            # A session that comes from another host is here with the record of its arrival, and not before.
+            finishes_import=isinstance(own[0].event, SessionArrived),
+        )
+        for session_id, own in by_session.items()
+    ]
+
+
+def _draft(entry: Entry) -> Draft:
+    kind, payload = encode(entry.event)
+    return Draft(kind=kind, payload=payload, author=entry.author, run=entry.run, parent=entry.parent)

@@ -1,0 +1,274 @@
+"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its workspace, its order.
+
+The daemon hands `RunStarter.start` to the reactor, which calls it once `run_started` is durable, and `forget` when the run
+was recorded as finished. Decides nothing: a start that fails is reported as any other end. `foresee` comes before: what can be
+found out without touching anything is found out while the record is on its way to disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from wakeful.api.service import RunIdentity
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import find_unseen
+from wakeful.core.looking.targets import target_of
+from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.events import MessageAdded
+from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.session import CommitsBinding
+from wakeful.errors import OperatorError, WakefulError
+from wakeful.run_files.keeper import Keeper
+from wakeful.runners.contract import Runner, RunOrder, WorkspaceOrder
+from wakeful.secrets.known import KnownSecrets, decide_secrets
+from wakeful.secrets.store import Secret
+from wakeful.sources.contract import Sources
+from wakeful.system.private_folders import make_private
+from wakeful.views.causes import view_causes_file
+from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
+
+# Why the run of a session must not start, in words: what it would run is not what a person trusted.
+FindDistrust = Callable[[str], str | None]
+
+
+# The messages that a run is the first to deal with, each with its time.
+ReadReceived = Callable[[Session, OpenRun], Sequence[tuple[int, MessageAdded]]]
+
+
+class MakeOrder(Protocol):
+    """`runners.orders.make_order`, its premises known."""
+
+    def __call__(
+        self,
+        session: Session,
+        run: OpenRun,
+        *,
+        token: str,
+        causes: bytes,
+        exports: dict[str, str],
+        output_limit_bytes: int,
+        most_processes: int,
+        secrets: tuple[Secret, ...],
+        workspace: WorkspaceOrder | None,
+    ) -> RunOrder: ...
+
+
+class _Foreseen(msgspec.Struct, frozen=True):
+    """An order, and what it was made of: good for a start of the very same."""
+
+    session: Session
+    run: OpenRun
+    secrets: tuple[Secret, ...]
+    order: RunOrder
+
+
+class RunStarter:
+    """Starts runs, and knows whose token is whose while they last. `folder` holds the private folders of runs."""
+
+    def __init__(
+        self,
+        core: Core,
+        sources: Sources,
+        runner: Runner,
+        make_order: MakeOrder,
+        folder: str,
+        report: Callable[[ProcessEnded], None],
+        keeper: Keeper,
+        known: KnownSecrets,
+        find_distrust: FindDistrust,
+        places: RunPlaces,
+        tokens: Mapping[str, str] = {},
+        read_received: ReadReceived = lambda session, run: [],
+    ) -> None:
+        """`tokens` are those of runs that an earlier daemon left, by their ids: each is good until the end of its run is recorded."""
+        self._core = core
+        self._sources = sources
+        self._runner = runner
+        self._make_order = make_order
+        self._folder = folder
+        self._report = report
+        self._keeper = keeper
+        self._known = known
+        self._find_distrust = find_distrust
+        self._places = places
+        self._read_received = read_received
+        self._loop = asyncio.get_running_loop()
+        running = (core.state.get(session_id) for session_id in core.state.running)
+        left = (
+            (session, session.run) for session in running if session.run is not None and session.run.run_id in tokens
+        )
+        self._identities = {tokens[run.run_id]: RunIdentity(session.id, session.name, run.run) for session, run in left}
+        self._preparing: set[asyncio.Task[None]] = set()
+        self._foreseen: dict[str, _Foreseen] = {}
+
+    def foresee(self, session: Session, run: OpenRun) -> None:
+        """Its start is being recorded. Nothing that anybody could notice happens before it is: what is wrong is told by the start."""
+        seen, until = find_unseen(session, run)
+        # What a message says is read from the log, where it may not stand yet.
+        if _list_exports(run) or _has_workspace(run) or run.agent is not None or until > seen:
+            return
+        try:
+            given = self._hand_out(run)
+        except OperatorError:
+            return
+        order = self._order(session, run, given, {}, None)
+        self._foreseen[run.run_id] = _Foreseen(session, run, given, order)
+        self._runner.foresee(order)
+
+    def start(self, session: Session, run: OpenRun) -> None:
+        if _is_stopped(run):
+            # Asked for while its start was on the way to disk. Later: who acts on a plan is not called back amid it.
+            self._loop.call_soon(self._report, _end_unbegun(session, run))
+            return
+        exports = _list_exports(run)
+        if not exports and not _has_workspace(run):
+            try:
+                self._start_process(session, run, {}, None)
+            except Exception as error:
+                # This run's problem, and not the end of all others. Later: who acts on a plan is not called back amid it.
+                self._loop.call_soon(self._end_for, session, run, "it could not be started", error)
+            return
+        preparing = self._loop.create_task(self._prepare_and_start(session, run, exports), name=f"prepare {run.run_id}")
+        self._preparing.add(preparing)
+        preparing.add_done_callback(self._preparing.discard)
+
+    def readopt(self, session: Session, run: OpenRun) -> None:
+        """An earlier daemon started it, and it goes on under this one."""
+        self._keeper.resume(session, run, self._sources.find)
+
+    def identity(self, token: str) -> RunIdentity | None:
+        return self._identities.get(token)
+
+    def forget(self, session_id: str, run: int | None) -> None:
+        """The run is over: its token opens nothing any more, its exported trees go."""
+        self._identities = {
+            token: one for token, one in self._identities.items() if (one.session_id, one.run) != (session_id, run)
+        }
+        self._foreseen.pop(f"{session_id}.{run}", None)
+        self._runner.forget(f"{session_id}.{run}")
+        trees = f"{self._folder}/{session_id}.{run}.trees"
+        if os.path.isdir(trees):
+            self._loop.run_in_executor(None, shutil.rmtree, trees)
+
+    async def stop_preparing(self) -> None:
+        """Nothing is started from now on; what is only half laid out is for the next daemon to sweep up."""
+        self._places.close()
+        for preparing in self._preparing:
+            preparing.cancel()
+        await asyncio.gather(*self._preparing, return_exceptions=True)
+
+    def close(self) -> None:
+        # Somebody may have swept it away: there is nothing of it to be kept.
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _prepare_and_start(self, session: Session, run: OpenRun, bindings: list[CommitsBinding]) -> None:
+        what = "the tree of a binding could not be exported"
+        try:
+            exports = await self._export(run, bindings) if bindings else {}
+            what = "its workspace could not be made"
+            place = await self._places.make(run.spec, run.run_id) if _has_workspace(run) else None
+            what = "it could not be started"
+            present = self._core.state.get(session.id).run
+            if present is None or _is_stopped(present):
+                self._report(_end_unbegun(session, run))
+                return
+            self._start_process(session, run, exports, place)
+        except Exception as error:
+            self._end_for(session, run, what, error)
+
+    def _end_for(self, session: Session, run: OpenRun, what: str, error: Exception) -> None:
+        """Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback of a defect."""
+        words = str(error)
+        if isinstance(error, MemoryError):
+            words = "the daemon found no memory for it; end some programs, or give it more (MemoryMax=, ulimit -v)"
+        elif not isinstance(error, WakefulError | OSError):
+            self._loop.call_exception_handler({"message": f"{run.run_id}: a defect of wakeful", "exception": error})
+            words = f"a defect of wakeful: {type(error).__name__}: {error}; the daemon's output has the details"
+        self._end_failed(session, run, f"{what}: {words}")
+
+    def _end_failed(self, session: Session, run: OpenRun, problem: str) -> None:
+        if self._runner.usage(run.run_id) is not None:
+            # Begun before it failed: its own end is the one on record.
+            self._runner.stop(run.run_id, "kill", 0.0)
+            return
+        self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
+
+    async def _export(self, run: OpenRun, bindings: list[CommitsBinding]) -> dict[str, str]:
+        """A clean copy of each new tree, in a folder of this run that goes with it."""
+        folder = f"{self._folder}/{run.run_id}.trees"
+        exports = {binding.name: f"{folder}/{binding.name}" for binding in bindings}
+        make_private(self._folder)
+        os.mkdir(folder, 0o700)
+        for binding in bindings:
+            target = target_of(run.spec, binding)
+            assert target is not None
+            await self._sources.export(target.key, run.versions[binding.identity], exports[binding.name])
+        return exports
+
+    def _start_process(self, session: Session, run: OpenRun, exports: dict[str, str], place: RunPlace | None) -> None:
+        foreseen = self._foreseen.pop(run.run_id, None)
+        if (distrust := self._find_distrust(session.name)) is not None:
+            self._loop.call_soon(self._report, ProcessEnded(session=session.id, run_id=run.run_id, problem=distrust))
+            return
+        try:
+            given = self._hand_out(run)
+        except OperatorError as error:
+            # It went between the decision and now. Later: who acts on a plan is not called back amid it.
+            problem = ProcessEnded(session=session.id, run_id=run.run_id, problem=str(error))
+            self._loop.call_soon(self._known.look)
+            self._loop.call_soon(self._report, problem)
+            return
+        self._keeper.save_outputs(session, run, self._sources.peek)
+        if foreseen is not None and foreseen.session is session and foreseen.run is run and foreseen.secrets == given:
+            order = foreseen.order
+        else:
+            order = self._order(session, run, given, exports, place)
+        self._identities[order.token] = RunIdentity(session.id, session.name, run.run)
+        if run.agent is not None:
+            # Its key may have come since the specs were read.
+            self._runner.warm_up(run.agent.libraries)
+        self._runner.start(order)
+        # After the spawn: what is kept of a run's files must not delay its first instruction.
+        self._keeper.begin(session, run, self._sources.find)
+
+    def _hand_out(self, run: OpenRun) -> tuple[Secret, ...]:
+        return self._known.hand_out(decide_secrets(run.spec, run.agent))
+
+    def _order(
+        self, session: Session, run: OpenRun, given: tuple[Secret, ...], exports: dict[str, str], place: RunPlace | None
+    ) -> RunOrder:
+        return self._make_order(
+            session,
+            run if place is None else msgspec.structs.replace(run, spec=place.spec),
+            token=secrets.token_urlsafe(24),
+            causes=msgspec.json.encode(view_causes_file(session, run, self._read_received(session, run))),
+            exports=exports,
+            output_limit_bytes=self._core.settings.output_limit_bytes,
+            most_processes=self._core.settings.limits.processes.hard,
+            secrets=given,
+            workspace=None if place is None else place.order,
+        )
+
+
+def _list_exports(run: OpenRun) -> list[CommitsBinding]:
+    return [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
+
+
+def _has_workspace(run: OpenRun) -> bool:
+    return run.spec.run is not None and run.spec.run.workspace is not None
+
+
+def _is_stopped(run: OpenRun) -> bool:
+    """Before there was a process to signal: it is not started at all."""
+    return run.stop is not None and run.stop.why != "suspend"
+
+
+def _end_unbegun(session: Session, run: OpenRun) -> ProcessEnded:
+    return ProcessEnded(session=session.id, run_id=run.run_id, problem="stopped before it began")

@@ -1,0 +1,1 @@
+"""Bindings without events of their own: probes and services, checked at intervals."""

@@ -1,0 +1,81 @@
+"""Whether an agent's MCP server is there: an address answers the first request of the protocol, a program is found where it would be started.
+
+Called by services, for bindings of `mcp:NAME`. No key is sent and no program is started: a check has the daemon's rights, and a run has not.
+A conversation that a server began for the check is ended again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+
+import msgspec
+
+from wakeful import __version__
+from wakeful.core.spec.agent import McpServer
+from wakeful.sources.checks.http_request import Heard, ServiceDown, ask_http
+
+_PROTOCOL = "2025-06-18"
+_SESSION = "mcp-session-id"
+_HELLO = msgspec.json.encode(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": _PROTOCOL,
+            "capabilities": {},
+            "clientInfo": {"name": "wakeful", "version": __version__},
+        },
+    }
+)
+# Enough to know the protocol by.
+_ANSWER_BYTES = 65_536
+
+
+async def check_server(server: McpServer, root: str) -> None:
+    """Return when it is there; raises ServiceDown, and what connecting raises."""
+    if server.url is None:
+        # Folders of PATH may lie on slow disks.
+        await asyncio.to_thread(_find_program, server, root)
+        return
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "Content-Length": str(len(_HELLO)),
+    }
+    async with ask_http(server.url, "POST", headers, _HELLO) as heard:
+        await _judge(server.url, heard)
+        session = heard.headers.get(_SESSION)
+    if session is not None and session.isascii() and session.isprintable():
+        # Some take no such request: what was begun ends there by itself.
+        with contextlib.suppress(ServiceDown, OSError):
+            async with ask_http(server.url, "DELETE", {_SESSION: session, "MCP-Protocol-Version": _PROTOCOL}):
+                pass
+
+
+async def _judge(url: str, heard: Heard) -> None:
+    # A server that wants a key works: whether the key does is for the run to find out.
+    if heard.status in (401, 403):
+        return
+    if heard.status >= 400:
+        raise ServiceDown(f"{url}: answered {heard.status} to the first request of MCP")
+    found = b""
+    while b'"jsonrpc"' not in found:
+        chunk = await heard.reader.read(_ANSWER_BYTES)
+        found += chunk
+        if not chunk or len(found) > _ANSWER_BYTES:
+            raise ServiceDown(f"{url}: what answers does not speak MCP")
+
+
+def _find_program(server: McpServer, root: str) -> None:
+    program = server.argv[0]
+    place = os.path.join(root, program) if "/" in program else shutil.which(program)
+    if place is None:
+        raise ServiceDown(f"the program {program} is not in PATH; install it, or write its whole path")
+    if not os.path.isfile(place):
+        raise ServiceDown(f"the program {place} is not there")
+    if not os.access(place, os.X_OK):
+        raise ServiceDown(f"the program {place} cannot be executed; chmod +x it, or name what runs it first")

@@ -1,0 +1,136 @@
+"""Probes: commands whose standard output is a version.
+
+The reactor follows targets and asks for looks; a look has the command started as the runs of its session are (`LaunchProbe`), without
+a shell, in a process group of its own, and with a hard limit in time and output. Anything but exit code 0 is unknown, with words (rule 5).
+A probe hints itself every `check_every`. It decides nothing, and nothing of its group outlives its look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from wakeful.core.looking.targets import ProbeTarget
+from wakeful.errors import OperatorError
+from wakeful.sources.checks.source import Checked, CheckedSource
+from wakeful.sources.contract import SourceReport
+from wakeful.sources.defects import Defects
+from wakeful.sources.processes import PipedProcess, signal_group
+
+PROBES_AT_ONCE = 4
+OUTPUT_LIMIT_BYTES = 1024 * 1024
+STDERR_TAIL_BYTES = 500
+GRACE_SECONDS = 2.0
+_CHUNK_BYTES = 64 * 1024
+# What programs say where they were not let.
+_DENIALS = ("Permission denied", "Operation not permitted", "Read-only file system")
+
+# The command, started where it is held to what its session may touch, with both outputs piped. Raises OperatorError, OSError and ValueError;
+# who leaves it has ended it.
+LaunchProbe = Callable[[ProbeTarget], AbstractAsyncContextManager[subprocess.Popen[bytes]]]
+# The end of its complaints without the values of secrets.
+Redact = Callable[[bytes], bytes]
+
+
+class ProbeFailure(OperatorError):
+    """The command gave no version: what happened, in words."""
+
+
+class ProbeSource(CheckedSource[ProbeTarget]):
+    """Runs probes, a few at once."""
+
+    def __init__(
+        self,
+        report: SourceReport,
+        loop: asyncio.AbstractEventLoop,
+        launch: LaunchProbe,
+        redact: Redact = bytes,
+        *,
+        at_once: int = PROBES_AT_ONCE,
+        defects: Defects | None = None,
+    ) -> None:
+        super().__init__(report, loop, at_once, defects)
+        self._launch = launch
+        self._redact = redact
+
+    async def check(self, target: ProbeTarget) -> Checked:
+        try:
+            async with self._launch(target) as popen:
+                return Checked(await read_probe(target, await PipedProcess.attend(popen), self._redact))
+        except OperatorError as failure:
+            return Checked(None, str(failure))
+        except FileNotFoundError:
+            return Checked(None, _say_missing(target))
+        except (OSError, ValueError) as error:
+            return Checked(None, f"probe {target.argv[0]} could not be started: {error}")
+
+
+async def read_probe(target: ProbeTarget, process: PipedProcess, redact: Redact) -> str:
+    """The digest of what the command prints, or a failure in words. It is over then, with all of its group."""
+    try:
+        async with asyncio.timeout(target.timeout_seconds):
+            version, complaint = await asyncio.gather(_digest(process.stdout), _read_tail(process.stderr, redact))
+            code = await process.wait()
+    except TimeoutError as error:
+        await _ask_to_end(process)
+        raise ProbeFailure(f"probe {target.argv[0]} did not end within {target.timeout_seconds:g} s") from error
+    finally:
+        # What it left in its group is ended as well: a look that is over has no processes.
+        await process.end()
+    if code != 0:
+        ended = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
+        raise ProbeFailure(
+            f"probe {target.argv[0]} failed with {ended}{': ' + complaint if complaint else ''}{_hint(target, complaint)}"
+        )
+    if version is None:
+        raise ProbeFailure(
+            f"probe {target.argv[0]} printed more than {OUTPUT_LIMIT_BYTES} bytes; let it print a digest instead"
+        )
+    return version
+
+
+def _say_missing(target: ProbeTarget) -> str:
+    if not os.path.isdir(target.root):
+        return f"probe {target.argv[0]} cannot run: the folder {target.root} is not there"
+    return f"probe {target.argv[0]} was not found in PATH or under {target.root}"
+
+
+def _hint(target: ProbeTarget, complaint: str) -> str:
+    if not target.confinement.is_enforced or not any(words in complaint for words in _DENIALS):
+        return ""
+    return "; it is confined as its session's runs are: bind what it reads, or name it under allow or network"
+
+
+async def _digest(stream: asyncio.StreamReader) -> str | None:
+    """Hashed as it comes; None where it is more than a version has any use for. Read to its end, so that nobody blocks."""
+    digest, size = hashlib.blake2b(digest_size=16), 0
+    while chunk := await stream.read(_CHUNK_BYTES):
+        size += len(chunk)
+        if size <= OUTPUT_LIMIT_BYTES:
+            digest.update(chunk)
+    return digest.hexdigest() if size <= OUTPUT_LIMIT_BYTES else None
+
+
+async def _read_tail(stream: asyncio.StreamReader, redact: Redact) -> str:
+    tail = b""
+    while chunk := await stream.read(_CHUNK_BYTES):
+        # More than is shown: a secret that lies across the cut is seen as a whole.
+        tail = (tail + chunk)[-_CHUNK_BYTES:]
+    text = redact(tail)[-STDERR_TAIL_BYTES:].decode("utf-8", "replace").strip()
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+async def _ask_to_end(process: PipedProcess) -> None:
+    """SIGTERM to the group, and a moment for it to obey."""
+    signal_group(process.pid, signal.SIGTERM)
+    try:
+        async with asyncio.timeout(GRACE_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        # It did not obey; whoever called kills it.
+        pass

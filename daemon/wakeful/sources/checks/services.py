@@ -1,0 +1,108 @@
+"""Services as conditions: `tcp://host:port`, `http://…`, `https://…`, `unix:/path` and `mcp:NAME`, each up or down.
+
+The reactor follows targets and asks for looks; a look connects, for HTTP also asks, and reports "up" or "down" with words.
+Down is a version, not unknown: while it holds the session sleeps. A service hints itself every `check_every`.
+Nothing is sent but one HEAD request, to an MCP server its first request, and no connection outlives its look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+from wakeful.core.looking.targets import ServiceTarget
+from wakeful.core.spec.agent import McpServer
+from wakeful.sources.checks.http_request import ServiceDown, ask_http, leave, split_address
+from wakeful.sources.checks.mcp_servers import check_server
+from wakeful.sources.checks.source import Checked, CheckedSource
+from wakeful.sources.contract import SourceReport
+from wakeful.sources.defects import Defects
+
+UP = "up"
+DOWN = "down"
+SERVICES_AT_ONCE = 16
+# A server by its agent's name and its own; None where there is none such (any more).
+FindServer = Callable[[str, str], McpServer | None]
+
+
+class ServiceSource(CheckedSource[ServiceTarget]):
+    """Checks services, some at once."""
+
+    def __init__(
+        self,
+        report: SourceReport,
+        loop: asyncio.AbstractEventLoop,
+        find_server: FindServer = lambda agent, name: None,
+        *,
+        at_once: int = SERVICES_AT_ONCE,
+        defects: Defects | None = None,
+    ) -> None:
+        super().__init__(report, loop, at_once, defects)
+        self._find_server = find_server
+
+    async def check(self, target: ServiceTarget) -> Checked:
+        try:
+            await self._check_one(target)
+        except ServiceDown as down:
+            return Checked(DOWN, str(down))
+        return Checked(UP)
+
+    async def _check_one(self, target: ServiceTarget) -> None:
+        if target.server is None:
+            await check_service(target.url, target.timeout_seconds)
+            return
+        # Asked each time: an agent's file is read again as it is saved.
+        server = self._find_server(target.agent, target.server)
+        if server is None:
+            raise ServiceDown(f"agent {target.agent} has no server {target.server}")
+        await check_bound_server(target.url, server, target.root, target.timeout_seconds)
+
+
+async def check_service(url: str, timeout_seconds: float) -> None:
+    """Return when the service is up; say in words why it is not."""
+    await _bound(url, timeout_seconds, _check(url))
+
+
+async def check_bound_server(name: str, server: McpServer, root: str, timeout_seconds: float) -> None:
+    """The same of a server of an agent."""
+    await _bound(server.url or name, timeout_seconds, check_server(server, root))
+
+
+async def _bound(what: str, timeout_seconds: float, checking: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await checking
+    except TimeoutError as error:
+        raise ServiceDown(f"{what}: no answer within {timeout_seconds:g} s") from error
+    except ssl.SSLCertVerificationError as error:
+        raise ServiceDown(f"{what}: its certificate is not trusted: {error.verify_message}") from error
+    except (OSError, UnicodeError) as error:
+        # UnicodeError: a host name that is none, such as one with an empty label.
+        raise ServiceDown(f"{what}: {getattr(error, 'strerror', None) or error}") from error
+
+
+async def _check(url: str) -> None:
+    if url.startswith("unix:"):
+        await _connect_and_leave(asyncio.open_unix_connection(url.removeprefix("unix:")))
+        return
+    parts, host, port = split_address(url)
+    match parts.scheme:
+        case "tcp":
+            await _connect_and_leave(asyncio.open_connection(host, port))
+        case "http" | "https":
+            await _ask(url)
+        case other:
+            raise ServiceDown(f"{url}: {other!r} is no kind of service; expected tcp, http, https or unix")
+
+
+async def _connect_and_leave(connecting: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> None:
+    _, writer = await connecting
+    leave(writer)
+
+
+async def _ask(url: str) -> None:
+    """Any answer below 500 is up: also 401 and 404 are given by a server that works."""
+    async with ask_http(url, "HEAD", {"Accept": "*/*"}) as heard:
+        if heard.status >= 500:
+            raise ServiceDown(f"{url}: answered {heard.status}")

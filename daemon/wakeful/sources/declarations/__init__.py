@@ -1,0 +1,1 @@
+"""The specs themselves as something to watch."""

@@ -1,0 +1,158 @@
+"""Watches the declarations themselves: sessions.d/, its agents and wakeful.yaml.
+
+Wiring hands it a reader (settings.ProjectReader); `DeclarationsWatch` arms hints on `folders()` and calls `read()` on a
+hint, on SIGHUP and every `poll_seconds`; a reading that finds nothing new costs one stat a file and reports nothing. Differences leave as
+one batch (rule 26). Decides nothing about sessions, and forgets nothing a broken file once said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from wakeful.core.observations import AgentsRead, Declaration, SettingsRead, SpecsRead
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.session import Settings, is_refused
+
+LEAST_POLL_SECONDS = 2.0
+# Polling is a safety net under the hints: it may take a thousandth of one core.
+POLL_SHARE = 0.001
+# The first reading parses everything; the second, a moment later, shows what a poll costs.
+LONGEST_COST_SECONDS = 0.2
+
+DeclarationsReport = Callable[[SpecsRead | SettingsRead | AgentsRead], None]
+
+
+class Reading(Protocol):
+    """All that is declared at one look. `refused` is keyed by session name, `agents/<name>` or `wakeful.yaml`."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def declared(self) -> Mapping[str, Declaration]: ...
+    @property
+    def refused(self) -> Mapping[str, str]: ...
+    @property
+    def folders(self) -> tuple[str, ...]: ...
+    @property
+    def agents(self) -> Mapping[str, AgentSpec]:
+        """Those that may count as their files stand."""
+        ...
+
+    @property
+    def agent_problems(self) -> Mapping[str, str]:
+        """Why an agent's file cannot be read, by the agent's name: what it said before stands."""
+        ...
+
+    @property
+    def agent_doubts(self) -> Mapping[str, str]:
+        """Why what an agent's file says may not count, nor what it said before."""
+        ...
+
+    def is_news(self, folder: str, name: str) -> bool:
+        """Whether what is called so came or went where a template looks for files."""
+        ...
+
+
+class Reader(Protocol):
+    def read(self) -> Reading: ...
+
+
+class Declarations:
+    """Compares each reading with the last, and reports what differs.
+
+    A name leaves `refused` by being declared again or by being removed: so a mended file is declared although its
+    spec is the one known all along, and a mended agent or wakeful.yaml, which declare nothing, are in `removed`.
+    """
+
+    def __init__(self, reader: Reader, report: DeclarationsReport) -> None:
+        self._reader = reader
+        self._report = report
+        self._settings: Settings | None = None
+        # The last good spec of each name, also of those that cannot be read now.
+        self._declared: dict[str, Declaration] | None = None
+        self._refused: dict[str, str] = {}
+        self._agents = AgentsRead()
+        self._folders: tuple[str, ...] = ()
+        self._reading: Reading | None = None
+        self._cost_seconds = 0.0
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long to wait before looking again unasked: often for few files, rarely for 10,000 (which cost 0.1 s to stat)."""
+        return max(LEAST_POLL_SECONDS, self._cost_seconds / POLL_SHARE)
+
+    def folders(self) -> tuple[str, ...]:
+        """The folders in which a change may show, as of the last reading; none of them needs to be watched below itself."""
+        return self._folders
+
+    def is_news(self, folder: str, name: str) -> bool:
+        """Whether a template would find another set of files, as far as this name tells."""
+        return self._reading is None or self._reading.is_news(folder, name)
+
+    def read(self) -> None:
+        """Look, and report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order: a spec finds its agent there.
+
+        The first reading always reports settings and specs."""
+        began = time.monotonic()
+        reading = self._reader.read()
+        self._cost_seconds = min(time.monotonic() - began, LONGEST_COST_SECONDS)
+        self._folders = reading.folders
+        self._reading = reading
+        if reading.settings != self._settings:
+            self._settings = reading.settings
+            self._report(SettingsRead(reading.settings))
+        self._tell_agents(reading)
+        batch = self._compare(reading)
+        is_first = self._declared is None
+        self._declared = self._kept(reading)
+        self._refused = dict(reading.refused)
+        if is_first or batch != SpecsRead():
+            self._report(batch)
+
+    def _tell_agents(self, reading: Reading) -> None:
+        good = {name: old for name, old in self._agents.agents.items() if name in reading.agent_problems}
+        agents = AgentsRead(
+            agents={**good, **reading.agents}, refused={**reading.agent_problems, **reading.agent_doubts}
+        )
+        if agents != self._agents:
+            self._agents = agents
+            self._report(agents)
+
+    def report_again(self, name: str) -> None:
+        """Say once more what is declared under this name although nothing changed: its session was closed and is open again."""
+        declaration = (self._declared or {}).get(name)
+        refused = {key: words for key, words in self._refused.items() if is_refused(name, {key: words})}
+        # Its file may have gone while its log took no records; one that cannot be read has not gone.
+        removed = () if declaration is not None or refused else (name,)
+        self._report(
+            SpecsRead(declared=(declaration,) if declaration is not None else (), removed=removed, refused=refused)
+        )
+
+    def _compare(self, reading: Reading) -> SpecsRead:
+        before = self._declared or {}
+        declared = tuple(
+            declaration
+            for name, declaration in reading.declared.items()
+            if name in self._refused or not _is_same(before.get(name), declaration)
+        )
+        known = {*before, *self._refused}
+        return SpecsRead(
+            declared=declared,
+            removed=tuple(
+                sorted(name for name in known if name not in reading.declared and not is_refused(name, reading.refused))
+            ),
+            refused={name: words for name, words in reading.refused.items() if self._refused.get(name) != words},
+        )
+
+    def _kept(self, reading: Reading) -> dict[str, Declaration]:
+        good = {name: old for name, old in (self._declared or {}).items() if is_refused(name, reading.refused)}
+        return {**good, **reading.declared}
+
+
+def _is_same(before: Declaration | None, now: Declaration) -> bool:
+    # Identity first: a file that did not change gives the very same spec, and comparing 10,000 of them takes 30 ms.
+    if before is None or before.text_digest != now.text_digest or before.needs_trust != now.needs_trust:
+        return False
+    return before.spec is now.spec or before.spec == now.spec

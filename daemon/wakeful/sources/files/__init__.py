@@ -1,0 +1,1 @@
+"""File bindings: which paths they match, what these hold, and when to look at them."""

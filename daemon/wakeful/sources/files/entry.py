@@ -1,0 +1,428 @@
+"""One path as it was last seen: its stat key, its kind, the digest of its content; and how to see it.
+
+Called by looks, on the loop for small files and in a thread for all others. Never blocks on a FIFO or a device, never
+follows a loop of links, never takes an unreadable file for a deleted one (rule 5), and hashes what it holds open: the
+stat before and after come from the same descriptor as the bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    # The process that reads for looks has no other use for the core.
+    from wakeful.core.spec.session import Compare
+
+DIGEST_BYTES = 20
+# A file written within this time of being hashed could be written again within the same timestamp (racy-git): FAT ticks
+# every 2 s, older kernels every 4 ms.
+RACY_NANOSECONDS = 2_000_000_000
+_CHUNK_BYTES = 1 << 20
+# Read at one go, which takes five system calls instead of eight.
+SMALL_BYTES = 64 << 10
+# /proc and some FUSE files say size 0 and go on for ever.
+_UNSIZED_LIMIT_BYTES = 64 << 20
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+_KEY = struct.Struct("<QQqqqI")
+_TIMES = struct.Struct("<qq")
+_TIMES_OFFSET = 24
+# The kind of a path and its owner's x bit.
+_KEY_MODE = 0o170100
+
+_KINDS = {stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+_KIND_BYTES = {kind: kind.encode() for kind in ("f", "x", "l", "?", *_KINDS.values())}
+
+
+LOOP_ENTRIES = 32
+
+
+class CannotSee(Exception):
+    """A path that is there, or may be, and cannot be looked at; the words name the path and the reason."""
+
+
+class TooLarge(Exception):
+    """The look costs more than the loop can spare: to be done again in a thread."""
+
+
+class NoLongerWanted(Exception):
+    """The daemon stops: what is being read will be read again by the next one."""
+
+
+class Allowance:
+    """What a look on the loop may still spend: some 32 entries and 256 KB are well under 2 ms.
+
+    Entries are counted as they are listed or read; one that is as it was seen costs a stat, and is not.
+    """
+
+    __slots__ = ("bytes_left", "entries_left")
+
+    def __init__(self, entries: int = LOOP_ENTRIES, size: int = 256 * 1024) -> None:
+        self.entries_left = entries
+        self.bytes_left = size
+
+    def spend(self, size: int = 0, entries: int = 1) -> None:
+        self.entries_left -= entries
+        self.bytes_left -= size
+        if self.entries_left < 0 or self.bytes_left < 0:
+            raise TooLarge
+
+
+class Demand:
+    """What a look wants of each entry: its content or only its stat, at what cost, and which links it may follow."""
+
+    __slots__ = ("_is_closing", "allowance", "may_follow", "wants_content")
+
+    def __init__(
+        self,
+        *,
+        wants_content: bool,
+        allowance: Allowance | None = None,
+        may_follow: Callable[[str], bool] = lambda path: True,
+        is_closing: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.wants_content = wants_content
+        self.allowance = allowance
+        self.may_follow = may_follow
+        self._is_closing = is_closing
+
+    def go_on(self) -> None:
+        """Asked between the pieces of long work: a stop must not wait for gigabytes."""
+        if self._is_closing():
+            raise NoLongerWanted
+
+
+# Hundreds of thousands live as long as the daemon and hold no others: the collector need not visit them.
+class Seen(Struct, eq=False, gc=False):
+    """Never changed but for `hashed_at`: whoever holds the same object has seen the same state of the path.
+
+    `kind` is f, x (executable), l (link), p, s, c or b. `digest` is empty until somebody needs the content.
+    `hashed_at` 0 means that the content moved while it was read.
+    """
+
+    key: bytes
+    kind: str
+    digest: bytes
+    hashed_at: int
+
+    @property
+    def is_unstable(self) -> bool:
+        return self.hashed_at == 0
+
+    @property
+    def size(self) -> int:
+        size: int = _KEY.unpack_from(self.key)[2]
+        return size
+
+    @property
+    def is_regular(self) -> bool:
+        """A regular file, or a link that leads to one."""
+        return self.kind in ("f", "x") or len(self.key) > _KEY.size
+
+    def grew_from(self, before: Seen | None) -> bool:
+        """Whether it is the same file and longer than it was."""
+        return before is not None and before.key[:16] == self.key[:16] and self.size > before.size
+
+    @property
+    def moved_at(self) -> int:
+        """When its stat last moved, in microseconds: contents, rights, or name; for a link also what it leads to."""
+        newest: int = _TIMES.unpack_from(self.key, _TIMES_OFFSET)[1]
+        if len(self.key) > _KEY.size:
+            newest = max(newest, _TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET)[1])
+        return newest // 1000
+
+    @property
+    def is_racy(self) -> bool:
+        """Whether the content may have changed since without any trace in the key. Clean means older than the margin."""
+        if not self.digest:
+            return False
+        changed, moved = _TIMES.unpack_from(self.key, _TIMES_OFFSET)
+        newest: int = changed if changed > moved else moved
+        if len(self.key) > _KEY.size:
+            newest = max(newest, *_TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET))
+        return newest + RACY_NANOSECONDS >= self.hashed_at
+
+    def is_sure(self, wants_content: bool) -> bool:
+        """Whether an unchanged key tells that nothing changed."""
+        return not wants_content or (bool(self.digest) and not self.is_racy)
+
+
+def list_tags(seen: Iterable[Seen | None], compare: Compare) -> list[bytes | None]:
+    """What counts of each path in a version: host and time free for `content` (rule 6). None where there is nothing."""
+    match compare:
+        case "content":
+            return [_KIND_BYTES[one.kind] + one.digest if one is not None else None for one in seen]
+        case "stat":
+            # Size and time.
+            return [_KIND_BYTES[one.kind] + one.key[16:32] if one is not None else None for one in seen]
+        case "names":
+            return [b"n" if one is not None else None for one in seen]
+
+
+def describe_tags(tags: Iterable[bytes | None]) -> list[str | None]:
+    return [
+        None if tag is None else f"{tag[:1].decode()}:{tag[1:].hex()}" if len(tag) > 1 else tag.decode() for tag in tags
+    ]
+
+
+Folder = Literal["folder"]
+FOLDER: Final = "folder"
+
+
+def pack_key(found: os.stat_result) -> bytes:
+    return _KEY.pack(
+        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode & _KEY_MODE
+    )
+
+
+def read_key(path: str) -> bytes | None:
+    """The stat key alone, as cheaply as possible: for the sweep. None when there is nothing."""
+    try:
+        found = os.lstat(path)
+        key = pack_key(found)
+        if not stat.S_ISLNK(found.st_mode):
+            return key
+        return key + _read_target_key(path)
+    except OSError as problem:
+        if _is_missing(problem):
+            return None
+        raise CannotSee(describe_problem(path, problem)) from None
+
+
+def find_still(
+    paths: Iterable[str], seen: Mapping[str, Seen], wants_content: bool
+) -> tuple[dict[str, Seen], dict[str, os.stat_result | None]]:
+    """Those that are as they were last seen, told by one stat each; the others, each with that stat where there was one.
+
+    Nearly every path of a start is as it was left: 50,000 of them cost a call each here, and seven by way of `read_entry`.
+    """
+    still: dict[str, Seen] = {}
+    others: dict[str, os.stat_result | None] = {}
+    for path in paths:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            # `read_entry` meets it again, and says what it is.
+            others[path] = None
+            continue
+        known = seen.get(path)
+        changed, moved = found.st_mtime_ns, found.st_ctime_ns
+        # What a link leads to, its own stat does not tell. The rest is `is_sure`, with the times at hand.
+        if (
+            known is not None
+            and known.kind != "l"
+            and known.key
+            == _KEY.pack(found.st_dev, found.st_ino, found.st_size, changed, moved, found.st_mode & _KEY_MODE)
+            and (
+                not wants_content
+                or (known.digest and (changed if changed > moved else moved) + RACY_NANOSECONDS < known.hashed_at)
+            )
+        ):
+            still[path] = known
+        else:
+            others[path] = found
+    return still, others
+
+
+def find_told(
+    paths: Iterable[str], keys: Mapping[str, bytes], seen: Mapping[str, Seen], wants_content: bool
+) -> dict[str, Seen]:
+    """Those that are as they were last seen, by keys that somebody else has just read. That of a link never tells."""
+    told: dict[str, Seen] = {}
+    for path in paths:
+        known = seen.get(path)
+        if known is not None and known.kind != "l" and known.key == keys.get(path) and known.is_sure(wants_content):
+            told[path] = known
+    return told
+
+
+def read_entry(
+    path: str, known: Seen | None, demand: Demand, found: os.stat_result | None = None
+) -> Seen | Folder | None:
+    """What stands at `path` now: `known` itself if nothing moved, None if nothing is there.
+
+    `found` is its stat where `find_still` has just told that it moved.
+    """
+    demand.go_on()
+    try:
+        if found is None:
+            found = os.lstat(path)
+            # What a link leads to, its own stat does not tell.
+            if known is not None and known.kind != "l" and _is_still(known, pack_key(found), demand.wants_content):
+                return known
+        if demand.allowance is not None:
+            demand.allowance.spend()
+        # A path may change its kind between the stat and the open: then look again.
+        for _ in range(2):
+            seen = _read(path, found, known, demand)
+            if seen is not None:
+                return seen
+            found = os.lstat(path)
+        raise CannotSee(f"{show(path)}: changes its kind while it is looked at")
+    except OSError as problem:
+        if _is_missing(problem):
+            return None
+        raise CannotSee(describe_problem(path, problem)) from None
+
+
+def _read(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | Folder | None:
+    if stat.S_ISREG(found.st_mode):
+        return _read_file(path, found, known, demand)
+    if stat.S_ISDIR(found.st_mode):
+        return FOLDER
+    if stat.S_ISLNK(found.st_mode):
+        return _read_link(path, found, known, demand)
+    # A FIFO, socket or device counts by its kind: opening it could wait for ever.
+    key = pack_key(found)
+    if known is not None and known.key == key:
+        return known
+    return Seen(key, _KINDS.get(stat.S_IFMT(found.st_mode), "?"), b"", time.time_ns())
+
+
+def _read_file(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | None:
+    key = pack_key(found)
+    if not demand.wants_content:
+        return Seen(key, kind_of_file(found), b"", time.time_ns())
+    if demand.allowance is not None:
+        demand.allowance.spend(found.st_size)
+    hashed_at = time.time_ns()
+    if found.st_size <= SMALL_BYTES:
+        digest = hash_small_file(path, found.st_size, key)
+        if digest is not None:
+            return renew(known, key, kind_of_file(found), digest, hashed_at)
+    read = _hash_open_file(path, os.O_NOFOLLOW, demand)
+    if read is None:
+        return None
+    before, digest, is_still = read
+    return renew(known, pack_key(before), kind_of_file(before), digest, hashed_at if is_still else 0)
+
+
+def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | None:
+    """The link's text and, when it leads to a regular file, that file's content; a dangling link is its text."""
+    key = pack_key(found) + _read_target_key(path)
+    if known is not None and _is_still(known, key, demand.wants_content):
+        return known
+    try:
+        words = os.readlink(path)
+    except OSError as problem:
+        # Another kind of thing has taken its place since the stat.
+        if problem.errno == errno.EINVAL:
+            return None
+        raise
+    digest = hashlib.blake2b(os.fsencode(words), digest_size=DIGEST_BYTES)
+    hashed_at = time.time_ns()
+    target = _stat_target(path) if demand.may_follow(path) else None
+    if demand.wants_content and target is not None and stat.S_ISREG(target.st_mode):
+        if demand.allowance is not None:
+            demand.allowance.spend(target.st_size)
+        read = _hash_open_file(path, 0, demand)
+        if read is None:
+            return None
+        before, content, is_still = read
+        digest.update(b"\0" + kind_of_file(before).encode() + content)
+        hashed_at = hashed_at if is_still else 0
+    return renew(known, key, "l", digest.digest() if demand.wants_content else b"", hashed_at)
+
+
+def _is_still(known: Seen, key: bytes, wants_content: bool) -> bool:
+    return known.key == key and known.is_sure(wants_content)
+
+
+def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: int) -> Seen:
+    """What was read; the known object when only its hashing is newer: nothing was touched."""
+    if known is not None and known.key == key and known.digest == digest and hashed_at:
+        known.hashed_at = hashed_at
+        return known
+    return Seen(key, kind, digest, hashed_at)
+
+
+def hash_small_file(path: str, size: int, key: bytes) -> bytes | None:
+    """The digest of a file that was still as `key` says after it was read at one go; None asks for the long way."""
+    try:
+        descriptor = os.open(path, _OPEN_FLAGS | os.O_NOFOLLOW)
+    except OSError:
+        # The long way meets it again, and says what it is.
+        return None
+    try:
+        content = os.read(descriptor, size + 1)
+        if len(content) != size or pack_key(os.fstat(descriptor)) != key:
+            return None
+    except IsADirectoryError:
+        return None
+    finally:
+        os.close(descriptor)
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+def _hash_open_file(path: str, flags: int, demand: Demand) -> tuple[os.stat_result, bytes, bool] | None:
+    """The stat and digest of one open file, and whether it kept still; None when it is no regular file after all."""
+    try:
+        descriptor = os.open(path, _OPEN_FLAGS | flags)
+    except OSError as problem:
+        # O_NOFOLLOW on what has become a link; ENXIO on what has become a socket.
+        if problem.errno in (errno.ELOOP, errno.ENXIO) and flags:
+            return None
+        raise
+    try:
+        before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode):
+            return None
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        limit = max(4 * before.st_size, _UNSIZED_LIMIT_BYTES)
+        total = 0
+        while chunk := os.read(descriptor, _CHUNK_BYTES if total else min(before.st_size + 1, _CHUNK_BYTES)):
+            demand.go_on()
+            digest.update(chunk)
+            total += len(chunk)
+            if total > limit:
+                raise CannotSee(
+                    f"{show(path)}: does not end (more than {limit} bytes read, {before.st_size} announced)"
+                )
+        return before, digest.digest(), pack_key(os.fstat(descriptor)) == pack_key(before)
+    finally:
+        os.close(descriptor)
+
+
+def _stat_target(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError as problem:
+        if _is_missing(problem) or problem.errno == errno.ELOOP:
+            return None
+        raise
+
+
+def _read_target_key(path: str) -> bytes:
+    target = _stat_target(path)
+    # A folder's own times change with every file in it; behind a link it counts by being one.
+    return b"" if target is None or not stat.S_ISREG(target.st_mode) else pack_key(target)
+
+
+def kind_of_file(found: os.stat_result) -> str:
+    return "x" if found.st_mode & stat.S_IXUSR else "f"
+
+
+def _is_missing(problem: OSError) -> bool:
+    return problem.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
+def describe_problem(path: str, problem: OSError) -> str:
+    return f"{show(path)}: {os.strerror(problem.errno or 0)}"
+
+
+def show(path: str) -> str:
+    """A path as text that any encoder takes: bytes that are no UTF-8 become \\xff."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path

@@ -1,0 +1,722 @@
+"""One look at one target: which of its paths to visit, what they are now, what that makes of its version.
+
+Runs on the loop when it is cheap (an `Allowance` says so) and in a thread otherwise; it changes nothing that the loop
+reads, but hands over a `Finding` which the file source applies. Only dirty paths are visited; the whole target is, the
+first time, after lost hints and after its folder was replaced.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NotYetLooked, PathMeaning
+from wakeful.core.looking.patterns import Excludes, PathTrie, contains, parse_under
+from wakeful.core.looking.targets import FileTarget
+from wakeful.core.observations import PathChange
+from wakeful.core.spec.session import DEFAULT_EXCLUDES
+from wakeful.sources.files.ahead import Ahead
+from wakeful.sources.files.entry import (
+    FOLDER,
+    LOOP_ENTRIES,
+    Allowance,
+    CannotSee,
+    Demand,
+    Folder,
+    NoLongerWanted,
+    Seen,
+    find_still,
+    find_told,
+    read_entry,
+    renew,
+    show,
+)
+from wakeful.sources.files.folder import Listing
+from wakeful.sources.files.manifest import ABSENT, Manifest, Naming
+from wakeful.sources.files.mounts import Mounts
+from wakeful.sources.files.open_files import BeingWritten, is_open_for_writing
+from wakeful.sources.files.reader_process import WORTH_ASKING, Answers, Reader, ReaderGone
+from wakeful.sources.files.stat_cache import StatCache
+from wakeful.sources.files.walk import StateFolder, Walked, Walker
+from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
+
+# A root that comes and goes while its ancestors are armed is left to the next hint after this many turns.
+_ARMING_TURNS = 8
+# From so many changed paths on, it is worth asking once whether anybody else can mean any of them.
+_MANY = 16
+# Files that a look found changed, of which it is asked whether they are open: 20 us each. Of more, only the newest.
+_ASKED_AT_ONCE = 8
+_ASKED_OF_MANY = 2
+# A writer who adds to more files than these at a time is none that settle can be fitted to.
+_GROWING_TOGETHER = 4
+# Paths of a walk that are told apart at once. Few, because those that moved are read soon after their stat.
+_AT_ONCE = 64
+
+
+# The evidence for a change at a path to be visited. `unwritten`: a watcher reported the path, but no write.
+Evidence = Literal["written", "unwritten", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What to visit: single paths, whole folders, or everything the target means."""
+
+    paths: Mapping[str, Evidence] = field(default_factory=dict)
+    trees: frozenset[str] = frozenset()
+    is_whole: bool = False
+
+
+class Followed:
+    """One target and what is known of it. Ten thousand of these at rest: nothing is kept twice."""
+
+    __slots__ = (
+        "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts", "naming", "paths", "pattern",
+        "problem", "refused", "target", "trees", "version", "walker",
+    )  # fmt: skip
+
+    def __init__(self, target: FileTarget, state: StateFolder, excludes: Excludes) -> None:
+        self.target = target
+        self.key = target.key
+        self.pattern = parse_under(target.pattern, target.root)
+        self.naming = Naming(target.root, self.pattern.base, target.pattern.startswith("/"))
+        self.walker = Walker(self.pattern, excludes, len(self.pattern.base) + 1, state)
+        # None until the first look has ended.
+        self.manifest: Manifest | None = None
+        self.version: str | None = None
+        self.problem: str | None = None
+        self.looked_at: float | None = None
+        # Folders armed for this target -> their mtime when they were listed, -1 where they were only armed.
+        self.folders: dict[str, int] = {}
+        # The mount points that its paths lay on when they were last seen: where one is missing, nothing can be seen (rule 5).
+        self.mounts: frozenset[str] = frozenset()
+        # Something was mounted or unmounted at one of them since: a run may have read what lies below (rule 17).
+        self.is_remounted = False
+        # Folders that could not be armed, each with the reason.
+        self.refused: dict[str, str] = {}
+        self.paths: dict[str, Evidence] | None = None
+        self.trees: set[str] | None = None
+        self.is_whole = True
+        self.is_looking = False
+        # The generation asked for while a look was under way, and whether that one takes open files.
+        self.asked_again: tuple[int, bool] | None = None
+
+    def note_remount(self, points: set[str]) -> None:
+        self.is_remounted = self.is_remounted or not points.isdisjoint(self.mounts)
+
+    def mark(self, path: str, evidence: Evidence = "unknown") -> None:
+        """Visit this path at the next look. A write that was reported stays one, whatever else is reported."""
+        if self.paths is None:
+            self.paths = {}
+        known = self.paths.get(path)
+        if known is None or evidence == "written" or known == "unwritten":
+            self.paths[path] = evidence
+
+    def is_marked(self, path: str) -> bool:
+        return self.paths is not None and path in self.paths
+
+    def mark_tree(self, folder: str) -> None:
+        base = self.pattern.base
+        if contains(folder, base):
+            self.is_whole = True
+        elif self.walker.enters(folder):
+            if self.trees is None:
+                self.trees = set()
+            self.trees.add(folder)
+        # What stood at this path before it became a folder, or stands there after it was one.
+        self.mark(folder)
+
+    def mark_whole(self) -> None:
+        """Visit everything: what was reported of single paths may be half of what happened to them."""
+        self.is_whole = True
+        if self.paths:
+            self.paths = {
+                path: "written" if evidence == "written" else "unknown" for path, evidence in self.paths.items()
+            }
+
+    def take_errand(self) -> Errand:
+        errand = Errand(self.paths or {}, frozenset(self.trees or ()), self.is_whole)
+        self.paths, self.trees, self.is_whole = None, None, False
+        return errand
+
+    def is_large(self, errand: Errand) -> bool:
+        """Whether this is known beforehand to be more than the loop can spare."""
+        return self._count(errand) > LOOP_ENTRIES
+
+    def is_worth_a_reader(self, errand: Errand) -> bool:
+        return self._count(errand) >= WORTH_ASKING
+
+    def _count(self, errand: Errand) -> int:
+        return len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
+
+    def put_back(self, errand: Errand) -> None:
+        for path, evidence in errand.paths.items():
+            self.mark(path, evidence)
+        if errand.trees:
+            self.trees = (self.trees or set()) | errand.trees
+        self.is_whole = self.is_whole or errand.is_whole
+
+    def explain(self, path: str) -> PathMeaning:
+        """What this target makes of a path that its pattern matches."""
+        excluded = self.walker.excluded_by(path)
+        if excluded is not None:
+            return Excluded(excluded)
+        if self.looked_at is None:
+            return NotYetLooked()
+        if self.problem is not None:
+            return CannotTell(self.problem)
+        return Found(self.manifest is not None and path in self.manifest.members)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Is there anything to be visited?"""
+        return self.is_whole or bool(self.paths) or bool(self.trees)
+
+    @property
+    def wants_content(self) -> bool:
+        return self.target.compare == "content"
+
+    @property
+    def degraded(self) -> str | None:
+        return f"polling: {next(iter(self.refused.values()))}" if self.refused else None
+
+
+def build_excludes(target: FileTarget) -> Excludes:
+    return Excludes.build(target.root, DEFAULT_EXCLUDES, target.exclude, target.hidden)
+
+
+@dataclass(slots=True)
+class Finding:
+    """What a look found, ready to be applied on the loop."""
+
+    errand: Errand
+    manifest: Manifest
+    version: str | None
+    previous: str | None
+    changes: tuple[PathChange, ...]
+    survey: Survey
+    # Other targets that mean a path found changed, and which (rule 10).
+    others: dict[str, list[str]]
+    # Paths hashed so soon after their last change that another change could hide: to be read once more.
+    racy: list[str]
+    # Paths that moved while they were read.
+    unstable: list[str]
+    # Paths whose stat moved and whose content is the same, where a watcher reported no write.
+    unwritten: list[str] = field(default_factory=list)
+    # All that changed is longer than it was, in the same file.
+    is_growing: bool = False
+    # Files that are open for writing were taken as they are.
+    takes_open: bool = False
+
+
+@dataclass(slots=True)
+class Survey:
+    """The raw side of a look: what stands where."""
+
+    found: dict[str, Seen | None] = field(default_factory=dict)
+    folders: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    # Link -> the file it leads to, whose folder is armed as well.
+    links: dict[str, str] = field(default_factory=dict)
+    is_absent: bool = False
+    # Everything was visited: what was not found is no longer there.
+    is_whole: bool = False
+    # The folders below these were found anew: what is no longer among `folders` is no longer there.
+    renewed: tuple[str, ...] = ()
+
+
+class Looker:
+    """What all looks share: the cache, the watcher, the state folder. Holds no state of its own; used from any thread."""
+
+    def __init__(
+        self,
+        cache: StatCache,
+        arm: Callable[[Iterable[str]], dict[str, str]],
+        state: StateFolder,
+        mounts: Mounts,
+        trie: PathTrie[Followed],
+    ) -> None:
+        self.cache = cache
+        # Set when the daemon stops: walks and hashes under way end at their next step.
+        self.closing = threading.Event()
+        self._arm = arm
+        self.state = state
+        self.mounts = mounts
+        self._trie = trie
+        # Folders known to be armed, so that ten thousand targets do not arm their common root ten thousand times. One
+        # that is replaced is reported (`Gone`, or as a name in the folder above), which ends its place here.
+        self._armed: set[str] = set()
+        # Folder -> its path without links; asked for every target, and nearly always the same.
+        self._real: dict[str, str] = {}
+
+    def look(
+        self,
+        followed: Followed,
+        errand: Errand,
+        allowance: Allowance | None = None,
+        *,
+        is_on_loop: bool = False,
+        reader: Reader | None = None,
+        ahead: Ahead | None = None,
+        takes_open: bool = False,
+    ) -> Finding:
+        """`ahead` is for looks on the loop.
+
+        Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed is open for
+        writing; nothing has changed then but watches.
+        """
+        survey = self.survey(
+            followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader, ahead=ahead
+        )
+        changed = _list_changed(followed, survey)
+        if not takes_open and (written := _find_open(changed)):
+            raise BeingWritten(written)
+        is_growing = 0 < len(changed) <= _GROWING_TOGETHER and all(
+            after.grew_from(before) for _, before, after in changed
+        )
+        manifest, previous = self._begin(followed, survey, is_shared=not is_on_loop)
+        members = manifest.members
+        if survey.is_whole and not survey.problems:
+            survey.found.update(dict.fromkeys(members.keys() - survey.found.keys()))
+        kept = self._keep(followed, survey)
+        if survey.problems:
+            return Finding(errand, manifest, None, None, (), survey, *kept)
+        changes = tuple(manifest.put_all(survey.found, errand.paths))
+        version = ABSENT if survey.is_absent and not members else manifest.version
+        # Without a version to start from, a list of changes would be a guess (delta: unknown).
+        return Finding(
+            errand,
+            manifest,
+            version,
+            previous,
+            changes if previous else (),
+            survey,
+            *kept,
+            manifest.take_unwritten(),
+            is_growing,
+            takes_open,
+        )
+
+    def survey(
+        self,
+        followed: Followed,
+        errand: Errand,
+        *,
+        wants_content: bool,
+        allowance: Allowance | None = None,
+        reader: Reader | None = None,
+        ahead: Ahead | None = None,
+    ) -> Survey:
+        demand = Demand(
+            wants_content=wants_content,
+            allowance=allowance,
+            may_follow=self._may_follow,
+            is_closing=self.closing.is_set,
+        )
+        visit = _Visit(self, followed, demand, reader, ahead)
+        visit.run(errand)
+        # After the visit: what was unmounted meanwhile left nothing to be found.
+        missing = self.mounts.find_missing(followed.mounts) if followed.mounts else None
+        if missing is not None:
+            visit.survey.problems.append(f"{show(missing)}: nothing is mounted there any more")
+        return visit.survey
+
+    def note_mounts(self, followed: Followed, finding: Finding) -> None:
+        """On which mount points its paths lie, as far as this look visited them."""
+        if followed.is_remounted:
+            followed.is_remounted = False
+            finding.manifest.note_write()
+        if finding.survey.folders or finding.survey.is_whole:
+            points = self.mounts.find_points(followed.target.root, followed.pattern.base, finding.survey.folders)
+            followed.mounts = points if finding.survey.is_whole else followed.mounts | points
+            self.cache.put_mounts(followed.key, followed.mounts)
+
+    def _may_follow(self, path: str) -> bool:
+        return not self.state.holds(os.path.realpath(path))
+
+    def arm(self, folders: Iterable[str]) -> dict[str, str]:
+        """Arm what can be trusted to tell; the rest comes back with words. What is not there is no reason to poll."""
+        if self.closing.is_set():
+            raise NoLongerWanted
+        refused: dict[str, str] = {}
+        local: list[str] = []
+        for folder in folders:
+            if folder in self._armed:
+                continue
+            kind = self.mounts.remote_kind(folder)
+            if kind is None:
+                local.append(folder)
+            else:
+                refused[folder] = f"{kind} file system"
+        if local:
+            refused |= self._arm(local)
+            self._armed.update(local)
+            self._armed.difference_update(refused)
+        return refused
+
+    def arm_all(self, many: Iterable[Followed]) -> list[str]:
+        """Arm all folders on the way to where these targets begin, as their looks would; the last ones, where that could be done.
+
+        Only those that looks are to list: no single paths, nothing in the state folder."""
+        ways: list[list[str]] = []
+        for followed in many:
+            pattern, root = followed.pattern, followed.target.root
+            if not pattern.is_literal and not self.state.holds(self.resolve(pattern.base)):
+                ways.append(list(_chain(root, self.resolve(root) != root, pattern.base)))
+        refused = self.arm(dict.fromkeys(folder for way in ways for folder in way))
+        return list(dict.fromkeys(way[-1] for way in ways if refused.keys().isdisjoint(way)))
+
+    def distrust(self, folder: str) -> None:
+        """Something happened to this folder itself: it and those below it are to be armed and resolved again."""
+        if folder not in self._armed and folder not in self._real:
+            return
+        inside = f"{folder.rstrip('/')}/"
+        # Copied first: a look in a thread may be adding.
+        self._armed.difference_update([path for path in list(self._armed) if path == folder or path.startswith(inside)])
+        for path in list(self._real):
+            if path == folder or path.startswith(inside):
+                self._real.pop(path, None)
+
+    def distrust_all(self) -> None:
+        self._armed.clear()
+        self._real.clear()
+
+    def disarmed(self, folders: Iterable[str]) -> None:
+        self._armed.difference_update(folders)
+
+    def resolve(self, folder: str) -> str:
+        """`realpath`, one lstat per folder not asked for before."""
+        real = self._real.get(folder)
+        if real is None:
+            parent, _, name = folder.rpartition("/")
+            if not name or os.path.islink(folder):
+                real = os.path.realpath(folder)
+            else:
+                real = f"{self.resolve(parent or '/').rstrip('/')}/{name}"
+            self._real[folder] = real
+        return real
+
+    def _begin(self, followed: Followed, survey: Survey, is_shared: bool) -> tuple[Manifest, str | None]:
+        """The manifest to start from and its version: the last look's, or what an earlier daemon left of it."""
+        if followed.manifest is not None:
+            return followed.manifest.copy() if is_shared else followed.manifest, followed.version
+        empty = Manifest(followed.naming, followed.target.compare)
+        last = self.cache.version(followed.key)
+        if last is None or last == ABSENT:
+            return empty, last
+        # Nearly always all is as it was left, and what was found adds up to the last version.
+        found = survey.found
+        manifest = Manifest.of(
+            followed.naming, followed.target.compare, [(path, seen) for path, seen in found.items() if seen is not None]
+        )
+        if manifest.version == last and not survey.problems:
+            return manifest, last
+        # What was just found is meant: only of the rest must the pattern be asked.
+        means = followed.walker.means
+        kept = [one for one in self.cache.kept_below(followed.pattern) if one[0] in found or means(one[0])]
+        manifest = Manifest.of(followed.naming, followed.target.compare, kept)
+        return (manifest, last) if manifest.version == last else (empty, None)
+
+    def _keep(self, followed: Followed, survey: Survey) -> tuple[dict[str, list[str]], list[str], list[str]]:
+        """Put what was seen into the one cache; who else means a path that was found changed (rule 10), what is racy,
+        what was unstable."""
+        found = survey.found
+        known = list(map(self.cache.seen.get, found))
+        news = [
+            (path, before, seen)
+            for (path, seen), before in zip(found.items(), known, strict=True)
+            if before is not seen
+        ]
+        if survey.problems:
+            # What was not found may only not have been reached.
+            news = [one for one in news if one[2] is not None]
+        if not news:
+            return {}, [], []
+        self.cache.put_all({path: seen for path, _, seen in news})
+        unstable = [path for path, _, seen in news if seen is not None and seen.is_unstable]
+        racy = [path for path, _, seen in news if seen is not None and seen.is_racy and not seen.is_unstable]
+        if len(news) > _MANY and self._trie.is_alone(followed.pattern):
+            return {}, racy, unstable
+        # At the first look everything is new to the cache, and to everybody else.
+        is_first = followed.manifest is None
+        changed = [
+            path for path, before, seen in news if _is_change(before, seen) and not (is_first and before is None)
+        ]
+        return self._find_others(followed, changed), racy, unstable
+
+    def _find_others(self, followed: Followed, changed: list[str]) -> dict[str, list[str]]:
+        others: dict[str, list[str]] = {}
+        for path in changed:
+            for other in self._trie.find(path):
+                if other is not followed and other.manifest is not None and other.walker.means(path):
+                    others.setdefault(other.key, []).append(path)
+        return others
+
+
+class _Visit:
+    """The walk through one errand."""
+
+    __slots__ = ("_ahead", "_demand", "_followed", "_keys", "_looker", "_reader", "survey")
+
+    def __init__(
+        self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None, ahead: Ahead | None
+    ) -> None:
+        self._looker = looker
+        self._followed = followed
+        self._demand = demand
+        self._reader = reader
+        self._ahead = ahead
+        # Of files, as they were found ahead.
+        self._keys: dict[str, bytes] = {}
+        self.survey = Survey()
+
+    def run(self, errand: Errand) -> None:
+        pattern = self._followed.pattern
+        if errand.is_whole or (pattern.is_literal and not self._see_literal(errand)):
+            self._see_everything()
+            return
+        if pattern.is_literal and not errand.trees and errand.paths.keys() == {pattern.base}:
+            return
+        trees = set(errand.trees)
+        for path in self._read_apart([path for path in errand.paths if self._followed.walker.means(path)]):
+            if self._see(path) == FOLDER and self._followed.walker.enters(path):
+                trees.add(path)
+        for tree in trees:
+            self._see_tree(tree)
+        self.survey.renewed = tuple(trees)
+
+    def _see_literal(self, errand: Errand) -> bool:
+        """The most frequent look of all: one file, still there. False asks for the whole visit."""
+        base = self._followed.pattern.base
+        if base not in errand.paths:
+            return True
+        return self._see(base) not in (None, FOLDER)
+
+    def _see_everything(self) -> None:
+        followed = self._followed
+        base = followed.pattern.base
+        if self._looker.state.holds(self._real_base()):
+            self.survey.problems.append(f"{show(base)}: lies in the state folder of wakeful, which is never read")
+            return
+        self.survey.is_whole = True
+        self._arm_ancestors()
+        standing = self._see(base) if followed.pattern.is_literal else FOLDER
+        if standing is None or (standing == FOLDER and not self._walk(base)):
+            self._find_nothing()
+
+    def _real_base(self) -> str:
+        pattern = self._followed.pattern
+        # A literal may be a link that leads to a file; what it leads to is asked when it is read.
+        folder = self._looker.resolve(pattern.literal_prefix)
+        return f"{folder}/{pattern.prefix[-1]}" if pattern.is_literal and pattern.prefix else folder
+
+    def _find_nothing(self) -> None:
+        """Nothing at the literal part: absent, or empty, or (rule 5) not to be told."""
+        root = self._followed.target.root
+        base = self._followed.pattern.base
+        is_inside = contains(root, base)
+        if is_inside and not os.path.isdir(root):
+            self.survey.problems.append(f"root {show(root)} is not there")
+        elif not is_inside and not self._followed.pattern.is_literal:
+            self.survey.problems.append(f"folder {show(base)} is not there")
+        self.survey.is_absent = self._followed.pattern.is_literal
+
+    def _see_tree(self, tree: str) -> None:
+        manifest = self._followed.manifest
+        if manifest is not None:
+            inside = f"{tree.rstrip('/')}/"
+            gone = (path for path in manifest.members if path.startswith(inside))
+            self.survey.found |= dict.fromkeys((path for path in gone if path not in self.survey.found), None)
+        if os.path.isdir(tree) and not os.path.islink(tree):
+            self._walk(tree)
+
+    def _walk(self, top: str) -> bool:
+        """Whether there was a folder to walk."""
+        manifest = self._followed.manifest
+        meant = manifest.members if manifest is not None else {}
+        walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart, meant)
+        self.survey.folders |= walked.folders
+        self.survey.problems += walked.problems
+        files, known = self._read_apart(walked.files), self._looker.cache.seen
+        if self._keys:
+            told = find_told(files, self._keys, known, self._demand.wants_content)
+            self.survey.found |= told
+            files = [path for path in files if path not in told]
+        for first in range(0, len(files), _AT_ONCE):
+            self._demand.go_on()
+            still, others = find_still(files[first : first + _AT_ONCE], known, self._demand.wants_content)
+            self.survey.found |= still
+            for path, found in others.items():
+                self._see(path, found)
+        return not walked.is_missing
+
+    def _list_apart(self, folders: Sequence[str]) -> Iterable[Listing | None]:
+        """What the other process, if there is one, has listed; None is left to us."""
+        if self._reader is not None:
+            try:
+                return self._reader.list(folders)
+            except ReaderGone:
+                self._reader = None
+        if self._ahead is not None:
+            return [self._take_ahead(self._ahead, folder) for folder in folders]
+        return itertools.repeat(None, len(folders))
+
+    def _take_ahead(self, ahead: Ahead, folder: str) -> Listing | None:
+        listing = ahead.take(folder)
+        if listing is not None:
+            lead = folder if folder.endswith("/") else f"{folder}/"
+            self._keys |= {lead + name: key for name, key in zip(listing.files, listing.keys, strict=True)}
+        return listing
+
+    def _read_apart(self, paths: list[str]) -> list[str]:
+        """Have these read by the other process, if there is one; those that are left to us are returned."""
+        if self._reader is None:
+            return paths
+        before = list(map(self._looker.cache.seen.get, paths))
+        left: list[str] = []
+        done = 0
+        try:
+            for answers in self._reader.read(paths, before, wants_content=self._demand.wants_content):
+                self._demand.go_on()
+                if self._demand.allowance is not None:
+                    self._demand.allowance.spend(answers.read_bytes, answers.asked)
+                last = done + answers.asked
+                left += self._take_answers(paths[done:last], before[done:last], answers)
+                done = last
+        except ReaderGone:
+            self._reader = None
+        return left + paths[done:]
+
+    def _take_answers(self, paths: list[str], before: list[Seen | None], answers: Answers) -> list[str]:
+        """Those that are left to us."""
+        found = dict(zip(paths, before, strict=True))
+        left = [paths[place] for place in answers.left]
+        for path in left:
+            del found[path]
+        seen = map(Seen, answers.keys, answers.kinds, answers.digests, answers.hashed_at)
+        found.update(zip([paths[place] for place in answers.moved], seen, strict=True))
+        for number in answers.again:
+            place = answers.moved[number]
+            found[paths[place]] = renew(
+                before[place],
+                answers.keys[number],
+                answers.kinds[number],
+                answers.digests[number],
+                answers.hashed_at[number],
+            )
+        self.survey.found |= found
+        return left
+
+    def _see(self, path: str, found: os.stat_result | None = None) -> Seen | str | None:
+        known = self._looker.cache.seen.get(path)
+        try:
+            seen = read_entry(path, known, self._demand, found)
+            if isinstance(seen, Seen) and seen.kind == "l":
+                seen = self._see_behind(path, seen)
+        except CannotSee as problem:
+            self.survey.problems.append(str(problem))
+            self.survey.found.pop(path, None)
+            return known
+        self.survey.found[path] = seen if isinstance(seen, Seen) else None
+        return seen
+
+    def _see_behind(self, path: str, seen: Seen) -> Seen | Folder | None:
+        """A link's file may change without the link: arm its folder, then read again what was read unarmed."""
+        real = os.path.realpath(path)
+        # A loop of links leads nowhere: what it resolves to is one of its own.
+        if real == path or self._looker.state.holds(real):
+            return seen
+        self.survey.links[path] = real
+        folder = os.path.dirname(real)
+        if folder in self._followed.folders or folder in self.survey.folders:
+            self.survey.folders.setdefault(folder, -1)
+            return seen
+        self._arm([folder])
+        return read_entry(path, seen, self._demand)
+
+    def _arm(self, folders: Iterable[str]) -> None:
+        wanted = list(folders)
+        refused = self._looker.arm(wanted)
+        if not refused:
+            self.survey.folders = dict.fromkeys(wanted, -1) | self.survey.folders
+            return
+        for folder in wanted:
+            reason = refused.get(folder)
+            if reason in (NOT_THERE, NOT_A_FOLDER):
+                continue
+            self.survey.folders.setdefault(folder, -1)
+            if reason is not None:
+                self.survey.refused[folder] = reason
+
+    def _arm_ancestors(self) -> None:
+        """Every folder from root down to where the target begins: each may be replaced, or be missing and come back."""
+        pattern, root = self._followed.pattern, self._followed.target.root
+        chain = list(
+            _chain(
+                root,
+                self._looker.resolve(root) != root,
+                os.path.dirname(pattern.base) if pattern.is_literal else pattern.base,
+            )
+        )
+        for _ in range(_ARMING_TURNS):
+            # From the top: a folder that is missing now will be reported by the one above it.
+            self._arm(chain)
+            if chain[0] in self.survey.folders or chain[0] == "/":
+                return
+            parent = os.path.dirname(chain[0])
+            while parent != "/" and not os.path.isdir(parent):
+                parent = os.path.dirname(parent)
+            self._arm([parent])
+            if not os.path.isdir(chain[0]):
+                return
+
+
+def _chain(root: str, is_behind_link: bool, folder: str) -> Iterator[str]:
+    if is_behind_link:
+        # A root that is a link (`current -> releases/7`) is replaced in the folder it lies in.
+        yield os.path.dirname(root)
+    if folder != root and not folder.startswith(f"{root.rstrip('/')}/"):
+        yield os.path.dirname(folder)
+        yield folder
+        return
+    yield root
+    position = len(root.rstrip("/"))
+    while (position := folder.find("/", position + 1)) > 0:
+        yield folder[:position]
+    if folder != root:
+        yield folder
+
+
+def _list_changed(followed: Followed, survey: Survey) -> list[tuple[str, Seen | None, Seen]]:
+    """The regular files that are not as the target's last look saw them, also behind links; none at its first look."""
+    if followed.manifest is None:
+        return []
+    members = followed.manifest.members
+    news = [
+        (path, members.get(path), seen)
+        for path, seen in survey.found.items()
+        if seen is not None and seen is not members.get(path)
+    ]
+    return [one for one in news if one[2].is_regular and (one[1] is None or one[1].key != one[2].key)]
+
+
+def _find_open(changed: list[tuple[str, Seen | None, Seen]]) -> dict[str, int]:
+    """Those that somebody holds open for writing, with the time of their last change. A burst is asked about its newest files."""
+    newest = (
+        changed
+        if len(changed) <= _ASKED_AT_ONCE
+        else heapq.nlargest(_ASKED_OF_MANY, changed, key=lambda one: one[2].moved_at)
+    )
+    return {path: seen.moved_at for path, _, seen in newest if is_open_for_writing(path)}
+
+
+def _is_change(known: Seen | None, seen: Seen | None) -> bool:
+    if known is None or seen is None:
+        return True
+    # A content read for the first time is news to nobody who only compared the stat.
+    return known.key != seen.key or (bool(known.digest) and bool(seen.digest) and known.digest != seen.digest)

@@ -1,0 +1,756 @@
+"""The file source: follows targets, turns hints into dirty targets, looks when asked, and reports what it found.
+
+Owns the path trie, the watched folders and the stat cache of the whole daemon. The reactor calls it on the loop; looks
+that are not cheap run in its own threads. It never decides whether anything is owed, never reads the state folder,
+and never trusts a hint for more than where to look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from wakeful.core.looking.path_reports import NearlyMatched, PathMeaning
+from wakeful.core.looking.patterns import Excludes, PathTrie, Pattern, contains
+from wakeful.core.looking.targets import FileTarget
+from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.sources.contract import LatestLook, SourceReport
+from wakeful.sources.defects import Defects
+from wakeful.sources.files.ahead import Ahead
+from wakeful.sources.files.early import Early
+from wakeful.sources.files.entry import Allowance, NoLongerWanted, Seen, TooLarge, show
+from wakeful.sources.files.links import Links
+from wakeful.sources.files.look import Errand, Evidence, Finding, Followed, Looker, build_excludes
+from wakeful.sources.files.look_pool import Lane, Lanes
+from wakeful.sources.files.mounts import Mounts
+from wakeful.sources.files.open_files import BeingWritten, OpenFiles
+from wakeful.sources.files.racy_paths import RacyPaths, Reread, reread
+from wakeful.sources.files.reader_process import Reader
+from wakeful.sources.files.stat_cache import CacheWriter, StatCache
+from wakeful.sources.files.sweep import Polls, Sweep
+from wakeful.sources.files.walk import StateFolder
+from wakeful.sources.files.watched_folders import WatchedFolders
+from wakeful.sources.git.holds import LONGEST_HOLD_SECONDS, GitHolds
+from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
+
+_TICK_SECONDS = 1.0
+# Of the clock that file systems stamp by, at most.
+_COARSE_TICK_US = 10_000
+# New folders armed at once when they are reported, so that what follows in them is heard during settle; a larger tree is
+# left to the look, which arms before it lists.
+_ARMED_AT_ONCE = 64
+# Longer than any look is put off, so that such a folder is not forgotten before somebody had time to look.
+_APPROVAL_SECONDS = 2 * LONGEST_HOLD_SECONDS
+# Members of a target that is looked at between a run's intention and its start: some 0.1 ms.
+_PEEKED_AT = 16
+# About a third of a second of hashing.
+_LONG_BYTES = 256 << 20
+
+
+_EVERYTHING = Errand(is_whole=True)
+
+
+class Description(Struct, frozen=True, kw_only=True):
+    """What `show` says of one followed target."""
+
+    degraded: str | None
+    problem: str | None
+    files: int
+    watched_folders: int
+    looked_at: float | None
+
+
+class FileSource:
+    """Implements `Source` for `FileTarget`."""
+
+    def __init__(
+        self,
+        report: SourceReport,
+        loop: asyncio.AbstractEventLoop,
+        state_dir: str | os.PathLike[str],
+        make_hints: MakeHints,
+        cache: StatCache,
+        *,
+        mounts: Mounts | None = None,
+        defects: Defects | None = None,
+    ) -> None:
+        self._report = report
+        self.defects = defects or Defects()
+        # Since when it counts whether a path of this target moved, if it does: set by who knows of runs.
+        self.find_since: Callable[[str], int | None] = lambda key: None
+        self._loop = loop
+        self._cache = cache
+        self._state = StateFolder(state_dir)
+        self._hints = make_hints(loop, self._take_dirt)
+        self._trie: PathTrie[Followed] = PathTrie()
+        self._looker = Looker(cache, self._hints.arm, self._state, mounts or Mounts(), self._trie)
+        self._followed: dict[str, Followed] = {}
+        self._excludes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Excludes] = {}
+        self._folders = WatchedFolders(_APPROVAL_SECONDS)
+        self._links = Links()
+        self._lanes = Lanes()
+        self._ahead = Ahead()
+        self._ahead.start(cache.count_targets())
+        self._early = Early()
+        self._git_holds = GitHolds(loop, self._hint)
+        self._open_files = OpenFiles(loop, self._hint)
+        self._racy = RacyPaths(cache.seen)
+        self._polls = Polls()
+        self._sweep = Sweep(cache.seen, lambda: self._folders.mtimes, self._is_left_out)
+        self._writer = CacheWriter(cache)
+        self._tick_timer: asyncio.TimerHandle | None = loop.call_later(_TICK_SECONDS, self._tick)
+
+    # -- following ------------------------------------------------------------------------------------------------
+
+    def follow(self, targets: Iterable[FileTarget]) -> None:
+        new: list[Followed] = []
+        for target in targets:
+            if target.key in self._followed:
+                continue
+            followed = Followed(target, self._state, self._share_excludes(target))
+            followed.mounts = self._cache.mounts(target.key)
+            self._followed[target.key] = followed
+            self._trie.insert(followed.pattern, followed)
+            new.append(followed)
+        if self._ahead.is_started:
+            self._ahead.ask(self._looker.arm_all(new))
+
+    def forget(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            followed = self._followed.pop(key, None)
+            if followed is None:
+                continue
+            self._trie.remove(followed.pattern, followed)
+            self._cache.put_version(key, None)
+            self._cache.put_mounts(key, frozenset())
+            self._folders.release(followed.folders)
+            self._polls.end(key)
+            self._git_holds.forget(key)
+            self._open_files.forget(key)
+            self._early.take(key)
+        self._disarm_unneeded()
+
+    def _share_excludes(self, target: FileTarget) -> Excludes:
+        """Ten thousand sessions of one project mostly exclude the same."""
+        words = (target.root, target.exclude, target.hidden)
+        if words not in self._excludes:
+            self._excludes[words] = build_excludes(target)
+        return self._excludes[words]
+
+    async def close(self) -> None:
+        """Stop watching and keep what was seen for the next start."""
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        self._tick_timer = None
+        self._git_holds.close()
+        self._open_files.close()
+        self._looker.closing.set()
+        self._ahead.drop()
+        self._followed.clear()
+        await self._writer.wait()
+        await self._lanes.close()
+        # Last of all: a walk that is just ending may still arm what it found.
+        self._hints.close()
+        self._looker.mounts.close()
+        await asyncio.to_thread(self._cache.write, self._cache.take_batch())
+        self._cache.close()
+
+    @property
+    def is_looking(self) -> bool:
+        """Are there looks that others wait for? Any thread may ask, and should then give way."""
+        return self._lanes.is_near_taken
+
+    def hear(self) -> None:
+        """Take in what the watcher and the mount table have not told yet: what a run's inputs went through must be known before its end is."""
+        self._hints.hear()
+        self._take_mounts()
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def look(self, key: str, generation: int, *, takes_open: bool = False) -> None:
+        """`takes_open`: a file that is open for writing counts as it is."""
+        followed = self._followed.get(key)
+        # Forgotten while the request was on its way.
+        if followed is None:
+            return
+        if followed.is_looking:
+            followed.asked_again = generation, takes_open
+            return
+        if followed.refused:
+            # Nobody tells what changed since the last poll.
+            followed.is_whole = True
+        held = self._git_holds.hold(key, followed.pattern.literal_prefix)
+        if held is not None:
+            self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
+            return
+        finding = self._take_early(followed)
+        if finding is not None:
+            self._report(TargetLooked(self._apply(followed, generation, finding)))
+            return
+        self._begin(followed, generation, followed.take_errand(), takes_open)
+
+    def _begin(self, followed: Followed, generation: int, errand: Errand, takes_open: bool) -> None:
+        # A server that does not answer must not stop the loop, nor a look that is known to be too large.
+        if not followed.refused and not followed.is_large(errand):
+            try:
+                finding = self._looker.look(
+                    followed, errand, Allowance(), is_on_loop=True, ahead=self._ahead, takes_open=takes_open
+                )
+                result = self._apply(followed, generation, finding)
+            except TooLarge:
+                pass
+            except BeingWritten as written:
+                self._wait_for_close(followed, generation, errand, written)
+                return
+            except NoLongerWanted:
+                raise
+            except Exception as error:  # a defect in looking at one target must not keep others from being looked at
+                self._report(TargetLooked(self._fail(followed, generation, errand, error)))
+                return
+            else:
+                self._report(TargetLooked(result))
+                return
+        followed.is_looking = True
+        finish, fail = (
+            partial(self._finish, followed, generation),
+            partial(self._finish_failed, followed, generation, errand),
+        )
+        if followed.refused:
+            self._submit(
+                self._lanes.far, partial(self._looker.look, followed, errand, takes_open=takes_open), finish, fail
+            )
+        else:
+            lane = self._lanes.find_large() if followed.is_worth_a_reader(errand) else self._lanes.near
+            whole = partial(self._looker.look, followed, errand, takes_open=takes_open)
+            self._submit(
+                lane,
+                partial(self._try_look, followed, errand, lane.reader, takes_open),
+                partial(self._take_try, whole, finish, fail),
+                fail,
+            )
+
+    def _try_look(self, followed: Followed, errand: Errand, reader: Reader | None, takes_open: bool) -> Finding | None:
+        """None when the bytes to be read would hold up all other looks."""
+        try:
+            return self._looker.look(
+                followed, errand, Allowance(sys.maxsize, _LONG_BYTES), reader=reader, takes_open=takes_open
+            )
+        except TooLarge:
+            return None
+
+    def _take_try(
+        self,
+        whole: Callable[[], Finding],
+        finish: Callable[[Finding], None],
+        fail: Callable[[Exception], None],
+        finding: Finding | None,
+    ) -> None:
+        if finding is not None:
+            finish(finding)
+        else:
+            self._submit(self._lanes.long, whole, finish, fail)
+
+    def _wait_for_close(self, followed: Followed, generation: int, errand: Errand, written: BeingWritten) -> None:
+        """A changed file is still being written. The look waits, or takes the file as it is once it has waited long enough."""
+        held = self._open_files.hold(followed.target, written.paths)
+        if held is None:
+            self._begin(followed, generation, errand, takes_open=True)
+            return
+        followed.put_back(errand)
+        self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
+
+    def _finish(self, followed: Followed, generation: int, finding: Finding) -> None:
+        followed.is_looking = False
+        # Forgotten, or forgotten and followed anew, while a thread looked.
+        if self._followed.get(followed.key) is not followed:
+            return
+        self._report(TargetLooked(self._apply(followed, generation, finding)))
+        self._look_again(followed)
+
+    def _finish_failed(self, followed: Followed, generation: int, errand: Errand, error: Exception) -> None:
+        followed.is_looking = False
+        if self._followed.get(followed.key) is not followed:
+            return
+        if isinstance(error, BeingWritten):
+            self._wait_for_close(followed, generation, errand, error)
+        else:
+            self._report(TargetLooked(self._fail(followed, generation, errand, error)))
+        if not followed.is_looking:
+            self._look_again(followed)
+
+    def _fail(self, followed: Followed, generation: int, errand: Errand, error: Exception) -> LookResult:
+        """An exception that nobody expected: the target is unknown (rule 5), and polled until a look succeeds."""
+        followed.problem = self.defects.take(show(followed.pattern.base), error)
+        followed.put_back(errand)
+        # A half-applied look may have left wrong state, so the next look starts from the beginning.
+        followed.is_whole = True
+        self._watch_or_poll(followed)
+        return self._result(followed, generation, version=None, problem=followed.problem)
+
+    def _look_again(self, followed: Followed) -> None:
+        if followed.asked_again is not None:
+            (again, takes_open), followed.asked_again = followed.asked_again, None
+            self.look(followed.key, again, takes_open=takes_open)
+
+    def _look_early(self) -> None:
+        """Begin looks that are sure to be asked for, as far as the threads for large ones have nothing else to do."""
+        while self._lanes.has_room and (followed := self._early.next()) is not None:
+            if (
+                self._followed.get(followed.key) is not followed
+                or followed.refused
+                or self._git_holds.is_busy(followed.pattern.literal_prefix)
+            ):
+                continue
+            errand, lane = followed.take_errand(), self._lanes.find_large()
+            followed.is_looking = True
+            self._submit(
+                lane, partial(self._try_look, followed, errand, lane.reader, False), partial(self._put_early, followed, errand),
+                partial(self._put_early_failed, followed, errand),
+            )  # fmt: skip
+
+    def _put_early(self, followed: Followed, errand: Errand, finding: Finding | None) -> None:
+        followed.is_looking = False
+        if self._followed.get(followed.key) is not followed:
+            return
+        if finding is None:
+            followed.put_back(errand)
+        else:
+            self._early.put(followed.key, finding)
+        self._look_again(followed)
+
+    def _put_early_failed(self, followed: Followed, errand: Errand, error: Exception) -> None:
+        """Nobody has asked yet: the look that is asked for meets it again, and says so."""
+        if not isinstance(error, BeingWritten):
+            self.defects.take(show(followed.pattern.base), error)
+        self._put_early(followed, errand, None)
+
+    def _take_early(self, followed: Followed) -> Finding | None:
+        """What was found before it was asked for, if nothing was hinted since; what the watcher still holds counts."""
+        if followed.key in self._early:
+            self._hints.hear()
+        finding = self._early.take(followed.key)
+        if finding is None or not followed.is_dirty:
+            return finding
+        followed.put_back(finding.errand)
+        # The cache knows what was found by now: the next look has nothing new to tell the others.
+        others = self._mark_others(finding)
+        if others:
+            self._report(TargetsHinted(others))
+        return None
+
+    def _apply(self, followed: Followed, generation: int, finding: Finding) -> LookResult:
+        survey = finding.survey
+        also_dirty = self._mark_others(finding)
+        self._renew_folders(followed, finding)
+        self._links.note(survey.found, survey.links)
+        if not finding.takes_open:
+            self._open_files.note_closed(survey.found)
+        self._racy.add(finding.racy)
+        followed.looked_at = time.time()
+        followed.refused = survey.refused if survey.is_whole else followed.refused | survey.refused
+        if survey.problems:
+            # Unknown is not a version (rule 5): what was asked stays to be done.
+            followed.put_back(finding.errand)
+            followed.problem = _join(survey.problems)
+        else:
+            followed.problem = None
+            followed.manifest = finding.manifest
+            followed.version = finding.version
+            self._cache.put_version(followed.key, finding.version)
+            self._looker.note_mounts(followed, finding)
+        for path in finding.unstable:
+            followed.mark(path)
+        self._hear_late_writes(followed, finding)
+        self._watch_or_poll(followed)
+        return self._result(
+            followed,
+            generation,
+            version=finding.version,
+            problem=followed.problem,
+            previous=finding.previous,
+            changes=finding.changes,
+            is_unstable=bool(finding.unstable),
+            is_growing=finding.is_growing,
+            is_absent=survey.is_absent and not survey.problems,
+            also_dirty=also_dirty,
+        )
+
+    def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
+        """A write that came before the stat of a look is in the watcher's queue by now: then it was more than attributes (rule 17)."""
+        if not finding.unwritten:
+            return
+        self._hints.hear()
+        marked = followed.paths or {}
+        if any(marked.get(path) == "written" for path in finding.unwritten):
+            finding.manifest.note_write()
+
+    def _result(self, followed: Followed, generation: int, **found: Any) -> LookResult:
+        manifest = followed.manifest
+        stamp, doubt = (manifest.written, manifest.doubted) if manifest is not None else ("", "")
+        since = self.find_since(followed.key)
+        is_moved = (
+            since is not None
+            and manifest is not None
+            and any(seen.moved_at + _COARSE_TICK_US >= since for seen in manifest.members.values())
+        )
+        return LookResult(
+            target=followed.key,
+            generation=generation,
+            stamp=stamp,
+            doubt=doubt,
+            is_moved=is_moved,
+            degraded=followed.degraded,
+            **found,
+        )
+
+    def _mark_others(self, finding: Finding) -> tuple[str, ...]:
+        marked: list[str] = []
+        for key, paths in finding.others.items():
+            other = self._followed.get(key)
+            if other is not None:
+                for path in paths:
+                    other.mark(path, finding.errand.paths.get(path, "unknown"))
+                marked.append(key)
+        return tuple(marked)
+
+    def _renew_folders(self, followed: Followed, finding: Finding) -> None:
+        """Count the folders this target needs now; those below a renewed folder that were not found again are over."""
+        found = finding.survey.folders
+        if finding.survey.problems:
+            # An unreadable folder hides those below it: keep what was armed.
+            left = followed.folders | found
+        elif finding.survey.is_whole:
+            left = found
+        else:
+            left = _leave_out(followed.folders, finding.survey.renewed)
+            left = left | found if found else left
+        if left is not followed.folders:
+            followed.folders = self._folders.renew(followed.folders, left, found)
+            self._disarm_unneeded()
+
+    def _disarm_unneeded(self) -> None:
+        """Only when no look is under way that may just have armed one of them again."""
+        if self._lanes.is_any_taken or self._early:
+            return
+        unneeded = self._folders.take_unneeded()
+        if not unneeded:
+            return
+        self._looker.disarmed(unneeded)
+        self._hints.disarm(unneeded)
+
+    def _submit(
+        self, lane: Lane, work: Callable[[], object], then: Callable[..., None], fail: Callable[[Exception], None]
+    ) -> None:
+        """Run `work` in this lane, and `then` with its result on the loop; `fail` with an exception of either."""
+        lane.looks += 1
+        self._writer.has_looked = self._writer.has_looked or self._lanes.is_near(lane)
+
+        def finish(done: asyncio.Future[object]) -> None:
+            lane.looks -= 1
+            if self._tick_timer is None:
+                # Closing: the result is for nobody, an error of ours is not to be lost.
+                if not isinstance(done.exception(), NoLongerWanted):
+                    done.result()
+                return
+            try:
+                then(done.result())
+            except Exception as error:  # a defect in one look must not keep others from going on
+                fail(error)
+            self._look_early()
+            self._disarm_unneeded()
+
+        self._loop.run_in_executor(lane.threads, work).add_done_callback(finish)
+
+    # -- hints ----------------------------------------------------------------------------------------------------
+
+    def _take_dirt(self, batch: tuple[Dirt, ...]) -> None:
+        """One batch of hints: mark every target that means one of the paths, then say so once (rule 10)."""
+        self._ahead.drop()
+        hinted: dict[str, None] = {}
+        for dirt in batch:
+            match dirt:
+                case Dirty(names=names) if names is not None:
+                    self._take_names(dirt, names, hinted)
+                case Dirty(folder) | Gone(folder):
+                    self._try_take(self._take_folder, folder, hinted)
+                case Lost():
+                    self._take_loss(hinted)
+        self._hint(hinted)
+
+    def _hint(self, keys: Iterable[str]) -> None:
+        if hinted := tuple(keys):
+            self._report(TargetsHinted(hinted))
+
+    def _try_take(self, take: Callable[[str, dict[str, None]], None], path: str, hinted: dict[str, None]) -> None:
+        """A defect in one path must not drop the rest of its batch; the sweep looks at that path again."""
+        try:
+            take(path, hinted)
+        except Exception as error:
+            self.defects.take(show(path), error)
+
+    def _take_names(self, dirt: Dirty, names: tuple[str, ...], hinted: dict[str, None]) -> None:
+        folder, folders = dirt.folder, dirt.folders
+        unwritten = frozenset(dirt.unwritten) if dirt.unwritten is not None else None
+        lead = folder if folder.endswith("/") else f"{folder}/"
+        for name in names:
+            path = lead + name
+            is_folder = path in self._folders or (os.path.isdir(path) if folders is None else name in folders)
+            # A link to a folder is no folder to the watcher, but patterns lead through it all the same.
+            if is_folder or self._trie.leads_through(path):
+                self._try_take(self._take_folder, path, hinted)
+            else:
+                evidence: Evidence = "unknown" if unwritten is None else "unwritten" if name in unwritten else "written"
+                self._try_take(partial(self._take_path, evidence=evidence), path, hinted)
+
+    def _take_path(
+        self, path: str, hinted: dict[str, None], evidence: Evidence = "unknown", *, is_swept: bool = False
+    ) -> None:
+        """`is_swept`: its stat moved. A report of that path which waits for its look says whether it was written (rule 17)."""
+        for one in self._links.list_with(path) if path in self._links else (path,):
+            for followed in self._trie.find(one):
+                if followed.walker.means(one) and not (is_swept and followed.is_marked(one)):
+                    followed.mark(one, evidence)
+                    hinted[followed.key] = None
+
+    def _take_folder(self, folder: str, hinted: dict[str, None]) -> None:
+        """A folder came, went or was replaced: whoever means something at or below it looks there again."""
+        if self._state.holds(folder):
+            return
+        self._looker.distrust(folder)
+        entering = [followed for followed in self._trie.meeting(Pattern.literal(folder)) if _concerns(followed, folder)]
+        for followed in entering:
+            followed.mark_tree(folder)
+            hinted[followed.key] = None
+        if entering:
+            self._arm_at_once(folder, entering)
+
+    def _arm_at_once(self, top: str, entering: list[Followed]) -> None:
+        """Arm a new folder and the first few below it before anybody looks: `mkdir -p` is faster than settle."""
+        pending = [top]
+        for _ in range(_ARMED_AT_ONCE):
+            if not pending:
+                return
+            folder = pending.pop()
+            if self._looker.arm([folder]):
+                continue
+            self._folders.approve(folder)
+            try:
+                with os.scandir(folder) as entries:
+                    inside = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+            except OSError:
+                # Gone again, or not ours to read: the look will say which.
+                continue
+            pending += [
+                entry.path
+                for entry in inside
+                if not self._state.is_folder(entry.path, entry.inode())
+                and any(followed.walker.enters(entry.path) for followed in entering)
+            ]
+
+    def _take_loss(self, hinted: dict[str, None]) -> None:
+        self._looker.distrust_all()
+        for followed in self._followed.values():
+            followed.mark_whole()
+            hinted[followed.key] = None
+        self._early.expect(followed for followed in self._followed.values() if followed.is_worth_a_reader(_EVERYTHING))
+        self._look_early()
+
+    # -- what hints do not tell -----------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Once a second: a slice of the sweep, polls that are due, racy paths, the cache's batch."""
+        self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
+        for step in (
+            self._take_mounts,
+            self._sweep_on,
+            self._poll_due,
+            self._reread_racy,
+            self._end_approvals,
+            self._lanes.rest,
+            self._ahead.drop,
+            self._drop_kept,
+            self._write_cache,
+        ):
+            try:
+                step()
+            except Exception as error:  # a defect in one of them must not keep the others from being done
+                self.defects.take("what hints do not tell", error)
+
+    def _take_mounts(self) -> None:
+        """No watcher reports what is mounted over a folder, or unmounted while its file system goes on elsewhere."""
+        hinted: dict[str, None] = {}
+        changed = self._looker.mounts.take_changed()
+        for point in changed:
+            self._try_take(self._take_folder, point, hinted)
+        for key in hinted:
+            self._followed[key].note_remount(changed)
+        self._hint(hinted)
+
+    def _sweep_on(self) -> None:
+        hinted: dict[str, None] = {}
+        paths, folders = self._sweep.slice()
+        if paths:
+            self._hints.hear()  # A report of the same change may be in the watcher's queue, and tells more.
+        for path in paths:
+            self._try_take(partial(self._take_path, is_swept=True), path, hinted)
+        for folder in folders:
+            self._folders.mtimes.pop(folder, None)
+            self._try_take(self._take_folder, folder, hinted)
+        self._hint(hinted)
+
+    def _poll_due(self) -> None:
+        for key in self._polls.take_due(time.monotonic()):
+            if (followed := self._followed.get(key)) is not None:
+                self._poll(followed)
+
+    def _drop_kept(self) -> None:
+        if self._cache.has_kept and all(followed.manifest is not None for followed in self._followed.values()):
+            self._cache.drop_kept()
+
+    def _write_cache(self) -> None:
+        self._writer.write_when_calm(self._loop, self._lanes.long.threads, is_pressed=self._lanes.is_any_taken)
+
+    def _end_approvals(self) -> None:
+        self._folders.end_approvals()
+        self._disarm_unneeded()
+
+    def _is_left_out(self, path: str) -> bool:
+        """Whether the sweep passes over a path; one that nobody means any more is dropped from the cache."""
+        if path in self._folders.mtimes:
+            return False
+        followers = self._trie.find(path)
+        if not followers:
+            self._cache.put(path, None)
+            return True
+        return any(followed.key in self._polls for followed in followers)
+
+    def _watch_or_poll(self, followed: Followed) -> None:
+        if followed.refused or followed.problem is not None:
+            self._polls.begin(followed.key, time.monotonic())
+        else:
+            self._polls.end(followed.key)
+
+    def _poll(self, followed: Followed) -> None:
+        began = time.monotonic()
+
+        def finish(is_changed: bool) -> None:
+            now = time.monotonic()
+            self._polls.note(followed.key, now, is_changed=is_changed, took_seconds=now - began)
+            if is_changed and self._followed.get(followed.key) is followed:
+                followed.is_whole = True
+                self._report(TargetsHinted((followed.key,)))
+
+        def fail(error: Exception) -> None:
+            self.defects.take(show(followed.pattern.base), error)
+            # The look meets it again, and says so of its target.
+            finish(is_changed=followed.problem is None)
+
+        self._submit(self._lanes.far, lambda: self._peek(followed), finish, fail)
+
+    def _peek(self, followed: Followed) -> bool:
+        """Compare stat keys with what was last seen, in a thread, without reading: is a look worth it?"""
+        survey = self._looker.survey(followed, _EVERYTHING, wants_content=False)
+        if bool(survey.problems) != (followed.problem is not None) or survey.refused.keys() != followed.refused.keys():
+            return True
+        members = followed.manifest.members if followed.manifest is not None else {}
+        found = {path: seen for path, seen in survey.found.items() if seen is not None}
+        return found.keys() != members.keys() or any(seen.key != members[path].key for path, seen in found.items())
+
+    def _reread_racy(self) -> None:
+        paths = self._racy.take_due()
+        if paths:
+            read = partial(reread, paths, self._looker.closing.is_set)
+            self._submit(
+                self._lanes.long, read, partial(self._take_reread, paths), partial(self._fail_rereading, paths)
+            )
+
+    def _fail_rereading(self, paths: dict[str, Seen], error: Exception) -> None:
+        """Whether they changed is not known: the looks tell."""
+        self.defects.take("files that were just written", error)
+        self._take_reread(paths, Reread(list(paths), []))
+
+    def _take_reread(self, paths: dict[str, Seen], found: Reread) -> None:
+        hinted: dict[str, None] = {}
+        for path in found.rewritten:
+            self._try_take(self._take_path, path, hinted)
+        # The others are clean now, and to be remembered as such.
+        for path in paths.keys() - {*found.rewritten, *found.moved}:
+            if self._cache.seen.get(path) is paths[path]:
+                self._cache.put(path, paths[path])
+        self._hint(hinted)
+
+    def find(self, key: str) -> LatestLook | None:
+        """What the latest look at a target found, for whoever keeps it; None before the first."""
+        followed = self._followed.get(key)
+        if followed is None or followed.manifest is None:
+            return None
+        manifest, is_known = followed.manifest, followed.problem is None
+        is_stale = followed.is_looking or followed.is_dirty or key in self._early
+        return LatestLook(followed.version if is_known else None, manifest.members, manifest.stamp, is_stale)
+
+    def peek(self, key: str) -> LatestLook | None:
+        """What a target holds at this very moment, hinted or not; None where telling would take more than a moment."""
+        followed = self._followed.get(key)
+        if (
+            followed is None
+            or followed.manifest is None
+            or followed.refused
+            or len(followed.manifest.members) > _PEEKED_AT
+        ):
+            return None
+        try:
+            survey = self._looker.survey(followed, _EVERYTHING, wants_content=True, allowance=Allowance())
+        except TooLarge:
+            return None
+        members = {path: seen for path, seen in survey.found.items() if seen is not None}
+        return LatestLook(None, members) if not survey.problems else None
+
+    # -- asking why -----------------------------------------------------------------------------------------------
+
+    def describe(self, key: str) -> Description | None:
+        followed = self._followed.get(key)
+        if followed is None:
+            return None
+        return Description(
+            degraded=followed.degraded,
+            problem=followed.problem,
+            files=len(followed.manifest.members) if followed.manifest is not None else 0,
+            watched_folders=len(followed.folders),
+            looked_at=followed.looked_at,
+        )
+
+    def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
+        """For `why PATH`: each target that means it, excludes it or nearly means it. To nobody the state folder means anything."""
+        path = os.path.abspath(path)
+        if self._state.holds(path):
+            return []
+        meanings = [(followed.key, followed.explain(path)) for followed in self._trie.find(path)]
+        misses = self._trie.near_misses(path)
+        return meanings + [(miss.value.key, NearlyMatched(miss.pattern.text, miss.words)) for miss in misses]
+
+
+def _leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int]:
+    """All that lie in none of these trees; the very same where there are none: of 2,000 folders each save would make a copy."""
+    inside = tuple(f"{tree}/" for tree in trees)
+    return (
+        {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}
+        if inside
+        else folders
+    )
+
+
+def _concerns(followed: Followed, folder: str) -> bool:
+    """Whether a target means anything at or below this folder once its excludes are considered."""
+    base = followed.pattern.base
+    return contains(folder, base) or followed.walker.enters(folder) or followed.walker.means(folder)
+
+
+def _join(problems: list[str]) -> str:
+    return problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)"

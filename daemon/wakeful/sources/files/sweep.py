@@ -1,0 +1,115 @@
+"""The slow sweep: every path is looked at again within ten minutes, whatever the hints said or failed to say.
+
+Finds what no watcher reports: writes through mmap or a hard link elsewhere, lost hints, a replaced ancestor. One slice a
+second, a stat per path, at most a millisecond; driven by the file source's timer. Reads no content.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from wakeful.sources.files.entry import CannotSee, Seen, read_key
+
+ROUND_SECONDS = 600
+SLICE_SECONDS = 0.001
+
+
+class Sweep:
+    """Walks round and round over the paths and folders that are known at the beginning of each round."""
+
+    def __init__(
+        self, seen: Mapping[str, Seen], folders: Callable[[], Mapping[str, int]], is_left_out: Callable[[str], bool]
+    ) -> None:
+        self._seen = seen
+        self._folders = folders
+        # Paths that are polled, or that nobody means any more.
+        self._is_left_out = is_left_out
+        self._round: Iterator[tuple[str, bool]] = iter(())
+        self._share = 1
+
+    def slice(self, limit_seconds: float = SLICE_SECONDS) -> tuple[list[str], list[str]]:
+        """The paths and the folders of this second's share that are not as they were last seen."""
+        paths: list[str] = []
+        folders: list[str] = []
+        deadline = time.perf_counter() + limit_seconds
+        for _ in range(self._share):
+            place = next(self._round, None)
+            if place is None:
+                self._begin_round()
+                break
+            path, is_folder = place
+            if self._is_left_out(path):
+                continue
+            if is_folder and self._is_folder_changed(path):
+                folders.append(path)
+            elif not is_folder and self._is_path_changed(path):
+                paths.append(path)
+            if time.perf_counter() > deadline:
+                break
+        return paths, folders
+
+    def _begin_round(self) -> None:
+        listed = [folder for folder, mtime in self._folders().items() if mtime >= 0]
+        places = [(path, False) for path in list(self._seen)] + [(folder, True) for folder in listed]
+        self._round = iter(places)
+        self._share = max(1, math.ceil(len(places) / ROUND_SECONDS))
+
+    def _is_path_changed(self, path: str) -> bool:
+        seen = self._seen.get(path)
+        if seen is None:
+            return False
+        try:
+            return read_key(path) != seen.key
+        except CannotSee:
+            # Let a look say in words what is wrong.
+            return True
+
+    def _is_folder_changed(self, folder: str) -> bool:
+        try:
+            return os.stat(folder).st_mtime_ns != self._folders().get(folder)
+        except OSError:
+            return folder in self._folders()
+
+
+class Polls:
+    """When to look at what cannot be watched: every 2 s while it changes, up to every 30 s while it does not."""
+
+    SHORTEST_SECONDS = 2.0
+    LONGEST_SECONDS = 30.0
+    _GROWTH = 1.5
+    # A poll that takes long (a slow server, a huge tree) makes room for twenty times as long.
+    _REST = 20.0
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._pauses: dict[str, float] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._pauses
+
+    def begin(self, key: str, now: float) -> None:
+        if key not in self._pauses:
+            self._pauses[key] = self.SHORTEST_SECONDS
+            self._due[key] = now + self.SHORTEST_SECONDS
+
+    def end(self, key: str) -> None:
+        self._pauses.pop(key, None)
+        self._due.pop(key, None)
+
+    def take_due(self, now: float) -> list[str]:
+        """Those to poll now; each is due again only after `note`."""
+        due = [key for key, at in self._due.items() if at <= now]
+        for key in due:
+            del self._due[key]
+        return due
+
+    def note(self, key: str, now: float, *, is_changed: bool, took_seconds: float) -> None:
+        if key not in self._pauses:
+            return
+        pause = self.SHORTEST_SECONDS if is_changed else self._pauses[key] * self._GROWTH
+        pause = min(max(pause, took_seconds * self._REST), self.LONGEST_SECONDS)
+        self._pauses[key] = pause
+        self._due[key] = now + pause

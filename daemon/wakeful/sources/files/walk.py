@@ -1,0 +1,163 @@
+"""A pruned walk: every file below a folder that a target means, with each folder armed before it is read.
+
+Level by level, so that a watcher is asked once per level and not once per folder. Called by looks, mostly in a thread.
+Never enters an excluded folder, a linked folder or the state folder, and never takes a folder it cannot read for an
+empty one (rule 5).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Container, Iterable, Sequence
+
+from wakeful.core.looking.patterns import Excludes, Pattern, contains
+from wakeful.sources.files.entry import Allowance, TooLarge, describe_problem
+from wakeful.sources.files.folder import Listing, list_folder
+
+Arm = Callable[[Iterable[str]], None]
+ListAhead = Callable[[Sequence[str]], Iterable[Listing | None]]
+
+
+# Below the state folder, a place for each fork that asked for one.
+WORKSPACES = "workspaces"
+
+
+class StateFolder:
+    """The daemon's own folder, which is never watched, walked or read: known by its path and by its device and inode,
+    since a pattern may reach it under another name. The workspaces of forks lie in it, for the forks alone: a pattern
+    that begins outside never reaches them."""
+
+    __slots__ = ("_identity", "_paths", "_workspaces", "inode")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        text = os.path.abspath(path)
+        self._paths = tuple({text, os.path.realpath(text)})
+        self._workspaces = tuple(f"{own}/{WORKSPACES}/" for own in self._paths)
+        try:
+            found = os.stat(text)
+        except FileNotFoundError:
+            self._identity, self.inode = None, -1
+        else:
+            self._identity, self.inode = (found.st_dev, found.st_ino), found.st_ino
+
+    def holds(self, path: str) -> bool:
+        """Whether this path is the state folder or lies in it, by its text, and in no fork's workspace."""
+        return any(contains(own, path) for own in self._paths) and not path.startswith(self._workspaces)
+
+    def lies_below(self, base: str) -> bool:
+        """Whether a pattern with this base reaches the state folder, were it allowed to."""
+        lead = f"{base.rstrip('/')}/"
+        return any(own.startswith(lead) for own in self._paths)
+
+    def is_workspace(self, path: str) -> bool:
+        return path.startswith(self._workspaces)
+
+    def is_folder(self, path: str, inode: int) -> bool:
+        """Whether this folder, found with this inode, is the state folder under any name."""
+        if self.holds(path):
+            return True
+        if inode != self.inode:
+            return False
+        try:
+            found = os.stat(path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._identity
+
+
+class Walked:
+    """What a walk found. `folders` maps each one read to its mtime, by which the sweep notices a missed name."""
+
+    __slots__ = ("files", "folders", "is_missing", "problems")
+
+    def __init__(self) -> None:
+        # There is no folder where the walk was to begin.
+        self.is_missing = False
+        self.files: list[str] = []
+        self.folders: dict[str, int] = {}
+        self.problems: list[str] = []
+
+
+class Walker:
+    """The rules of one target's walks."""
+
+    __slots__ = ("_excludes", "_is_above_state", "_pattern", "_start", "_state")
+
+    def __init__(self, pattern: Pattern, excludes: Excludes, start: int, state: StateFolder) -> None:
+        self._pattern = pattern
+        self._excludes = excludes
+        self._start = start
+        self._state = state
+        # Of these alone a report from a fork's workspace has to be kept.
+        self._is_above_state = state.lies_below(pattern.base)
+
+    def means(self, path: str) -> bool:
+        if self._is_above_state and self._state.is_workspace(path):
+            return False
+        return self._pattern.matches(path) and self._excludes.covers(path, self._start) is None
+
+    def excluded_by(self, path: str) -> str | None:
+        return self._excludes.covers(path, self._start)
+
+    def enters(self, folder: str) -> bool:
+        if folder == self._pattern.base:
+            return True
+        if self._is_above_state and self._state.is_workspace(folder):
+            return False
+        return self._pattern.enters(folder) and (
+            len(folder) < self._start or not self._excludes.prunes(folder, self._start)
+        )
+
+    def walk(
+        self, top: str, arm: Arm, allowance: Allowance | None, list_ahead: ListAhead, meant: Container[str] = ()
+    ) -> Walked:
+        """`list_ahead` may have listed the folders of a level elsewhere, and leaves to us those it could not.
+
+        `meant` are paths that were found to be so before: of these the pattern is not asked again.
+        """
+        walked = Walked()
+        level = [top]
+        while level:
+            # Arm first, then look: what appears after the listing is then reported, what was there is listed.
+            arm(level)
+            below: list[str] = []
+            for folder, listing in zip(level, list_ahead(level), strict=True):
+                try:
+                    self._take(folder, listing or self._list(folder, allowance), walked, below, meant)
+                except OSError as problem:
+                    if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
+                        walked.problems.append(describe_problem(folder, problem))
+                    elif folder is top:
+                        walked.is_missing = True
+                    # Else gone since it was listed: its parent was armed before, and has told.
+            level = below
+        return walked
+
+    def _list(self, folder: str, allowance: Allowance | None) -> Listing:
+        listing = list_folder(folder, allowance.entries_left if allowance is not None else sys.maxsize)
+        if listing is None:
+            raise TooLarge
+        if allowance is not None:
+            allowance.spend(entries=len(listing.files) + len(listing.folders))
+        return listing
+
+    def _take(self, folder: str, listing: Listing, walked: Walked, below: list[str], meant: Container[str]) -> None:
+        walked.folders[folder] = listing.mtime
+        lead = folder if folder.endswith("/") else f"{folder}/"
+        # `means`, asked of what lies below the pattern's base, and of every file of a start: a third of its cost.
+        fits, behind, covers = (
+            self._pattern.below_base().fullmatch,
+            len(self._pattern.base.rstrip("/")) + 1,
+            self._excludes.covers,
+        )
+        if not (self._is_above_state and self._state.is_workspace(lead)):
+            paths = [lead + name for name in listing.files]
+            walked.files += [
+                path for path in paths if path in meant or (fits(path, behind) and covers(path, self._start) is None)
+            ]
+        for name, inode in listing.folders:
+            path = lead + name
+            if self.enters(path) and not self._state.is_folder(path, inode):
+                below.append(path)

@@ -1,0 +1,80 @@
+"""What spec files said, kept over restarts: a start parses only what changed, not 10,000 files that did not.
+
+A cache and nothing more. Used by settings' ProjectReader; each reading is still compared with its file's stat key by `load`.
+Thrown away when it cannot be read, was made by other code, or under other defaults or surroundings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from wakeful.core.spec import session as core_spec
+from wakeful.core.spec.session import CommandRun
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import Defaults, FileReading
+from wakeful.specs.program import find_program
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    made_under: str
+    files: dict[str, FileReading]
+
+
+def load_readings(path: Path, defaults: Defaults, around: Surroundings) -> dict[str, FileReading]:
+    """The readings kept at `path` that still hold; none where there is no use in it."""
+    try:
+        kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError):
+        # Never written, not ours to read, or of another shape: the files are read instead.
+        return {}
+    if kept.made_under != _describe_basis(defaults, around):
+        return {}
+    # Ten thousand sessions run a handful of programs.
+    find = functools.cache(find_program)
+    return {relative: reading for relative, reading in kept.files.items() if _has_same_program(reading, find)}
+
+
+def save_readings(path: Path, files: Mapping[str, FileReading], defaults: Defaults, around: Surroundings) -> None:
+    """Blocks. Only what was taken is kept: what is wrong is to be said again at every start."""
+    taken = {
+        relative: reading for relative, reading in files.items() if reading.spec is not None and not reading.warnings
+    }
+    fresh = path.with_name(f"{path.name}.new")
+    # A full disk costs the next start some seconds, and nothing else.
+    with contextlib.suppress(OSError):
+        # Specs may name what is nobody else's business, whatever the umask.
+        with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
+            stream.write(msgspec.msgpack.encode(_Kept(_describe_basis(defaults, around), taken)))
+        fresh.replace(path)
+
+
+def _has_same_program(reading: FileReading, find: Callable[[tuple[str, ...], str, str | None], str | None]) -> bool:
+    """The implied program is the one thing in a spec that depends on other files: a script may have come or gone."""
+    spec = reading.spec
+    if spec is None or not isinstance(spec.run, CommandRun):
+        return True
+    return find(spec.run.argv, spec.root, spec.run.cwd) == spec.program
+
+
+def _describe_basis(defaults: Defaults, around: Surroundings) -> str:
+    """All that a reading depends on besides its file: also the code, which a developer changes without a new version."""
+    places = [Path(core_spec.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
+    code = [(place.name, (found := place.stat()).st_size, found.st_mtime_ns) for place in places]
+    basis = (
+        defaults.value,
+        around.base,
+        around.local_zone,
+        sorted(around.pools),
+        around.state,
+        around.specs,
+        code,
+        os.path.dirname(__file__),
+    )
+    return hashlib.blake2b(msgspec.json.encode(basis, order="sorted"), digest_size=16).hexdigest()

@@ -1,0 +1,1 @@
+"""Text that people, terminals and models read: escaping, quoting, counting, Unicode. Knows nothing of sessions."""

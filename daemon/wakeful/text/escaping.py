@@ -1,0 +1,36 @@
+"""Text from outside, made safe to print: the one place that says what a terminal must never be handed.
+
+Names, paths, refs, messages, notes, facts and the output of runs are data. Whoever prints one of them, the command line or the
+daemon in the foreground, calls `escape` (one line) or `escape_lines`. It changes nothing that was made safe before.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Controls, separators that break a line, marks that reorder text, what cannot be seen, and halves of characters. Joiners stay: scripts need them.
+_MARKS = (
+    "\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff"
+)
+_UNSAFE = re.compile(f"[\x00-\x1f{_MARKS}]")
+_UNSAFE_BUT_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{_MARKS}]")
+
+
+def escape(text: str) -> str:
+    """One line in which no character moves a terminal: ESC is shown as \\x1b, a newline as \\n."""
+    # Nearly everything is plain, and a list of 10,000 names should not take long.
+    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_show, text)
+
+
+def escape_lines(text: str) -> str:
+    """The same for text of several lines: newlines and tabs stay."""
+    return _UNSAFE_BUT_LINES.sub(_show, text)
+
+
+def escape_output(output: bytes) -> str:
+    """A run's output: what is no UTF-8 is shown byte by byte."""
+    return escape_lines(output.decode(errors="backslashreplace"))
+
+
+def _show(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()

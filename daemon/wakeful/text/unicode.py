@@ -1,0 +1,108 @@
+"""Text that can be sent: the one place that deals with halves of characters (lone surrogates), which no provider, log or terminal takes.
+
+They come with a model's answer (a stream that cuts an emoji in two, an escape without its other half) and with names of files that are no UTF-8.
+Halves that belong together become their character. Each other half is shown as an escape such as \\ud83d, and the reader is told. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from wakeful.text.counting import count
+
+_HALF = re.compile("[\ud800-\udfff]")
+# In JSON text a half may also stand as an escape of six characters.
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def make_sendable(text: str) -> str:
+    """The very same text, unless it holds halves of characters."""
+    return _HALF.sub(_show, _join_halves(text)) if _HALF.search(text) else text
+
+
+def tell_sendable(text: str) -> str:
+    """Likewise, with a last line for the reader where a half has become an escape."""
+    if not _HALF.search(text):
+        return text
+    lone = len(_HALF.findall(_join_halves(text)))
+    told = f"\n[{count(lone, 'character')} here cannot be sent (half a character, or a byte that is no UTF-8): shown as an escape such as \\ud83d]"
+    return make_sendable(text) + (told if lone else "")
+
+
+def has_lone_half(text: str) -> bool:
+    return _HALF.search(text) is not None and _HALF.search(_join_halves(text)) is not None
+
+
+def make_json_sendable(text: str) -> str:
+    """JSON text, such as the arguments of a call or the message of a server: every reader of it can send on what it reads."""
+    if not _has_escaped_half(text):
+        return make_sendable(text)
+    found = _read_json(text)
+    return text if found is None else json.dumps(_mend(found), ensure_ascii=False)
+
+
+def find_lone_half(arguments: str) -> str | None:
+    """The first value of such arguments that holds a lone half, with an escape in its place. None: there is no such value."""
+    return _find(_read_json(arguments)) if _has_escaped_half(arguments) else None
+
+
+class SendablePieces:
+    """Text that arrives in pieces: a half at the end of one waits for the next."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def take(self, piece: str) -> str:
+        text = self._held + piece
+        self._held = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return make_sendable(text.removesuffix(self._held) if self._held else text)
+
+    def end(self) -> str:
+        held, self._held = self._held, ""
+        return make_sendable(held)
+
+
+def _join_halves(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _show(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def _has_escaped_half(arguments: str) -> bool:
+    return _ESCAPED_HALF.search(arguments) is not None
+
+
+def _read_json(text: str) -> Any:
+    """The standard library reads halves, which others refuse. None where it is no JSON: then it is refused as such, in other words."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _mend(value: Any) -> Any:
+    match value:
+        case str():
+            return make_sendable(value)
+        case list():
+            return [_mend(one) for one in value]
+        case dict():
+            return {make_sendable(name): _mend(one) for name, one in value.items()}
+        case _:
+            return value
+
+
+def _find(value: Any) -> str | None:
+    match value:
+        case str():
+            return make_sendable(value) if has_lone_half(value) else None
+        case list():
+            return next((found for one in value if (found := _find(one)) is not None), None)
+        case dict():
+            return _find([*value, *value.values()])
+        case _:
+            return None

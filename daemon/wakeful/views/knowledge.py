@@ -1,0 +1,74 @@
+"""The knowledge of a session and its origin, as `show` prints them: memory, to-do list, conversation, checkpoints, conflicts, forks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wakeful.core.record.state import Session, State
+from wakeful.views.times import show_time
+
+
+def view_knowledge(session: Session) -> dict[str, Any]:
+    """What is in the log alone, besides facts and hand-off."""
+    conversation = session.conversation
+    return {
+        "memory": session.memory,
+        "todo": [{"text": item.text, "status": item.status} for item in session.todo],
+        "conversation": {
+            "messages": conversation.messages,
+            "bytes": conversation.size_bytes,
+            "summary": conversation.summary,
+        },
+        "checkpoints": [
+            {"name": name, "seq": mark.seq, "at": show_time(mark.at), "author": mark.author, "note": mark.note}
+            for name, mark in sorted(session.checkpoints.items(), key=lambda item: item[1].seq)
+        ],
+        "conflicts": [
+            {
+                "number": conflict.number,
+                "key": conflict.key,
+                "base": conflict.base,
+                "ours": conflict.ours,
+                "theirs": conflict.theirs,
+                "fork": conflict.fork,
+                "theirs_rationale": conflict.theirs_rationale,
+            }
+            for conflict in session.conflicts
+        ],
+        "origin": None
+        if session.origin is None
+        else {
+            "session": session.origin.session,
+            "name": session.origin.name,
+            "seq": session.origin.seq,
+            "hash": session.origin.hash,
+        },
+        "model": session.model,
+        "workspace": session.workspace.folder if session.workspace is not None else None,
+        "detached": list(session.detached),
+    }
+
+
+def view_forks(state: State, session: Session) -> list[dict[str, Any]]:
+    """The forks of a session and theirs, as a tree; by the names they have now."""
+    children: dict[str, list[Session]] = {}
+    for one in state:
+        if one.origin is not None:
+            children.setdefault(one.origin.session, []).append(one)
+    return _view_children(children, session) if session.id in children else []
+
+
+def _view_children(children: dict[str, list[Session]], parent: Session) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name,
+            "id": one.id,
+            "at": one.origin.seq if one.origin is not None else 0,
+            "seq": one.seq,
+            "merged": parent.merges.get(one.id),
+            "forks": _view_children(children, one),
+        }
+        for one in sorted(
+            children.get(parent.id, ()), key=lambda child: (child.origin.seq if child.origin else 0, child.name)
+        )
+    ]

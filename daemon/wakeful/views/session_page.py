@@ -1,0 +1,285 @@
+"""Everything about one session: what `show` prints, now or folded up to an earlier seq.
+
+`show` needs the living core, since versions now, last looks and queues are not in the log. `show_past` needs only a session
+folded up to some seq: what was recorded, and nothing that was merely looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from msgspec import structs
+
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import is_new, version_now
+from wakeful.core.looking.granted_places import list_granted_reads
+from wakeful.core.looking.looked import Bound, TargetLook, bounds_of
+from wakeful.core.observations import Moment, Usage
+from wakeful.core.record.events import Hold
+from wakeful.core.record.knowledge import Fact
+from wakeful.core.record.state import Session
+from wakeful.core.spec.budget import PERIODS, UNITS, Amounts, Budget, Spent
+from wakeful.core.spec.session import (
+    AnyBinding,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    Retention,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+)
+from wakeful.views.causes import view_causes, view_last_run, view_open_run
+from wakeful.views.knowledge import view_forks, view_knowledge
+from wakeful.views.session_rows import list_row, name_state
+from wakeful.views.times import show_time, show_time_or_none
+
+
+def show(
+    core: Core,
+    session: Session,
+    moment: Moment,
+    *,
+    runs: list[dict[str, Any]],
+    problem: str | None,
+    describe: Callable[[str], str | None],
+    usage: Usage | None,
+) -> dict[str, Any]:
+    """`runs` are the last ones from the log, `problem` what is wrong with its file, `describe` how a target is watched,
+    `usage` what its present run has used."""
+    bounds = core.looked.bounds.get(session.id, ())
+    recorded = _view_recorded(session)
+    if recorded["run"] is not None:
+        recorded["run"]["usage"] = usage
+    return {
+        **list_row(core, session, moment),
+        **recorded,
+        "bindings": [_view_bound(core, session, bound, describe) for bound in bounds],
+        "upstream": sorted(core.graph.upstreams.get(session.name, {})),
+        "readers": sorted(core.graph.readers.get(session.name, ())),
+        "forks": view_forks(core.state, session),
+        "last_runs": runs,
+        "problem": problem,
+    }
+
+
+def show_past(session: Session) -> dict[str, Any]:
+    """The session as its log knew it at `session.seq`."""
+    words = _recorded_hold_words(session)
+    state = name_state(session, words)
+    spec = session.spec
+    bounds = bounds_of(spec)[0] if spec is not None else ()
+    return {
+        "name": session.name,
+        "id": session.id,
+        "state": state,
+        "reason": words if state == "sleeping" else None,
+        "agent": session.owner,
+        "priority": spec.priority if spec is not None else None,
+        "runs": session.runs,
+        "last_run": view_last_run(session.last_run),
+        **_view_recorded(session),
+        "bindings": [_view_marks(session, bound) for bound in bounds],
+    }
+
+
+def _recorded_hold_words(session: Session) -> str | None:
+    if session.move_words is not None:
+        return session.move_words
+    if session.brake is not None:
+        return session.brake
+    if not session.is_declared:
+        return "undeclared: its file is gone from sessions.d"
+    if session.spec is not None and not session.spec.enabled:
+        return "disabled in its spec"
+    if session.hold is not None:
+        return session.hold.words
+    wake = session.wake
+    return (
+        f"backing off: attempt {wake.attempt + 1} follows" if wake is not None and wake.retry_at is not None else None
+    )
+
+
+def _view_recorded(session: Session) -> dict[str, Any]:
+    """What is in the log alone."""
+    spec, wake = session.spec, session.wake
+    return {
+        "seq": session.seq,
+        "opened_at": show_time(session.opened_at),
+        "last_active_at": show_time_or_none(session.last_active_at),
+        "objective": spec.objective if spec is not None else None,
+        "tags": list(spec.tags) if spec is not None else [],
+        "root": spec.root if spec is not None else None,
+        "people": dict(sorted(spec.people.items())) if spec is not None else {},
+        "retention": view_retention(spec.retention) if spec is not None else None,
+        "confinement": view_confinement(spec) if spec is not None and spec.run is not None else None,
+        "budget": view_budget(spec.budget, session.spent) if spec is not None else None,
+        "approve": "before_run" if spec is not None and spec.is_approved_first else None,
+        "hold": view_hold(session.hold),
+        "wake": None
+        if wake is None
+        else {
+            "wake": wake.wake,
+            "requested_at": show_time(wake.requested_at),
+            "attempt": wake.attempt,
+            "retry_at": show_time_or_none(wake.retry_at),
+            "causes": view_causes(wake.causes),
+        },
+        "run": view_open_run(session.run),
+        "kept_outputs": [structs.asdict(kept) for kept in session.last_run.kept]
+        if session.last_run is not None
+        else [],
+        "successes": session.successes,
+        "mailbox": session.mailbox,
+        "tokens": session.size_tokens,
+        "facts": view_facts(session),
+        "handoff": session.handoff,
+        **view_knowledge(session),
+    }
+
+
+def view_retention(retention: Retention | None) -> dict[str, Any] | None:
+    return None if retention is None else {field: getattr(retention, field) for field in retention.__struct_fields__}
+
+
+def view_confinement(spec: SessionSpec) -> dict[str, Any]:
+    """The access that runs have beyond their bindings, in the words of the spec. `reads` lists every place they may read, with the reason."""
+    asked = spec.confinement
+    network = asked.network if isinstance(asked.network, bool) else list(asked.network)
+    allow = {"read": list(asked.allow_read), "write": list(asked.allow_write)}
+    reads = [{"path": one.path, "by": one.by} for one in list_granted_reads(spec, os.path.isfile)]
+    return {
+        "isolation": asked.level,
+        "network": network,
+        "fetch": list(spec.fetch),
+        "allow": allow,
+        "workspace": spec.run.workspace if spec.run is not None else None,
+        "reads": reads,
+    }
+
+
+def view_budget(budget: Budget | None, spent: dict[str, Spent]) -> dict[str, Any] | None:
+    """By run and by period: what is bounded, and what of it was spent since the period began."""
+    if budget is None:
+        return None
+    shown: dict[str, Any] = {"run": _view_amounts(budget.run, None)} if budget.run != Amounts() else {}
+    for period in PERIODS:
+        bound = budget.bound(period)
+        if bound is not None:
+            now = spent.get(period)
+            shown[period] = {
+                "since": show_time_or_none(now.since if now is not None else None),
+                **_view_amounts(bound, now),
+            }
+    return {**shown, "timezone": budget.timezone}
+
+
+def _view_amounts(bound: Amounts, spent: Spent | None) -> dict[str, Any]:
+    bounded = {name: limit for name in UNITS if (limit := getattr(bound, name)) is not None}
+    return {
+        name: {"limit": limit, "spent": getattr(spent, name) if spent is not None else 0}
+        for name, limit in bounded.items()
+    }
+
+
+def view_hold(hold: Hold | None) -> dict[str, Any] | None:
+    return None if hold is None else {"kind": hold.kind, "words": hold.words, "until": show_time_or_none(hold.until)}
+
+
+def view_facts(session: Session) -> list[dict[str, Any]]:
+    return [view_fact(session.facts[key]) for key in sorted(session.facts)]
+
+
+def view_fact(fact: Fact) -> dict[str, Any]:
+    return {
+        "key": fact.key,
+        "value": fact.value,
+        "author": fact.author,
+        "seq": fact.seq,
+        "rationale": fact.rationale,
+        "confidence": fact.confidence,
+        "source": fact.source,
+    }
+
+
+def _view_marks(session: Session, bound: Bound) -> dict[str, Any]:
+    return {
+        "name": bound.name,
+        "kind": bound.kind,
+        "what": describe_binding(bound.binding),
+        "wake": bound.wake,
+        "access": bound.binding.access if isinstance(bound.binding, FileBinding) else "read",
+        "seen": session.seen.get(bound.key),
+        "good": session.good.get(bound.key),
+    }
+
+
+def _view_bound(core: Core, session: Session, bound: Bound, describe: Callable[[str], str | None]) -> dict[str, Any]:
+    look = core.looked.target(bound)
+    version = version_now(core.state, core.looked, session, bound)
+    clock = core.looked.clocks.get((session.id, bound.key))
+    return {
+        **_view_marks(session, bound),
+        "version": version,
+        "owed": bound.wake and is_new(core.state, core.looked, session, bound),
+        # What its last run left there is not there any more: shown, never a cause by itself (rule 7).
+        "drift": _has_drifted(session, bound, version),
+        "next_due": show_time_or_none(clock.next_due) if clock is not None else None,
+        **(_view_look(look, describe) if look is not None else {}),
+    }
+
+
+def _has_drifted(session: Session, bound: Bound, version: str | None) -> bool:
+    left = session.good.get(bound.key)
+    return bound.is_written and version is not None and left is not None and version != left
+
+
+def _view_look(look: TargetLook, describe: Callable[[str], str | None]) -> dict[str, Any]:
+    return {
+        "looked_at": show_time_or_none(look.looked_at),
+        "dirty": look.is_dirty,
+        "absent": look.is_absent,
+        "problem": look.problem,
+        "held": look.held,
+        "degraded": look.degraded,
+        "watched": describe(look.target.key),
+    }
+
+
+def describe_binding(binding: AnyBinding | None) -> str:
+    """What a binding is about, as its spec says it."""
+    match binding:
+        case None:
+            return ""
+        case FileBinding():
+            return binding.pattern
+        case CommitsBinding():
+            where = f" in {binding.repo}" if binding.repo else ""
+            return f"{binding.path} on {binding.branch or 'HEAD'}{where}"
+        case CronBinding():
+            return f"{binding.expression} {binding.timezone}"
+        case EveryBinding():
+            return _say_period(binding.period_seconds)
+        case MessageBinding():
+            return "its mailbox"
+        case SessionBinding():
+            return binding.session
+        case ProbeBinding():
+            return " ".join(binding.argv)
+        case ServiceBinding():
+            return binding.url
+        case _:
+            assert_never(binding)
+
+
+def _say_period(seconds: float) -> str:
+    """As a spec would say it: 30m rather than 1800s."""
+    size, unit = next(
+        (one for one in ((86400, "d"), (3600, "h"), (60, "m")) if seconds >= one[0] and seconds % one[0] == 0), (1, "s")
+    )
+    return f"{seconds / size:g}{unit}"

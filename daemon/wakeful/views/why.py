@@ -1,0 +1,404 @@
+"""Why: sentences from the log and the core about a session, an output or an input.
+
+Each answer has `words` for people and the values they were made from for programs. Sentences never go beyond what is
+recorded or was looked at: where the log cannot tell, they say so. Nothing is escaped here: who prints, escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.core.agents.turns import DownServer
+from wakeful.core.deciding.dispatch import gather_causes
+from wakeful.core.deciding.machine import Core
+from wakeful.core.looking.targets import FileTarget
+from wakeful.core.observations import Moment
+from wakeful.core.record.events import Cause
+from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.spec.session import FileBinding
+from wakeful.views.causes import view_causes
+from wakeful.views.loop_guard import say_guard
+from wakeful.views.path_bindings import Reached, means_path
+from wakeful.views.records import Recorded, say_cost, say_spent, view_runs
+from wakeful.views.schedule import NextSlot, find_next_slot
+from wakeful.views.session_rows import FAILURES, list_row
+from wakeful.views.times import say_shown, say_time, shorten, show_time, show_time_or_none
+from wakeful.views.why_not import find_changed, find_next_try, say_silence
+
+PATHS_SHOWN = 5
+
+
+def why_session(
+    core: Core,
+    session: Session,
+    moment: Moment,
+    problem: str | None = None,
+    hint: str | None = None,
+    down: tuple[DownServer, ...] = (),
+) -> dict[str, Any]:
+    """Why it ran last, and why it does or does not run now. `problem` is what is wrong with its file, `hint` what its last run was denied.
+
+    `down` are MCP servers that its last run had to do without."""
+    row = list_row(core, session, moment)
+    last = _say_last_run(core, session)
+    next_try = find_next_try(core, session, moment)
+    now = [
+        _say_state(row),
+        *_say_problem(problem),
+        *_say_unseen(core, session, row),
+        *_say_now(core, session, moment, row),
+        *say_guard(core, session, moment),
+    ]
+    slot = find_next_slot(core, session)
+    now += _say_next(session, next_try, slot)
+    # What failed is why people ask: it comes first, with what to do about it.
+    words = [*last, *say_hint(hint), _say_what_to_do(session.name), *now] if has_failed(session) else [*now, *last]
+    words += [f"{one.words}." for one in down]
+    return {
+        "about": "session",
+        "name": session.name,
+        "state": row["state"],
+        "reason": row["reason"],
+        "queued": row["queued"],
+        "owed": row["owed"],
+        "changed": [bound.name for bound in find_changed(core, session)],
+        "next_try": show_time_or_none(next_try),
+        "next_slot": {"binding": slot.binding, "at": show_time(slot.at)} if slot is not None else None,
+        "last_run": row["last_run"],
+        "hint": hint,
+        "servers_down": view_down(down),
+        "wake_causes": view_causes(session.wake.causes) if session.wake is not None else [],
+        "words": words,
+    }
+
+
+def view_down(down: Iterable[DownServer]) -> list[dict[str, str]]:
+    return [{"name": one.name, "words": one.words} for one in down]
+
+
+def _say_next(session: Session, next_try: int | None, slot: NextSlot | None) -> list[str]:
+    """The moment it goes on by itself: of a try, or of a slot that would wake it."""
+    if next_try is not None and session.hold is not None:
+        if session.hold is not None and session.hold.kind == "asking":
+            return [f"Without an answer it is denied at {say_time(next_try)}."]
+        return [f"It goes on by itself at {say_time(next_try)}."]
+    if next_try is not None:
+        return [f"Its next try is at {say_time(next_try)}."]
+    return [f"Its next slot is at {say_time(slot.at)} ({slot.binding})."] if slot is not None else []
+
+
+def _say_state(row: dict[str, Any]) -> str:
+    reason = f": {row['reason']}" if row["reason"] else ""
+    return f"{row['name']} is {row['state']}{reason}."
+
+
+def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
+    if session.is_terminated:
+        return [f"It is closed for good; `wakeful open {session.name} --again` reopens it."]
+    if session.spec is None or (session.spec.run is None and session.run is None and session.wake is None):
+        return ["Its spec has no `run`: it is a container to talk in, and runs only to answer what it is asked."]
+    if session.run is not None:
+        woken_by = describe_causes(session.run.causes)
+        follow_up = (
+            " Something newer came meanwhile: it runs once more." if session.wake is None and row["owed"] else ""
+        )
+        return [
+            f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by {woken_by}.{_say_outlived(session.run.daemons)}{follow_up}"
+        ]
+    if session.wake is not None:
+        # What holds it was said with its state, in the same words.
+        waits = [f"It does not run yet: {row['queued']}."] if row["queued"] != row["reason"] else []
+        # Of a wake that waits for its time, later causes are not on record yet.
+        causes = (
+            gather_causes(core, session, moment.wall)[0]
+            if session.is_armed and session.id in core.looked.bounds
+            else session.wake.causes
+        )
+        return [f"It is owed a run, woken by {describe_causes(causes)}.", *waits]
+    if row["queued"]:
+        return [f"It waits: {row['queued']}."]
+    if isinstance(session, DamagedSession):
+        return ["Nothing it waits for is looked at, since it cannot run."]
+    if not session.is_shut and (said := say_silence(core, session, moment, row)):
+        return said
+    if has_failed(session):
+        return ["Nothing newer came since that run; it runs by itself when something it waits for changes."]
+    if any(session.seen[key] != good for key, good in session.good.items() if key in session.seen):
+        return [
+            f"Nothing newer came since its last run, which was stopped; `wakeful activate {session.name}` runs it again."
+        ]
+    return ["Nothing it waits for has changed since its last run saw it."]
+
+
+def has_failed(session: Session) -> bool:
+    """Whether how its last run ended is still the news about it."""
+    last = session.last_run
+    return last is not None and last.outcome in FAILURES and session.run is None and not session.is_terminated
+
+
+def say_hint(hint: str | None) -> list[str]:
+    return [f"{hint[:1].upper()}{hint[1:]}."] if hint else []
+
+
+def _say_what_to_do(name: str) -> str:
+    return f"`wakeful output {name}` shows what it printed, `wakeful activate {name}` runs it again."
+
+
+def _say_problem(problem: str | None) -> list[str]:
+    return (
+        [f"Its file is refused, and its last good version stays in force: {'; and '.join(problem.splitlines())}."]
+        if problem
+        else []
+    )
+
+
+def _say_unseen(core: Core, session: Session, row: dict[str, Any]) -> list[str]:
+    """Bindings that cannot be looked at: a change of them would go unnoticed. Not those it says to wait for anyway."""
+    looks = ((bound, core.looked.target(bound)) for bound in core.looked.bounds.get(session.id, ()))
+    unseen = [f"cannot see {bound.name}: {look.problem}" for bound, look in looks if look is not None and look.problem]
+    return [f"It {words}." for words in unseen if words != row["queued"]]
+
+
+def _say_last_run(core: Core, session: Session) -> list[str]:
+    last = session.last_run
+    if last is None:
+        return ["It has not run yet."] if session.run is None else []
+    reason = f" ({last.reason})" if last.reason else ""
+    words = [
+        f"Run {last.run} {last.outcome}{reason} at {say_time(last.finished_at)}; it was woken by {describe_causes(last.causes)}.{_say_outlived(last.daemons)}"
+    ]
+    chain = name_chain(core, last.chain)
+    words += [f"It took {say_spent(msgspec.to_builtins(last.usage))}."] if last.usage.tokens else []
+    return words + ([f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else [])
+
+
+def _say_outlived(daemons: int) -> str:
+    match daemons:
+        case 1:
+            return ""
+        case 2:
+            return " It outlived the daemon that started it."
+    return f" It outlived {daemons - 1} daemons."
+
+
+def name_chain(core: Core, chain: Iterable[str]) -> list[str]:
+    return [core.state.get(one).name if one in core.state.sessions else one for one in chain]
+
+
+def describe_causes(causes: tuple[Cause, ...]) -> str:
+    return "; ".join(describe_cause(cause) for cause in causes) or "nothing recorded"
+
+
+def describe_cause(cause: Cause) -> str:
+    match cause.kind:
+        case "first":
+            return "first sight"
+        case "activation":
+            return "an activation" + (f" ({cause.reason})" if cause.reason else "")
+    words = f"{cause.binding} ({cause.kind})"
+    if cause.reason:
+        words += f", {cause.reason}"
+    if cause.paths:
+        shown = ", ".join(f"{path.path} {path.change}" for path in cause.paths[:PATHS_SHOWN])
+        rest = len(cause.paths) - PATHS_SHOWN
+        words += f": {shown}" + (f" and {rest} more" if rest > 0 else "")
+    elif cause.old and cause.old == cause.new:
+        # Changed and changed back around a run that failed on what was between.
+        words += f": {shorten(cause.new)} again"
+    elif cause.old or cause.new:
+        words += f": {shorten(cause.old)} -> {shorten(cause.new)}"
+    if cause.commits:
+        words += f", by {cause.commits[-1]}"
+    return words
+
+
+class FileWriter(Struct, frozen=True, kw_only=True):
+    """The writer of one file of an output, from the records of files: a run, or if `run` is None the rewind or merge of record `seq`.
+
+    `is_drifted`: somebody else changed the file since."""
+
+    seq: int
+    run: int | None = None
+    is_removed: bool = False
+    is_drifted: bool = False
+
+
+def why_output(
+    core: Core, path: str, writer: Reached, records_newest_first: Iterable[Recorded], file: FileWriter | None = None
+) -> dict[str, Any]:
+    """Which run wrote this, and what woke that run; or which rewind or merge did (rule 44).
+
+    `file` tells it of this very file. Without it the run is the one that left the whole output as it is."""
+    session, binding = writer
+    records = list(records_newest_first)
+    since, call, before = _split_at_call(records, binding)
+    now = find_version(core, session, binding.name)
+    words = [f"{session.name} writes it, by its binding {binding.name} ({binding.pattern})."]
+    answer: dict[str, Any] = {
+        "about": "output",
+        "path": path,
+        "session": session.name,
+        "binding": binding.name,
+        "version": now,
+    }
+    of_file = next(
+        (
+            run
+            for run in view_runs(records, most=1_000_000)
+            if file is not None and run["run"] == file.run and "outcome" in run
+        ),
+        None,
+    )
+    if of_file is not None and file is not None:
+        return answer | _tell_run_of_file(core, session, words, of_file, file, view_runs(records, most=1))
+    wrote = _list_writing(since, binding)
+    run = _find_author(wrote, binding.name)
+    if run is None and call is not None:
+        said = [
+            *_say_call(call, _find_author(_list_writing(before, binding), binding.name), binding),
+            *_say_drift(now, call["version"]),
+        ]
+        return {
+            **answer,
+            "run": None,
+            "call": call,
+            "drift": now is not None and now != call["version"],
+            "words": [*words, *said],
+        }
+    if run is None:
+        return {**answer, "run": None, "words": [*words, "No recorded run wrote it yet."]}
+    left = run["written"][binding.name]
+    words.append(f"Run {run['run']} left it as {shorten(left)} at {say_shown(run['finished_at'])} ({run['outcome']}).")
+    later = [f"Later runs, up to run {wrote[0]['run']}, left it unchanged."] if wrote[0] is not run else []
+    words += [*_say_run_behind(core, session, run, later), *_say_drift(now, left)]
+    return {
+        **answer,
+        "run": run,
+        "chain": name_chain(core, run["chain"]),
+        "drift": now is not None and now != left,
+        "words": words,
+    }
+
+
+def _tell_run_of_file(
+    core: Core, session: Session, words: list[str], run: dict[str, Any], file: FileWriter, newest: list[dict[str, Any]]
+) -> dict[str, Any]:
+    did = "removed" if file.is_removed else "wrote"
+    words = [*words, f"Run {run['run']} {did} this file at {say_shown(run['finished_at'])} ({run['outcome']})."]
+    later = (
+        [f"Later runs, up to run {newest[0]['run']}, left it unchanged."]
+        if newest and newest[0]["run"] > run["run"]
+        else []
+    )
+    words += _say_run_behind(core, session, run, later)
+    words += ["It was changed since by somebody else."] if file.is_drifted else []
+    return {"run": run, "chain": name_chain(core, run["chain"]), "drift": file.is_drifted, "words": words}
+
+
+def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: list[str]) -> list[str]:
+    """Describe the run that wrote the file: its causes, the later runs, the chain that led to it, the versions it saw, and its cost."""
+    causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
+    chain = name_chain(core, run["chain"])
+    led = [f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else []
+    return [
+        f"That run was woken by {describe_causes(causes)}.",
+        *later,
+        *led,
+        *_say_versions(session, run["versions"]),
+        f"It cost {say_cost(run['usage'], run['subagents'])}.",
+    ]
+
+
+def _split_at_call(
+    newest_first: list[Recorded], binding: FileBinding
+) -> tuple[list[Recorded], dict[str, Any] | None, list[Recorded]]:
+    """The newest rewind or merge that wrote it, with the records after and before it; without one, all are after it."""
+    for place, record in enumerate(newest_first):
+        payload = (
+            msgspec.json.decode(record.payload)
+            if record.kind == "outputs_adopted" and record.payload is not None
+            else {}
+        )
+        version = payload.get("versions", {}).get(binding.identity)
+        if version is not None:
+            call = {
+                "by": payload["by"],
+                "seq": payload["position"],
+                "author": record.author,
+                "at": show_time_or_none(record.at),
+                "version": version,
+            }
+            return newest_first[:place], call, newest_first[place + 1 :]
+    return newest_first, None, []
+
+
+def _list_writing(newest_first: list[Recorded], binding: FileBinding) -> list[dict[str, Any]]:
+    """The runs that wrote it, newest first."""
+    return [run for run in view_runs(newest_first, most=1_000_000) if binding.name in run.get("written", {})]
+
+
+def _say_call(call: dict[str, Any], run: dict[str, Any] | None, binding: FileBinding) -> list[str]:
+    by = call["by"][:1].upper() + call["by"][1:]
+    said = f"{by}, asked for by {call['author']} (record {call['seq']}), left it as {shorten(call['version'])} at {say_shown(call['at'])}."
+    return (
+        [said]
+        if run is None
+        else [said, f"Before that, run {run['run']} had left it as {shorten(run['written'][binding.name])}."]
+    )
+
+
+def _say_drift(now: str | None, left: str) -> list[str]:
+    return (
+        [f"It was changed since by somebody else: it is {shorten(now)} now."] if now is not None and now != left else []
+    )
+
+
+def _drop_at(cause: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in cause.items() if key != "at"}
+
+
+def _find_author(wrote_newest_first: list[dict[str, Any]], binding: str) -> dict[str, Any] | None:
+    """The oldest of the newest runs that all left the same content: the others only wrote it again."""
+    author = None
+    for run in wrote_newest_first:
+        if author is not None and run["written"][binding] != author["written"][binding]:
+            break
+        author = run
+    return author
+
+
+def _say_versions(session: Session, versions: dict[str, str]) -> list[str]:
+    spec = session.spec
+    if spec is None:
+        return []
+    read = (binding for binding in spec.bindings if getattr(binding, "access", "read") != "write")
+    named = [(binding.name, versions[binding.identity]) for binding in read if binding.identity in versions]
+    return [f"It saw {', '.join(f'{name} {shorten(version)}' for name, version in named)}."] if named else []
+
+
+def find_version(core: Core, session: Session, binding: str) -> str | None:
+    """The version that the last look at a binding found; None when it has none."""
+    for bound in core.looked.bounds.get(session.id, ()):
+        if bound.name == binding:
+            look = core.looked.target(bound)
+            return look.version if look is not None else None
+    return None
+
+
+def find_last_change(core: Core, path: str) -> dict[str, Any] | None:
+    """The newest look that found this path changed, of all targets that cover it; None when none is remembered."""
+    newest = None
+    for look in core.looked.targets.values():
+        target = look.target
+        if not isinstance(target, FileTarget) or not means_path(target.pattern, target.root, path):
+            continue
+        below = path[len(target.root.rstrip("/")) + 1 :]
+        for step in look.steps:
+            change = next((one.change for one in step.changes if one.path in (path, below)), None)
+            if change is not None and (newest is None or step.at > newest[0]):
+                newest = (step.at, change)
+    return None if newest is None else {"at": show_time_or_none(newest[0]), "change": newest[1]}

@@ -1,0 +1,100 @@
+"""Why a session does not run: what changed for it, what it waits for, and the moment of its next try.
+
+Told from state and looked alone, as `list` is, for `why`. Nothing that changed is passed over: a session that is disabled, undeclared, outside
+its window or waiting for all of its bindings says what came meanwhile. What paces a session that starts too often is told by its verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.may_start import Waits, judge_start
+from wakeful.core.deciding.owed import is_activation_owed, is_new
+from wakeful.core.looking.looked import Bound
+from wakeful.core.observations import Moment
+from wakeful.core.record.state import Session
+from wakeful.views.times import say_time
+
+
+def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
+    """Of a session at rest without a wake: what changed and does not wake it, and why. Empty where nothing changed."""
+    if not session.is_declared:
+        return [
+            "Its file is gone from sessions.d: nothing is looked at for it, and what changes meanwhile is found when the file is back."
+        ]
+    changed = [bound.name for bound in find_changed(core, session)]
+    settling = list(_say_settling(core, session, moment))
+    spec = session.spec
+    assert spec is not None
+    if not spec.enabled:
+        news = (
+            f"Changed meanwhile: {', '.join(changed)}; that is kept for it."
+            if changed
+            else "Nothing it waits for has changed meanwhile."
+        )
+        return [news, "It runs when its spec says `enabled: true` again.", *settling]
+    missing = [
+        bound.name for bound in _list_waking(core, session) if not bound.is_implied and bound.name not in changed
+    ]
+    if spec.when == "all" and changed and missing:
+        return [
+            f"Changed: {', '.join(changed)}; with `when: all` it runs when {', '.join(missing)} changed, too.",
+            *settling,
+        ]
+    if settling:
+        return settling
+    if row["owed"]:
+        return [f"New: {', '.join(row['owed'])}; it waits until they have been quiet for a moment."]
+    return list(_say_set_back(core, session))
+
+
+def _say_set_back(core: Core, session: Session) -> Iterator[str]:
+    """Clock bindings whose last slot lies ahead of a clock that was set back: slots up to that one do not run again (rule 37)."""
+    for bound in _list_waking(core, session):
+        clock = core.looked.clocks.get((session.id, bound.key))
+        if clock is not None and clock.is_set_back:
+            yield f"The clock was set back: {bound.name} ran for its slots up to {session.seen[bound.key]} already, and goes on after that one."
+
+
+def find_changed(core: Core, session: Session) -> list[Bound]:
+    """Bindings that would wake it and have another version than the one it has seen."""
+    return [bound for bound in _list_waking(core, session) if is_new(core.state, core.looked, session, bound)]
+
+
+def _list_waking(core: Core, session: Session) -> list[Bound]:
+    return [bound for bound in core.looked.bounds.get(session.id, ()) if bound.wake]
+
+
+def _say_settling(core: Core, session: Session, moment: Moment) -> Iterator[str]:
+    """Bindings that are changing: they are looked at when they have been quiet for a while (rule 12)."""
+    for bound in _list_waking(core, session):
+        look = core.looked.target(bound)
+        if look is None or not look.is_dirty or look.held is not None or not look.is_looked:
+            continue
+        when = moment.wall + round(max(0.0, look.due - moment.mono) * 1e6)
+        settle = look.target.settle_seconds
+        yield f"{bound.name} is changing: it is looked at when it was quiet for {settle:g} s, that is at {say_time(when)}, or later if it goes on changing."
+
+
+def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:
+    """When it is tried again by itself, in microseconds, as far as that is known; None: when something else happens."""
+    if session.run is not None or session.is_shut or not session.is_armed:
+        return None
+    hold, wake, spec = session.hold, session.wake, session.spec
+    if session.brake is not None or (hold is not None and hold.until is None):
+        return None
+    if hold is not None and not (hold.kind == "snoozed" and is_activation_owed(session)):
+        return hold.until
+    if wake is None or spec is None:
+        dirty = [
+            look.due
+            for bound in _list_waking(core, session)
+            if (look := core.looked.target(bound)) is not None and look.is_dirty and look.held is None
+        ]
+        return moment.wall + round(max(0.0, min(dirty) - moment.mono) * 1e6) if dirty else None
+    if wake.retry_at is not None and wake.retry_at > moment.wall:
+        return wake.retry_at
+    verdict = judge_start(core, session, moment)
+    return verdict.until if isinstance(verdict, Waits) else None

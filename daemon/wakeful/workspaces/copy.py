@@ -1,0 +1,179 @@
+"""Brings what a parent's bindings mean into its fork's workspace, as it stands now: committed or not.
+
+Over a checkout only what differs is written; without a repository everything is. Bounded before anything is copied: what is too
+much is refused with figures. Reads the parent's files and never writes there. Every call blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator
+
+from wakeful.core.looking.patterns import Excludes, Pattern, contains, parse_under
+from wakeful.core.spec.session import DEFAULT_EXCLUDES, FileBinding, SessionSpec
+from wakeful.errors import CallerError
+from wakeful.run_files.present_files import InTheWay, look_at, open_folder, remove_file, write_link
+from wakeful.run_files.replay_folder import make_folders
+from wakeful.run_files.restore import is_same
+from wakeful.system.openat2 import open_beneath
+from wakeful.system.private_folders import make_plain
+
+MOST_FILES = 50_000
+MOST_BYTES = 2 << 30
+_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def copy_present(
+    spec: SessionSpec,
+    destination: str,
+    unseen: str,
+    named: Iterable[str] = (),
+    hidden: Iterable[str] = (),
+    is_given_up: Callable[[], bool] = lambda: False,
+) -> None:
+    """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder, `named` are more files by name.
+
+    Raises CallerError where one of them lies in a place of `hidden`, or it is given up."""
+    make_plain(destination)
+    wanted = dict.fromkeys(name for meant in _find_meant(spec) for name in _list(spec.root, meant, unseen))
+    wanted |= dict.fromkeys(named)
+    _refuse_hidden(spec, wanted, hidden)
+    there = dict.fromkeys(name for meant in _find_meant(spec, destination) for name in _list(destination, meant, ""))
+    changed = [name for name in wanted if not _is_same(spec.root, destination, name)]
+    _refuse_too_much(spec, changed)
+    for name in there:
+        # Committed, and removed since.
+        if name not in wanted:
+            remove_file(destination, name)
+    for name in changed:
+        if is_given_up():
+            raise CallerError("the daemon stops")
+        _copy(spec, destination, name)
+    make_folders(spec, destination)
+
+
+def _find_meant(spec: SessionSpec, root: str | None = None) -> Iterator[tuple[Pattern, Excludes]]:
+    """The patterns that lie inside of root: those of bindings, and the program that the command names."""
+    root = spec.root if root is None else root
+    patterns: list[tuple[str, tuple[str, ...]]] = [
+        (one.pattern, one.exclude) for one in spec.bindings if isinstance(one, FileBinding)
+    ]
+    if spec.program is not None:
+        patterns.append((spec.program, ()))
+    for text, exclude in patterns:
+        relative = text.removeprefix(f"{spec.root.rstrip('/')}/")
+        pattern = parse_under(relative, root)
+        if contains(root, pattern.base):
+            yield pattern, Excludes.build(root, DEFAULT_EXCLUDES, exclude)
+
+
+def _list(root: str, meant: tuple[Pattern, Excludes], unseen: str) -> Iterator[str]:
+    pattern, excludes = meant
+    start, cut = len(pattern.base) + 1, len(root.rstrip("/")) + 1
+    if os.path.isfile(pattern.base) or os.path.islink(pattern.base):
+        if pattern.matches(pattern.base):
+            yield pattern.base[cut:]
+        return
+    for folder, folders, names in os.walk(pattern.base):
+        inside = [(name, os.path.join(folder, name)) for name in folders]
+        links = [name for name, path in inside if os.path.islink(path)]
+        folders[:] = sorted(
+            name for name, path in inside
+            if name not in links and path != unseen and pattern.enters(path) and not excludes.prunes(path, start)
+        )  # fmt: skip
+        for name in sorted((*names, *links)):
+            path = os.path.join(folder, name)
+            if pattern.matches(path) and excludes.covers(path, start) is None:
+                yield path[cut:]
+
+
+def _is_same(root: str, destination: str, name: str) -> bool:
+    # The common case of an empty place, and of large files there: nothing is read to be compared with nothing.
+    if not os.path.lexists(os.path.join(destination, name)):
+        return not os.path.lexists(os.path.join(root, name))
+    try:
+        return is_same(look_at(root, name), look_at(destination, name))
+    except InTheWay:
+        return False
+
+
+def _refuse_too_much(spec: SessionSpec, names: list[str]) -> None:
+    size = sum(_measure(os.path.join(spec.root, name)) for name in names)
+    if len(names) > MOST_FILES or size > MOST_BYTES:
+        raise CallerError(
+            f"the bindings of {spec.name} mean {len(names)} files with {size} bytes that would have to be copied, "
+            f"more than {MOST_FILES} files or {MOST_BYTES} bytes; commit what is large, or give it narrower bindings"
+        )
+
+
+def _measure(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        # Gone since it was listed, as `_copy` finds, too.
+        return 0
+
+
+def _refuse_hidden(spec: SessionSpec, names: Iterable[str], hidden: Iterable[str]) -> None:
+    places = [os.path.realpath(place) for place in hidden]
+    folders = {os.path.dirname(name): name for name in names} if places else {}
+    for folder, name in folders.items():
+        real = os.path.realpath(os.path.join(spec.root, folder))
+        if any(contains(place, real) for place in places):
+            raise CallerError(
+                f"{os.path.join(spec.root, name)} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets"
+            )
+
+
+def _copy(spec: SessionSpec, destination: str, name: str) -> None:
+    try:
+        with open_folder(spec.root, name) as (folder, last):
+            mode = os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode):
+                _copy_content(os.open(last, _READ_FLAGS | os.O_NOFOLLOW, dir_fd=folder), destination, name)
+                return
+            words = os.readlink(last, dir_fd=folder) if stat.S_ISLNK(mode) else None
+    except FileNotFoundError:
+        return
+    if words is not None and _leads_inside(spec.root, name, words):
+        write_link(destination, name, words)
+    elif words is not None:
+        # A link that leads outside becomes the file it led to: nobody must write through it.
+        _copy_led_to(spec, destination, name)
+
+
+def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
+    """Only where the session itself may read: a run may leave a link to what it cannot read, and we are held by nothing."""
+    target = os.path.realpath(os.path.join(spec.root, name))
+    allow = spec.confinement
+    named = ("/",) if not allow.is_enforced else (*allow.allow_read, *allow.allow_write)
+    reached = (os.path.realpath(os.path.join(spec.root, one)) for one in named)
+    place = next((one for one in reached if contains(one, target)), None)
+    if place is None or not os.path.isfile(target):
+        return
+    # Beneath it by the kernel's word, whatever the names above lead to by now. `allow` may name a file itself.
+    folder = place if target != place else os.path.dirname(place)
+    _copy_content(open_beneath(folder, os.path.relpath(target, folder), _READ_FLAGS | os.O_NOFOLLOW), destination, name)
+
+
+def _leads_inside(root: str, name: str, words: str) -> bool:
+    target = os.path.normpath(os.path.join(root, os.path.dirname(name), words))
+    return not words.startswith("/") and contains(root, target)
+
+
+def _copy_content(descriptor: int, destination: str, name: str) -> None:
+    with os.fdopen(descriptor, "rb") as content, open_folder(destination, name, is_made=True) as (folder, last):
+        try:
+            os.unlink(last, dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        with os.fdopen(os.open(last, _NEW_FLAGS, 0o600, dir_fd=folder), "wb") as copy:
+            shutil.copyfileobj(content, copy, 1 << 20)
+            copy.flush()
+            found = os.fstat(descriptor)
+            os.fchmod(copy.fileno(), found.st_mode & 0o777)
+            # Whoever goes by times (make) finds what it would find there.
+            os.utime(copy.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))

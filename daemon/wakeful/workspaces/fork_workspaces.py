@@ -1,0 +1,230 @@
+"""The workspaces of a daemon: made for forks, brought back by merges, never removed unasked.
+
+Wiring constructs one over the blobs and git; the API asks it. A workspace is a checkout that borrows the objects of the user's repository, or
+a folder of copies where there is none; it holds what the parent's bindings mean as the parent sees it now. Only what was made
+for a fork that then could not be declared is removed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from wakeful.core.looking.patterns import contains
+from wakeful.core.record.knowledge import Workspace
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import CommitsBinding, SessionSpec
+from wakeful.errors import CallerError
+from wakeful.run_files.restore import show_name
+from wakeful.sources.contract import Git, RepositoryNow
+from wakeful.system.blobs import Blobs
+from wakeful.system.private_folders import make_private
+from wakeful.workspaces.contents import find_meant, keep_base
+from wakeful.workspaces.copy import copy_present
+from wakeful.workspaces.merge import Change, Plan, Sides, plan_merge, read_merge
+from wakeful.workspaces.merge_files import write_merge
+from wakeful.workspaces.moved_spec import move_marks, move_spec
+
+WORKSPACES = "workspaces"
+MERGES = "merges"
+_UNFINISHED = ".unfinished"
+
+
+class Made(Struct, frozen=True, kw_only=True):
+    """A place that is ready: the parent as its fork takes it over, and its spec there."""
+
+    workspace: Workspace
+    past: Session
+    spec: SessionSpec
+    detached: tuple[str, ...]
+
+
+class Workspaces:
+    def __init__(self, blobs: Blobs, state: str, git: Git) -> None:
+        self._blobs = blobs
+        self._state = os.path.abspath(state)
+        self._git = git
+
+    # -- making ---------------------------------------------------------------------------------
+
+    async def make(self, past: Session, name: str, wanted: str | None) -> Made:
+        """For a fork of `past` called `name`: in `wanted`, which must be empty or absent, or below the state folder."""
+        if past.spec is None:
+            raise CallerError(
+                f"{past.name} has no spec, so nobody knows which files are its own; fork it without a workspace"
+            )
+        if not os.path.isdir(past.spec.root):
+            raise CallerError(
+                f"the root of {past.name}, {past.spec.root}, is not there; there is nothing to make a workspace of"
+            )
+        repository = await self._git.find(past.spec.root)
+        folder = await asyncio.to_thread(self._open_folder, past.spec, name, wanted, repository)
+        try:
+            return await self._fill(past, folder, repository)
+        except OSError as error:
+            await asyncio.to_thread(_empty, folder)
+            raise CallerError(
+                f"the workspace {folder} could not be made: {error.filename or ''} {error.strerror}"
+            ) from error
+        except BaseException:
+            await asyncio.to_thread(_empty, folder)
+            raise
+
+    async def _fill(self, past: Session, folder: str, repository: RepositoryNow | None) -> Made:
+        assert past.spec is not None
+        prefix = repository.prefix if repository is not None else ""
+        root = os.path.join(folder, prefix) if prefix else folder
+        if repository is not None:
+            branches = [
+                one.branch
+                for one in past.spec.bindings
+                if isinstance(one, CommitsBinding) and one.repo is None and one.branch
+            ]
+            await self._git.check_out(repository, folder, branches)
+        moved = move_spec(past.spec, root)
+        await asyncio.to_thread(copy_present, past.spec, root, self._state)
+        base = await asyncio.to_thread(keep_base, self._blobs, root, find_meant(moved.spec, root))
+        await asyncio.to_thread(self._blobs.flush)
+        return Made(
+            workspace=Workspace(folder=folder, base=base),
+            past=move_marks(past, moved.identities),
+            spec=moved.spec,
+            detached=moved.detached,
+        )
+
+    def _open_folder(self, spec: SessionSpec, name: str, wanted: str | None, repository: RepositoryNow | None) -> str:
+        if wanted is None:
+            return self._open_next(name)
+        if not wanted.startswith("/"):
+            raise CallerError(f"{wanted!r} is not an absolute path; the daemon does not know the caller's folder")
+        # Where it really lies: a link must not lead a workspace into what it is to be apart from.
+        folder = os.path.realpath(wanted)
+        depth = len(repository.prefix.split("/")) if repository is not None and repository.prefix else 0
+        top = os.path.normpath(os.path.join(os.path.realpath(spec.root), *[".."] * depth))
+        for other in (top, os.path.realpath(self._state)):
+            if contains(other, folder) or contains(folder, other):
+                raise CallerError(
+                    f"{wanted} and {other} lie in each other; a workspace is a place apart: name another folder, or none"
+                )
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            is_empty = not os.listdir(folder)
+        except OSError as error:
+            raise CallerError(f"{wanted} cannot be a workspace: {error.strerror}") from error
+        if not is_empty:
+            raise CallerError(f"{wanted} is not empty; a workspace begins in a folder that is empty or not there yet")
+        return folder
+
+    def _open_next(self, name: str) -> str:
+        places = os.path.join(self._state, WORKSPACES)
+        make_private(places)
+        for number in itertools.count(1):
+            folder = os.path.join(places, f"{name.replace('/', '-')}-{number}")
+            try:
+                os.mkdir(folder, mode=0o700)
+            except FileExistsError:
+                continue
+            return folder
+        raise AssertionError("counting does not end")
+
+    async def discard(self, workspace: Workspace) -> None:
+        """The fork it was made for was not declared."""
+        await asyncio.to_thread(_empty, workspace.folder)
+
+    # -- merging --------------------------------------------------------------------------------
+
+    async def plan(self, session: Session, fork: Session, base: str, *, is_dry: bool) -> Plan:
+        """What a merge of the fork's workspace would do to the files of `session`."""
+        if session.spec is None or fork.spec is None or fork.workspace is None:
+            return Plan(changes=(), record=None)
+        theirs = fork.spec.root
+        if not os.path.isdir(theirs):
+            # Removed, or on another host: what the fork knows can be merged all the same.
+            return Plan(
+                changes=(Change(name=theirs, ending="left", reason="the workspace is not there any more"),), record=None
+            )
+        sides = Sides(
+            ours=session.spec.root,
+            theirs=theirs,
+            name=session.name,
+            fork=fork.name,
+            marks=os.path.join(self._state, MERGES, f"{fork.name.replace('/', '-')}-{session.seq + 1}"),
+            is_meant=find_meant(fork.spec, theirs),
+        )
+        return await plan_merge(self._blobs, self._git, sides, base, is_dry=is_dry)
+
+    async def find_base(self, record: str) -> str:
+        """What a merge left to be compared with by the next."""
+        return (await asyncio.to_thread(read_merge, self._blobs, record)).base
+
+    async def begin(self, record: str) -> None:
+        """Before the merge is recorded: should we die after it, somebody must know that its files are still to be written."""
+        await asyncio.to_thread(self._mark, record)
+
+    async def give_up(self, record: str) -> None:
+        await asyncio.to_thread(self._marker(record).unlink, missing_ok=True)
+
+    def is_unfinished(self, record: str) -> bool:
+        return self._marker(record).exists()
+
+    async def finish(self, record: str) -> list[dict[str, Any]]:
+        """Write the files of a recorded merge; returns what could not be done as it was recorded."""
+        return await asyncio.to_thread(self._finish, record)
+
+    def _finish(self, record: str) -> list[dict[str, Any]]:
+        failed = write_merge(self._blobs, read_merge(self._blobs, record))
+        # What others changed is theirs now; what went wrong (a full disk) can be asked for again.
+        if not any(one["ending"] == "failed" for one in failed):
+            self._marker(record).unlink(missing_ok=True)
+        return failed
+
+    async def list_paths(self, record: str) -> list[str]:
+        """Every path that a recorded merge writes, as it is shown."""
+        files = (await asyncio.to_thread(read_merge, self._blobs, record)).bindings[0]
+        sides = (side for side in (files.before, files.after) if side is not None)
+        return sorted({show_name(entry.name) for side in sides for entry in side.entries})
+
+    def list_unfinished(self) -> list[str]:
+        """Blocks. The records of merges whose files may not all be written."""
+        try:
+            names = os.listdir(os.path.join(self._state, MERGES))
+        except FileNotFoundError:
+            return []
+        return sorted(name.removesuffix(_UNFINISHED) for name in names if name.endswith(_UNFINISHED))
+
+    def _marker(self, record: str) -> Path:
+        return Path(self._state, MERGES, record + _UNFINISHED)
+
+    def _mark(self, record: str) -> None:
+        marker = self._marker(record)
+        make_private(marker.parent)
+        marker.touch(mode=0o600)
+        descriptor = os.open(marker.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def measure(folder: str) -> int | None:
+    """Blocks. The bytes a workspace takes, None when it is not there."""
+    if not os.path.isdir(folder):
+        return None
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def _empty(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,260 @@
+"""A fork's files beside its parent's, three ways: what a merge would do to each path, and the record of it.
+
+`plan_merge` compares and keeps every content it would write or overwrite, so that the record alone says what has to be done: a merge
+cut short by a crash is finished from it, one that is regretted goes back by it. Nothing is written but blobs, and in a dry run not even those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.errors import OperatorError
+from wakeful.run_files.file_record import BindingFiles, Entry, Found, RunFiles
+from wakeful.run_files.present_files import InTheWay, look_at, read_content
+from wakeful.run_files.restore import is_same, say_problem, show_name
+from wakeful.sources.contract import Git
+from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
+from wakeful.text.counting import count
+from wakeful.workspaces.contents import (
+    LARGEST_KEPT_BYTES,
+    NOT_WRITTEN,
+    Meant,
+    keep_entry,
+    read_base,
+    scan,
+    write_base,
+    write_name,
+)
+
+# The first word of what the log says of a path. `left`: it stays in the workspace.
+Ending = Literal["taken", "removed", "merged", "conflict", "left"]
+BROUGHT = ("taken", "removed", "merged")
+# Comparing lines takes memory a hundred times their size.
+LARGEST_TEXT_BYTES = 4 << 20
+# The log names so many paths; the record holds all.
+MOST_NAMED = 1_000
+Keep = Callable[[bytes], str]
+
+
+class Sides(Struct, frozen=True, kw_only=True):
+    """Where the two stand: their roots, what each is called, and where marked conflicts will be written."""
+
+    ours: str
+    theirs: str
+    name: str
+    fork: str
+    marks: str
+    is_meant: Meant
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One path that the fork changed. `before` is what the parent has, `after` what it will have."""
+
+    name: str
+    ending: Ending
+    reason: str | None = None
+    before: Entry | None = None
+    after: Entry | None = None
+    theirs: Entry | None = None
+    # The blob that holds the text with conflicts marked.
+    marked: str | None = None
+
+
+class Marked(Struct, frozen=True):
+    path: str
+    address: str
+
+
+class MergeRecord(RunFiles, frozen=True, kw_only=True):
+    """The files of a merge as those of a run, with the folder and texts of its conflicts, and the base of the next merge."""
+
+    base: str
+    marks: str
+    marked: tuple[Marked, ...] = ()
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """`record` None: no file would be written."""
+
+    changes: tuple[Change, ...]
+    record: str | None
+
+    def words(self) -> dict[str, str]:
+        """What the log says, path by path; those that stay in the workspace come last, where there are too many."""
+        ordered = sorted(self.changes, key=lambda change: (change.ending == "left", change.name))
+        said = {show_name(one.name): say_change(one) for one in ordered[:MOST_NAMED]}
+        if len(ordered) > MOST_NAMED:
+            said["…"] = f"{len(ordered) - MOST_NAMED} more; the record holds them all"
+        return dict(sorted(said.items()))
+
+
+def say_change(change: Change) -> str:
+    return change.ending + (f": {change.reason}" if change.reason else "")
+
+
+def keep_nothing(content: bytes) -> str:
+    """For a dry run: the address it would have."""
+    return address_of(hashlib.blake2b(content, digest_size=SHORT_BYTES).digest())
+
+
+async def plan_merge(blobs: Blobs, git: Git, sides: Sides, base_address: str, *, is_dry: bool) -> Plan:
+    keep = keep_nothing if is_dry else blobs.add
+    base, now = await asyncio.to_thread(_read_sides, blobs, sides, base_address)
+    changed = sorted(name for name in base.keys() | now.keys() if not is_same(base.get(name), now.get(name)))
+    changes, settled = [], dict(base)
+    for name in changed:
+        try:
+            change = await _judge(blobs, git, keep, sides, name, base.get(name), now.get(name))
+        except SecretContent:
+            change = Change(
+                name=name,
+                ending="left",
+                reason=f"holds a secret, which is kept nowhere; copy it from {sides.theirs}/{show_name(name)}",
+            )
+        if change is not None:
+            changes.append(change)
+        if change is None or change.ending != "left":
+            _settle(settled, name, change.theirs if change is not None else now.get(name))
+    record = None
+    if any(change.ending != "left" for change in changes):
+        record = await asyncio.to_thread(_write_record, keep, sides, changes, settled)
+    if not is_dry:
+        await asyncio.to_thread(blobs.flush)
+    return Plan(changes=tuple(changes), record=record)
+
+
+def _read_sides(blobs: Blobs, sides: Sides, base_address: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    return read_base(blobs, base_address), scan(sides.theirs, sides.is_meant)
+
+
+def _settle(settled: dict[str, Entry], name: str, theirs: Entry | None) -> None:
+    """What the next merge compares with: what the fork has now was dealt with."""
+    if theirs is None:
+        settled.pop(name, None)
+    else:
+        settled[name] = theirs
+
+
+async def _judge(
+    blobs: Blobs, git: Git, keep: Keep, sides: Sides, name: str, base: Entry | None, theirs: Entry | None
+) -> Change | None:
+    """A ladder: the first word that fits. None: both sides have the same, there is nothing to do."""
+    if not sides.is_meant(name):
+        return Change(name=name, ending="left", reason=NOT_WRITTEN)
+    if theirs is not None and theirs.size > LARGEST_KEPT_BYTES:
+        return Change(
+            name=name,
+            ending="left",
+            reason=f"too large ({theirs.size} bytes); copy it from {sides.theirs}/{theirs.path}",
+        )
+    if theirs is not None and (theirs.kind not in ("f", "x", "l") or "\\x" in (theirs.link or "")):
+        return Change(name=name, ending="left", reason="is no file, or a link whose words are no text")
+    try:
+        ours = await asyncio.to_thread(look_at, sides.ours, name)
+    except (InTheWay, OSError) as problem:
+        return Change(name=name, ending="left", reason=say_problem(problem))
+    if is_same(ours, theirs):
+        return None
+    if theirs is not None:
+        theirs = await asyncio.to_thread(keep_entry, keep, sides.theirs, name, theirs)
+    change = Change(
+        name=name, ending="removed" if theirs is None else "taken", before=ours, after=theirs, theirs=theirs
+    )
+    if not is_same(ours, base):
+        change = await _unite(blobs, git, keep, sides, change, base)
+    if change.ending in BROUGHT and change.before is not None:
+        return await asyncio.to_thread(_keep_ours, keep, sides, change)
+    return change
+
+
+def _keep_ours(keep: Keep, sides: Sides, change: Change) -> Change:
+    """What is overwritten is kept, so that a rewind can give it back."""
+    assert change.before is not None
+    if change.before.kind not in ("f", "x", "l"):
+        return replace(
+            change, ending="conflict", reason="what stands here is no file; yours is kept", after=None, before=None
+        )
+    if change.before.size > LARGEST_KEPT_BYTES:
+        reason = f"what stands here is too large ({change.before.size} bytes) to be kept; the fork's is {sides.theirs}/{change.before.path}"
+        return replace(change, ending="conflict", reason=reason, after=None, before=None)
+    return replace(change, before=keep_entry(keep, sides.ours, change.name, write_name(change.before, change.name)))
+
+
+async def _unite(blobs: Blobs, git: Git, keep: Keep, sides: Sides, change: Change, base: Entry | None) -> Change:
+    """Both changed it, differently."""
+    ours, theirs = change.before, change.theirs
+    conflict = replace(change, ending="conflict", before=None, after=None)
+    place = f"{sides.theirs}/{show_name(change.name)}"
+    if theirs is None:
+        return replace(conflict, reason="removed in the fork, changed here; yours is kept")
+    if ours is None:
+        return replace(conflict, reason=f"removed here, changed in the fork; the fork's is {place}")
+    texts = await asyncio.to_thread(_read_texts, blobs, sides, change, base)
+    if texts is None:
+        return replace(
+            conflict, reason=f"both changed it, and it cannot be merged as text; yours is kept, the fork's is {place}"
+        )
+    merged = await git.merge_texts(*texts, (f"{sides.name} (here)", "before the fork", f"{sides.fork} (fork)"))
+    if merged.conflicts is None:
+        return replace(conflict, reason=f"both changed it, and it is no text; yours is kept, the fork's is {place}")
+    if merged.conflicts:
+        where = f"{sides.marks}/{show_name(change.name)}"
+        return replace(
+            conflict,
+            reason=f"both changed {count(merged.conflicts, 'place')}; yours is kept, both are marked in {where}",
+            marked=keep(merged.text),
+        )
+    # Of the x bit, who did not change it gives way.
+    kind = theirs.kind if base is not None and ours.kind == base.kind else ours.kind
+    mode = ours.mode | 0o111 if kind == "x" else ours.mode & ~0o111
+    entry = replace(
+        theirs, kind=kind, digest=keep(merged.text).removeprefix("blake2b-"), size=len(merged.text), mode=mode
+    )
+    return replace(change, ending="merged", reason="both changed it, in different places", after=entry)
+
+
+def _read_texts(blobs: Blobs, sides: Sides, change: Change, base: Entry | None) -> tuple[bytes, bytes, bytes] | None:
+    """Base, ours, theirs; what is no plain file, is too large or was not kept cannot be merged. Added on both sides: from nothing."""
+    entries = [entry for entry in (base, change.before, change.theirs) if entry is not None]
+    if any(entry.kind not in ("f", "x") or entry.size > LARGEST_TEXT_BYTES for entry in entries):
+        return None
+    if base is not None and base.address is None:
+        return None
+    before = blobs.get(base.address) if base is not None and base.address is not None else b""
+    return before, read_content(sides.ours, change.name), read_content(sides.theirs, change.name)
+
+
+def _write_record(keep: Keep, sides: Sides, changes: list[Change], settled: dict[str, Entry]) -> str:
+    brought = [change for change in changes if change.ending in BROUGHT]
+    files = BindingFiles(
+        name="merged",
+        access="write",
+        before=Found(entries=tuple(change.before for change in brought if change.before is not None)),
+        after=Found(entries=tuple(change.after for change in brought if change.after is not None)),
+    )
+    record = MergeRecord(
+        run_id=f"merge of {sides.fork}",
+        root=sides.ours,
+        bindings=(files,),
+        base=write_base(keep, sides.theirs, settled, sides.is_meant),
+        marks=sides.marks,
+        marked=tuple(Marked(show_name(change.name), change.marked) for change in changes if change.marked is not None),
+    )
+    return keep(msgspec.json.encode(record))
+
+
+_RECORD = msgspec.json.Decoder(MergeRecord)
+
+
+def read_merge(blobs: Blobs, address: str) -> MergeRecord:
+    try:
+        return _RECORD.decode(blobs.get(address))
+    except msgspec.DecodeError as error:
+        raise OperatorError(f"blob {address}: expected the files of a merge, found something else: {error}") from error

@@ -1,0 +1,90 @@
+"""A parent's spec, moved to its fork's own root: what is inside of root comes along, what is outside stays where it is.
+
+Pure. A binding that reads outside of root goes on reading there; one that writes outside would overwrite what the parent
+writes, and is left behind by name.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.looking.patterns import contains, parse_under
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import AnyBinding, CommitsBinding, FileBinding, ProbeBinding, SessionSpec
+from wakeful.run_files.replay_folder import lead_from, redirect
+
+
+class MovedSpec(Struct, frozen=True, kw_only=True):
+    """`detached` are the write bindings left behind; `identities` what bindings were called by, and are now (rule 8)."""
+
+    spec: SessionSpec
+    detached: tuple[str, ...]
+    identities: dict[str, str]
+
+
+def move_spec(spec: SessionSpec, root: str) -> MovedSpec:
+    kept, detached, identities = [], [], {}
+    for binding in spec.bindings:
+        moved = _move(binding, spec.root, root)
+        if moved is None:
+            detached.append(binding.name)
+            continue
+        kept.append(moved)
+        identities[binding.identity] = moved.identity
+    led = redirect(spec, root, None) if spec.run is not None else replace(spec, root=root)
+    if led.run is not None and led.run.cwd is not None:
+        led = replace(led, run=replace(led.run, cwd=lead_from(spec.root, root)(led.run.cwd)))
+    return MovedSpec(spec=replace(led, bindings=tuple(kept)), detached=tuple(detached), identities=identities)
+
+
+def move_marks(past: Session, identities: dict[str, str]) -> Session:
+    """The same versions under the names bindings have now: what was seen there is what lies here."""
+
+    def carry(marks: dict[str, str]) -> dict[str, str]:
+        return {identities.get(key, key): version for key, version in marks.items()}
+
+    return replace(past, seen=carry(past.seen), good=carry(past.good))
+
+
+def is_written(binding: FileBinding) -> bool:
+    return binding.access != "read"
+
+
+def _move(binding: AnyBinding, old: str, new: str) -> AnyBinding | None:
+    match binding:
+        case FileBinding() if contains(old, parse_under(binding.pattern, old).base):
+            return replace(
+                binding, pattern=_cut(binding.pattern, old), exclude=tuple(_cut(text, old) for text in binding.exclude)
+            )
+        case FileBinding() if is_written(binding):
+            return None
+        case FileBinding():
+            # A bare name in an exclude counts in any folder.
+            exclude = tuple(_join(old, text) if "/" in text.rstrip("/") else text for text in binding.exclude)
+            return replace(binding, pattern=_join(old, binding.pattern), exclude=exclude)
+        case CommitsBinding() if binding.repo is not None:
+            return replace(binding, repo=_join(old, binding.repo))
+        case ProbeBinding():
+            lead = lead_from(old, new)
+            return replace(binding, argv=tuple(lead(word) for word in binding.argv))
+        case _:
+            return binding
+
+
+def _cut(text: str, root: str) -> str:
+    """Relative to root, as most are anyway."""
+    return (
+        text.removeprefix(f"{root.rstrip('/')}/")
+        if text.startswith("/") and text != root
+        else "**"
+        if text == root
+        else text
+    )
+
+
+def _join(root: str, text: str) -> str:
+    """Absolute; the slash at the end of a folder keeps its meaning."""
+    return os.path.normpath(os.path.join(root, text)) + ("/" if text.endswith("/") else "")

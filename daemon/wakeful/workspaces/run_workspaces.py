@@ -1,0 +1,202 @@
+"""The place of its own that a run works in, where its spec says `workspace`: laid out before the run, thrown away after it.
+
+`RunStarter` asks for one once `run_started` is durable. It lies in the area where the run's outputs are staged, in the state folder, so it is
+landed, discarded and swept with that. A worktree is a checkout that borrows the objects of the user's repository, as a fork's is: nothing is
+registered or written there, nothing it configures is run, and removing it is removing a folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from threading import Event
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.looking.patterns import contains, parse_under
+from wakeful.core.spec.session import CommandRun, CommitsBinding, PromptRun, ScriptRun, SessionSpec
+from wakeful.errors import OperatorError
+from wakeful.run_files.present_files import InTheWay, look_at
+from wakeful.runners.contract import WorkspaceOrder
+from wakeful.sources.contract import Git, RepositoryNow
+from wakeful.system.private_folders import make_plain, make_private
+from wakeful.workspaces.copy import copy_present
+from wakeful.workspaces.moved_spec import is_written, move_spec
+
+# In the area of a run; its outputs are named below it.
+_TREE = "tree"
+# A word of a command or script that may name a file; of a long script so many are looked at.
+_WORD = re.compile(r"[\w./+~@,%-]+")
+_MOST_WORDS = 200
+# What bindings leave out by default because tools put it there.
+_INSTALLED = (".venv", "node_modules")
+
+
+class RunPlace(Struct, frozen=True):
+    """The spec as the run finds it, and what its runner must know of the place."""
+
+    spec: SessionSpec
+    order: WorkspaceOrder
+
+
+class RunPlaces:
+    """`state` is the state folder, `areas` holds the write areas of runs by their ids, `hidden` is what no run may read."""
+
+    def __init__(self, state: str, areas: str, git: Git, hidden: tuple[str, ...] = ()) -> None:
+        self._state = os.path.abspath(state)
+        self._hidden = hidden
+        self._areas = areas
+        self._git = git
+        self._is_closed = Event()
+
+    def close(self) -> None:
+        """What is being filled is given up, at the next file: nobody waits for it any more."""
+        self._is_closed.set()
+
+    async def make(self, spec: SessionSpec, run_id: str) -> RunPlace:
+        """Raises WakefulError, or OSError, in words for the run's record; what was made by then goes with the area."""
+        assert spec.run is not None and spec.run.workspace is not None
+        folder = f"{self._areas}/{run_id}/{_TREE}"
+        await asyncio.to_thread(make_private, folder)
+        repository = await self._check_out(spec, folder) if spec.run.workspace == "worktree" else None
+        root = os.path.join(folder, repository.prefix) if repository is not None and repository.prefix else folder
+        moved = _move(spec, root, is_worktree=repository is not None)
+        try:
+            await asyncio.to_thread(_fill, spec, root, self._state, self._hidden, self._is_closed.is_set)
+        except InTheWay as problem:
+            raise OperatorError(
+                f"its workspace could not be filled: {problem}; name where it leads in the binding"
+            ) from problem
+        return RunPlace(moved, _order(spec, folder, repository))
+
+    async def _check_out(self, spec: SessionSpec, folder: str) -> RepositoryNow:
+        repository = await self._git.find(spec.root)
+        if repository is None:
+            raise OperatorError(
+                f"workspace: worktree needs a git repository with a commit around {spec.root}; make one, or use workspace: copy"
+            )
+        branches = [
+            one.branch for one in spec.bindings if isinstance(one, CommitsBinding) and one.repo is None and one.branch
+        ]
+        await self._git.check_out(repository, folder, branches)
+        return repository
+
+
+def _order(spec: SessionSpec, folder: str, repository: RepositoryNow | None) -> WorkspaceOrder:
+    return WorkspaceOrder(
+        words="copy" if repository is None else f"worktree of {repository.commit[:12]}",
+        folder=folder,
+        real_root=spec.root,
+        outputs=tuple(
+            (binding.pattern, binding.exclude)
+            for binding in move_spec(spec, spec.root).spec.files
+            if is_written(binding)
+        ),
+        borrowed=() if repository is None else (f"{repository.common_dir}/objects",),
+        commit=None if repository is None else repository.commit,
+    )
+
+
+def _move(spec: SessionSpec, root: str, *, is_worktree: bool) -> SessionSpec:
+    moved = move_spec(spec, root)
+    if moved.detached:
+        raise OperatorError(
+            f"{', '.join(moved.detached)} would be written outside of the workspace; write inside root, or remove workspace"
+        )
+    confinement = spec.confinement
+    # What `allow` opens is reached where it is.
+    confinement = replace(
+        confinement,
+        allow_read=tuple(os.path.join(spec.root, path) for path in confinement.allow_read),
+        allow_write=tuple(os.path.join(spec.root, path) for path in confinement.allow_write),
+    )
+    bindings = moved.spec.bindings
+    if not is_worktree:
+        # A copy is no repository: commits are asked for where they are.
+        bindings = tuple(
+            replace(one, repo=spec.root) if isinstance(one, CommitsBinding) and one.repo is None else one
+            for one in bindings
+        )
+    return replace(moved.spec, confinement=confinement, bindings=bindings)
+
+
+def _fill(spec: SessionSpec, root: str, state: str, hidden: tuple[str, ...], is_given_up: Callable[[], bool]) -> None:
+    """Blocks."""
+    _refuse_linked(spec)
+    make_plain(root)
+    linked = [name for name in _find_installed(spec) if _link(os.path.join(spec.root, name), os.path.join(root, name))]
+    named = (name for name in _list_named(spec) if not any(contains(one, name) for one in linked))
+    # We are held by nothing: what a confined run could not read is not copied for one.
+    copy_present(spec, root, state, named, hidden if spec.confinement.is_enforced else (), is_given_up)
+    for text in spec.written_patterns:
+        # As isolation does for a run in place: what is to be written has a folder to be written in.
+        make_plain(os.path.join(root, os.path.relpath(parse_under(text, spec.root).literal_prefix, spec.root)))
+    for path in spec.confinement.allow_read:
+        _link_allowed(os.path.normpath(os.path.join(spec.root, path)), spec.root, root)
+
+
+def _refuse_linked(spec: SessionSpec) -> None:
+    """Behind a folder that is a link nothing is copied: better no run than one that finds nothing where there is something."""
+    for binding in spec.files:
+        base = parse_under(binding.pattern, spec.root).base
+        names = os.path.relpath(base, spec.root).split("/") if contains(spec.root, base) else []
+        for count in range(1, len(names) + 1):
+            folder = os.path.join(spec.root, *names[:count])
+            if os.path.islink(folder) and os.path.isdir(folder):
+                raise OperatorError(
+                    f"{folder} is a symbolic link, which no workspace follows; name where it leads in binding '{binding.name}'"
+                )
+
+
+def _list_named(spec: SessionSpec) -> Iterator[str]:
+    """Files inside root that the author named in the command, script or check itself: a run in place could read them.
+
+    A prompt is no program: an agent reads what is bound, whatever is named to it."""
+    run = spec.run
+    assert run is not None
+    match run:
+        case CommandRun(argv=argv):
+            own: tuple[str, ...] = argv
+        case ScriptRun(text=text):
+            own = (text,)
+        case PromptRun():
+            own = ()
+    texts = (*own, *(run.check or ()))
+    words = list(dict.fromkeys(word for text in texts for word in _WORD.findall(text) if "." in word or "/" in word))
+    for word in words[:_MOST_WORDS]:
+        path = os.path.normpath(os.path.join(spec.root, run.cwd or "", word))
+        if path == spec.root or not contains(spec.root, path) or not os.path.isfile(path):
+            continue
+        # One behind a linked folder was not declared by being named: it is not there, and nothing else is lost.
+        with contextlib.suppress(InTheWay):
+            name = os.path.relpath(path, spec.root)
+            look_at(spec.root, name)
+            yield name
+
+
+def _find_installed(spec: SessionSpec) -> Iterator[str]:
+    """Folders of installed programs that no binding means: found under their names, and reached as far as a run in place would."""
+    bases = [parse_under(binding.pattern, spec.root).base for binding in spec.files]
+    cwd = os.path.normpath(os.path.join(spec.root, (spec.run.cwd or "") if spec.run is not None else ""))
+    for folder in dict.fromkeys((spec.root, cwd)):
+        for path in (os.path.join(folder, name) for name in _INSTALLED):
+            if contains(spec.root, path) and os.path.isdir(path) and not any(contains(path, base) for base in bases):
+                yield os.path.relpath(path, spec.root)
+
+
+def _link_allowed(path: str, real_root: str, root: str) -> None:
+    """A place that `allow.read` names inside root is found under its name, and read where it is, unless the workspace has one."""
+    if path != real_root and contains(real_root, path) and os.path.lexists(path):
+        _link(path, os.path.join(root, os.path.relpath(path, real_root)))
+
+
+def _link(path: str, link: str) -> bool:
+    if os.path.lexists(link):
+        return False
+    make_plain(os.path.dirname(link))
+    os.symlink(path, link)
+    return True
