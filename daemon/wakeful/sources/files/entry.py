@@ -233,18 +233,6 @@ def find_still(
     return still, others
 
 
-def find_told(
-    paths: Iterable[str], keys: Mapping[str, bytes], seen: Mapping[str, Seen], wants_content: bool
-) -> dict[str, Seen]:
-    """Those that are as they were last seen, by keys that somebody else has just read. That of a link never tells."""
-    told: dict[str, Seen] = {}
-    for path in paths:
-        known = seen.get(path)
-        if known is not None and known.kind != "l" and known.key == keys.get(path) and known.is_sure(wants_content):
-            told[path] = known
-    return told
-
-
 def read_entry(
     path: str, known: Seen | None, demand: Demand, found: os.stat_result | None = None
 ) -> Seen | Folder | None:

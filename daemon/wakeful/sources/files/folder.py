@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from wakeful.sources.files.entry import pack_key
-
 
 class Listing(NamedTuple):
     # When the listing began: a name that comes later moves it.
@@ -17,13 +15,11 @@ class Listing(NamedTuple):
     files: list[str]
     # Each with its inode, by which a folder is known under any name.
     folders: list[tuple[str, int]]
-    # The stat key of each of the files, where it was asked for; empty of one that could not be had.
-    keys: list[bytes]
 
 
-def list_folder(folder: str, most: int, *, wants_keys: bool = False) -> Listing | None:
+def list_folder(folder: str, most: int) -> Listing | None:
     """Its names; None where there are more than `most`. Raises OSError."""
-    listing = Listing(os.stat(folder).st_mtime_ns, [], [], [])
+    listing = Listing(os.stat(folder).st_mtime_ns, [], [])
     count = 0
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -32,11 +28,6 @@ def list_folder(folder: str, most: int, *, wants_keys: bool = False) -> Listing 
                 return None
             if entry.is_dir(follow_symlinks=False):
                 listing.folders.append((entry.name, entry.inode()))
-                continue
-            listing.files.append(entry.name)
-            if wants_keys:
-                try:
-                    listing.keys.append(pack_key(entry.stat(follow_symlinks=False)))
-                except OSError:
-                    listing.keys.append(b"")
+            else:
+                listing.files.append(entry.name)
     return listing

@@ -20,7 +20,6 @@ from wakeful.core.looking.patterns import Excludes, PathTrie, contains, parse_un
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.observations import PathChange
 from wakeful.core.spec.session import DEFAULT_EXCLUDES
-from wakeful.sources.files.ahead import Ahead
 from wakeful.sources.files.entry import (
     FOLDER,
     LOOP_ENTRIES,
@@ -31,7 +30,6 @@ from wakeful.sources.files.entry import (
     NoLongerWanted,
     Seen,
     find_still,
-    find_told,
     read_entry,
     renew,
     show,
@@ -262,17 +260,12 @@ class Looker:
         *,
         is_on_loop: bool = False,
         reader: Reader | None = None,
-        ahead: Ahead | None = None,
         takes_open: bool = False,
     ) -> Finding:
-        """`ahead` is for looks on the loop.
-
-        Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed is open for
+        """Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed is open for
         writing; nothing has changed then but watches.
         """
-        survey = self.survey(
-            followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader, ahead=ahead
-        )
+        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
         changed = _list_changed(followed, survey)
         if not takes_open and (written := _find_open(changed)):
             raise BeingWritten(written)
@@ -310,7 +303,6 @@ class Looker:
         wants_content: bool,
         allowance: Allowance | None = None,
         reader: Reader | None = None,
-        ahead: Ahead | None = None,
     ) -> Survey:
         demand = Demand(
             wants_content=wants_content,
@@ -318,7 +310,7 @@ class Looker:
             may_follow=self._may_follow,
             is_closing=self.closing.is_set,
         )
-        visit = _Visit(self, followed, demand, reader, ahead)
+        visit = _Visit(self, followed, demand, reader)
         visit.run(errand)
         # After the visit: what was unmounted meanwhile left nothing to be found.
         missing = self.mounts.find_missing(followed.mounts) if followed.mounts else None
@@ -358,18 +350,6 @@ class Looker:
             self._armed.update(local)
             self._armed.difference_update(refused)
         return refused
-
-    def arm_all(self, many: Iterable[Followed]) -> list[str]:
-        """Arm all folders on the way to where these targets begin, as their looks would; the last ones, where that could be done.
-
-        Only those that looks are to list: no single paths, nothing in the state folder."""
-        ways: list[list[str]] = []
-        for followed in many:
-            pattern, root = followed.pattern, followed.target.root
-            if not pattern.is_literal and not self.state.holds(self.resolve(pattern.base)):
-                ways.append(list(_chain(root, self.resolve(root) != root, pattern.base)))
-        refused = self.arm(dict.fromkeys(folder for way in ways for folder in way))
-        return list(dict.fromkeys(way[-1] for way in ways if refused.keys().isdisjoint(way)))
 
     def distrust(self, folder: str) -> None:
         """Something happened to this folder itself: it and those below it are to be armed and resolved again."""
@@ -461,18 +441,13 @@ class Looker:
 class _Visit:
     """The walk through one errand."""
 
-    __slots__ = ("_ahead", "_demand", "_followed", "_keys", "_looker", "_reader", "survey")
+    __slots__ = ("_demand", "_followed", "_looker", "_reader", "survey")
 
-    def __init__(
-        self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None, ahead: Ahead | None
-    ) -> None:
+    def __init__(self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None) -> None:
         self._looker = looker
         self._followed = followed
         self._demand = demand
         self._reader = reader
-        self._ahead = ahead
-        # Of files, as they were found ahead.
-        self._keys: dict[str, bytes] = {}
         self.survey = Survey()
 
     def run(self, errand: Errand) -> None:
@@ -543,10 +518,6 @@ class _Visit:
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
         files, known = self._read_apart(walked.files), self._looker.cache.seen
-        if self._keys:
-            told = find_told(files, self._keys, known, self._demand.wants_content)
-            self.survey.found |= told
-            files = [path for path in files if path not in told]
         for first in range(0, len(files), _AT_ONCE):
             self._demand.go_on()
             still, others = find_still(files[first : first + _AT_ONCE], known, self._demand.wants_content)
@@ -562,16 +533,7 @@ class _Visit:
                 return self._reader.list(folders)
             except ReaderGone:
                 self._reader = None
-        if self._ahead is not None:
-            return [self._take_ahead(self._ahead, folder) for folder in folders]
         return itertools.repeat(None, len(folders))
-
-    def _take_ahead(self, ahead: Ahead, folder: str) -> Listing | None:
-        listing = ahead.take(folder)
-        if listing is not None:
-            lead = folder if folder.endswith("/") else f"{folder}/"
-            self._keys |= {lead + name: key for name, key in zip(listing.files, listing.keys, strict=True)}
-        return listing
 
     def _read_apart(self, paths: list[str]) -> list[str]:
         """Have these read by the other process, if there is one; those that are left to us are returned."""
