@@ -14,13 +14,14 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     # The process that reads for looks has no other use for the core.
     from wakeful.core.spec.session import Compare
+
 
 DIGEST_BYTES = 20
 # A file written within this time of being hashed could be written again within the same timestamp (racy-git): FAT ticks
@@ -414,3 +415,27 @@ def show(path: str) -> str:
     except UnicodeEncodeError:
         return os.fsencode(path).decode("utf-8", "backslashreplace")
     return path
+
+
+class Listing(NamedTuple):
+    # When the listing began: a name that comes later moves it.
+    mtime: int
+    files: list[str]
+    # Each with its inode, by which a folder is known under any name.
+    folders: list[tuple[str, int]]
+
+
+def list_folder(folder: str, most: int) -> Listing | None:
+    """Its names; None where there are more than `most`. Raises OSError."""
+    listing = Listing(os.stat(folder).st_mtime_ns, [], [])
+    count = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            count += 1
+            if count > most:
+                return None
+            if entry.is_dir(follow_symlinks=False):
+                listing.folders.append((entry.name, entry.inode()))
+            else:
+                listing.files.append(entry.name)
+    return listing

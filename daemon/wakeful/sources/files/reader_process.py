@@ -21,8 +21,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from wakeful.sources.files.entry import RACY_NANOSECONDS, SMALL_BYTES, Seen, hash_small_file, kind_of_file, pack_key
-from wakeful.sources.files.folder import Listing, list_folder
+from wakeful.sources.files.entry import (
+    RACY_NANOSECONDS,
+    SMALL_BYTES,
+    Listing,
+    Seen,
+    hash_small_file,
+    kind_of_file,
+    list_folder,
+    pack_key,
+)
 
 # From so many paths on it is worth asking, and starting it (some 40 ms).
 WORTH_ASKING = 512

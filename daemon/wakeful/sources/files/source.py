@@ -21,20 +21,18 @@ from wakeful.core.looking.path_reports import NearlyMatched, PathMeaning
 from wakeful.core.looking.patterns import Excludes, PathTrie, Pattern, contains
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
-from wakeful.sources.contract import LatestLook, SourceReport
-from wakeful.sources.defects import Defects
+from wakeful.sources.contract import Defects, LatestLook, SourceReport
 from wakeful.sources.files.entry import Allowance, NoLongerWanted, Seen, TooLarge, show
-from wakeful.sources.files.links import Links
-from wakeful.sources.files.look import Errand, Evidence, Finding, Followed, Looker, build_excludes
+from wakeful.sources.files.followed import Errand, Evidence, Followed, build_excludes
+from wakeful.sources.files.look import Finding, Looker
 from wakeful.sources.files.look_pool import Lane, Lanes
 from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.open_files import BeingWritten, OpenFiles
-from wakeful.sources.files.racy_paths import RacyPaths, Reread, reread
 from wakeful.sources.files.reader_process import Reader
 from wakeful.sources.files.stat_cache import CacheWriter, StatCache
-from wakeful.sources.files.sweep import Polls, Sweep
+from wakeful.sources.files.sweep import Polls, RacyPaths, Reread, Sweep, reread
 from wakeful.sources.files.walk import StateFolder
-from wakeful.sources.files.watched_folders import WatchedFolders
+from wakeful.sources.files.watched_folders import Links, WatchedFolders
 from wakeful.sources.git.holds import LONGEST_HOLD_SECONDS, GitHolds
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 

@@ -144,7 +144,7 @@ class Hold:
             os.close(fd)
 
 
-class Ways:
+class PathTrust:
     """Remembers in the ledger which folders and links were on the ways to specs, and doubts those that a run may have put there."""
 
     def __init__(self, ledger: Ledger) -> None:
