@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
     ended: int | None
 
 
-class ReachedBy:
+class PossibleWriters:
     def __init__(self, core: Core, list_writable: ListWritable, now: Callable[[], int]) -> None:
         self._core = core
         self._list_writable = list_writable

@@ -16,7 +16,7 @@ from wakeful.trust.ledger import ABSENT, Ledger, digest_content
 Doubt = Callable[[str, str | None], bool]
 
 
-class OwnSettings:
+class SettingsTrust:
     """`beside` is the file beside sessions.d/; where there is none, that of the person counts."""
 
     def __init__(self, ledger: Ledger, beside: Path, doubt: Doubt) -> None:
