@@ -74,12 +74,22 @@ CONSTRUCTS_EDGES = {"service", "agents"}
 ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
     # A process knows nothing of isolation, and both nothing of the run that they belong to.
     "runners": ({"contract"}, {"process"}, {"isolation"}, {"outputs"}, {"prepare"}, {"run"}),
+    "sources": (
+        {"contract"},
+        {"processes"},
+        {"hints"},
+        # A look at files is held while git rewrites them, so files know git.
+        {"git", "checks", "host"},
+        {"files"},
+        {"declarations"},
+        {"all_sources"},
+    ),
 }
 
 # The core reads no clock, draws no lots and touches no file: all of that arrives in observations.
 FORBIDDEN_IN_CORE = {
     "asyncio", "multiprocessing", "os", "random", "secrets", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile",
-    "threading", "time", "uuid", "apscheduler", "apsw", "asyncinotify", "click", "psutil", "pydantic", "rich", "starlette",
+    "threading", "time", "uuid", "apsw", "asyncinotify", "click", "psutil", "pydantic", "rich", "starlette",
     "uvicorn", "watchfiles", "yaml",
 }  # fmt: skip
 

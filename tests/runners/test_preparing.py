@@ -242,7 +242,9 @@ async def test_what_was_prepared_for_a_start_that_never_came_goes(bench: Bench) 
     ticket = bench.runner.prepare(order)
     assert os.path.isdir(order.folder)
     ticket.discard()
-    await eventually_async(lambda: not os.path.exists(order.folder) and count_beside() <= before, what="nothing is left of it")
+    await eventually_async(
+        lambda: not os.path.exists(order.folder) and count_beside() <= before, what="nothing is left of it"
+    )
 
 
 @pytest.mark.parametrize("place", ["scratch", "temporary"])

@@ -95,7 +95,9 @@ async def test_a_run_goes_on_when_its_server_dies_and_the_next_one_has_another(w
 
 
 @pytest.mark.parametrize("argv", [("/bin/false",), ("/nonexistent",)])
-async def test_a_run_starts_cold_where_there_is_no_server(tmp_path: Path, subreaper: None, argv: tuple[str, ...]) -> None:
+async def test_a_run_starts_cold_where_there_is_no_server(
+    tmp_path: Path, subreaper: None, argv: tuple[str, ...]
+) -> None:
     bench = Bench(tmp_path, warm=WarmServer(argv, {}, Children()))
     ended = await bench.run(do(bench, "tell me"))
     assert bench.output(ended) == b"cold\n" and ended.exit_code == 9

@@ -171,7 +171,8 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
 
 
 def _withhold(core: Core, decision: Decision, declared: Iterable[Declaration]) -> dict[str, str]:
-    """What nobody has trusted yet: a new one gets a session that shows it and does nothing, and a known one keeps its last good spec."""
+    """What nobody has trusted yet: a new one gets a session that shows it and does nothing,
+    and a known one keeps its last good spec."""
     withheld = {one.spec.name: one.needs_trust for one in declared if one.needs_trust is not None}
     core.looked.untrusted.update(withheld)
     for name in sorted(withheld):
@@ -200,7 +201,8 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
 
 
 def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
-    """Sessions that were closed when they were last read, and whose file cannot be read now: their last good spec stands, too."""
+    """Sessions that were closed when they were last read, and whose file cannot be read now:
+    their last good spec stands, too."""
     unread = (
         session
         for session in core.state

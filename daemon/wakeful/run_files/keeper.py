@@ -1,10 +1,10 @@
 """Keeps the contents of runs while the daemon works: what a run found when it began, and what it left when it ended.
 
-`RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes through `end`.
-The core then waits with `run_finished` for `OutputsKept`: for a short time, and never for the inputs, which are named by their
-digests and kept later (backlog.py). Reading and writing happen in threads; the loop only takes down which paths
-there are, and keeps the few outputs that other hands changed since the last run: the run would overwrite them sooner than a
-thread could read them. What goes wrong is said, and the run is recorded without its files.
+`RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes
+through `end`. The core then waits with `run_finished` for `OutputsKept`: for a short time, and never for the inputs,
+which are named by their digests and kept later (backlog.py). Reading and writing happen in threads; the loop only takes
+down which paths there are, and keeps the few outputs that other hands changed since the last run: the run would
+overwrite them sooner than a thread could read them. What goes wrong is said, and the run is recorded without its files.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 
 _POOL_SIZE = 2
-# How long the end of a run waits for what it wrote to be read and flushed; more is said to be not kept, and tried all the same.
+# How long the end of a run waits for what it wrote to be read and flushed; more is said to be not kept,
+# and tried all the same.
 LONGEST_WAIT_SECONDS = 0.2
 # The inputs of a run are given up if they could not be read for so long: a dead mount must not hold the end of a run.
 _PATIENCE_SECONDS = 60.0
 # More than this is not kept before a run starts, on the loop: it may overwrite some before a thread has kept them.
 _SAVED_BYTES = 256 << 10
-# Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond, the oldest go.
+# Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond,
+# the oldest go.
 _PATHS_REMEMBERED = 200_000
 
 
@@ -99,7 +101,10 @@ class _OpenRecord:
 
 
 class Keeper:
-    """Constructed on the loop. `observe` takes a run's end and, where its files are kept, one `OutputsKept` after it."""
+    """Constructed on the loop.
+
+    `observe` takes a run's end and, where its files are kept, one `OutputsKept` after it.
+    """
 
     def __init__(
         self,
@@ -199,7 +204,10 @@ class Keeper:
         )
 
     def end(self, report: ProcessEnded | RunRecovered) -> None:
-        """The run's process tree is gone. Its outputs are looked at next; what they hold is kept before the run is closed."""
+        """The run's process tree is gone.
+
+        Its outputs are looked at next; what they hold is kept before the run is closed.
+        """
         record = self._open.pop(report.run_id, None)
         # Nothing was begun: it has no files, never had a process, or was lost with an earlier daemon.
         if record is None or isinstance(report, RunRecovered):
@@ -306,7 +314,8 @@ class Keeper:
         self._observe(OutputsKept(session=record.session, run_id=record.run_id, files=files))
 
     def _flush_soon(self) -> None:
-        """Records of runs are not worth a flush each: a power cut takes at worst what can be asked of the last seconds' runs."""
+        """Records of runs are not worth a flush each: a power cut takes at worst what can be asked of the last
+        seconds' runs."""
         if self._flush_due is None:
             self._flush_due = self._loop.call_later(FLUSH_SECONDS, self._flush)
 

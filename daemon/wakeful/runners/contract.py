@@ -1,10 +1,10 @@
 """What the reactor asks of a runner, and what a runner promises.
 
-`RunOrder` is everything one run needs, as a value: a runner reads no spec, no state and no log.
-There is one way to start a run: `prepare(order)` returns a ticket, and `ticket.launch()` starts the process. The intention to
-run is durable before `launch`; `prepare` may come before that, and then does the work that nobody could notice. The end comes
-back as exactly one `ProcessEnded` per launched run, through the `report` given at construction, always on the loop and never
-from inside `launch` or `stop`. Runners never decide: outcomes, retries and holds are the core's.
+`RunOrder` is everything one run needs, as a value: a runner reads no spec, no state and no log. There is one way to
+start a run: `prepare(order)` returns a ticket, and `ticket.launch()` starts the process. The intention to run is
+durable before `launch`; `prepare` may come before that, and then does the work that nobody could notice. The end comes
+back as exactly one `ProcessEnded` per launched run, through the `report` given at construction, always on the loop and
+never from inside `launch` or `stop`. Runners never decide: outcomes, retries and holds are the core's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     temporary: str
     # Private to this run, removed after it.
     folder: str
-    # Where the outputs of a run that is strict or has a workspace wait until they are put in place; None: it writes directly, whatever its level.
+    # Where the outputs of a run that is strict or has a workspace wait until they are put in place; None: it writes
+    # directly, whatever its level.
     staging: str | None = None
     workspace: WorkspaceOrder | None = None
     # The JSON document that WAKEFUL_CAUSES names.
@@ -81,8 +82,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     # At a time, where its own limits do not say.
     most_processes: int = 1_000
     confinement: Confinement = Confinement()
-    # What its bindings mean, as patterns under root: what is read, and what is written; repositories (or None: the one around root)
-    # with the bound path; and the script of the project that it runs.
+    # What its bindings mean, as patterns under root: what is read, and what is written; repositories (or None: the one
+    # around root) with the bound path; and the script of the project that it runs.
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()
@@ -150,8 +151,11 @@ class Preparation(Protocol):
     """The one way to start a run."""
 
     def prepare(self, order: RunOrder) -> Ticket:
-        """Do early what can be done before the run is on record. Starts no program of the run, and touches nothing but the run's own
-        folders. Never raises: an error is found again by the launch, which reports it."""
+        """Do early what can be done before the run is on record.
+
+        Starts no program of the run, and touches nothing but the run's own folders. Never raises: an error is found
+        again by the launch, which reports it.
+        """
 
 
 class Runner(Preparation, Protocol):
@@ -161,8 +165,8 @@ class Runner(Preparation, Protocol):
         """SIGINT, SIGTERM or SIGKILL; when the grace is over, the whole tree is killed. Safe to repeat."""
 
     async def recover(self, lost: Mapping[str, str]) -> None:
-        """Of these runs (run id -> session id) an earlier daemon left something: go on with those that were kept for us, end the others,
-        and report each once, as `RunAttached` or `RunRecovered`."""
+        """Of these runs (run id -> session id) an earlier daemon left something: go on with those that were kept for
+        us, end the others, and report each once, as `RunAttached` or `RunRecovered`."""
 
     def keeps(self, run_id: str) -> bool:
         """Would this run outlive the daemon?"""
@@ -180,7 +184,10 @@ class Runner(Preparation, Protocol):
         """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""
 
     def owner(self, pid: int) -> ProcessOwner | None:
-        """The run that a process belongs to, of this daemon or another; None: to no run. Raises ProcessLookupError when the process is gone."""
+        """The run that a process belongs to, of this daemon or another; None: to no run.
+
+        Raises ProcessLookupError when the process is gone.
+        """
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""

@@ -1,8 +1,10 @@
-"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its workspace, its order.
+"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its workspace,
+its order.
 
-The reactor calls `start` once `run_started` is durable, and `forget` when the run was recorded as finished. Decides nothing: a
-start that fails is reported as any other end. `prepare` comes before `start`, while the record is on its way to disk: the early
-part of a start, which nobody could notice, is done then. Everything here is on the loop; the runner knows what blocks.
+The reactor calls `start` once `run_started` is durable, and `forget` when the run was recorded as finished. Decides
+nothing: a start that fails is reported as any other end. `prepare` comes before `start`, while the record is on its way
+to disk: the early part of a start, which nobody could notice, is done then. Everything here is on the loop; the runner
+knows what blocks.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ class RunStarter:
         tokens: Mapping[str, str] = {},
         read_received: ReadReceived = lambda session, run: [],
     ) -> None:
-        """`tokens` are those of runs that an earlier daemon left, by their ids: each is good until the end of its run is recorded."""
+        """`tokens` are those of runs that an earlier daemon left, by their ids:
+        each is good until the end of its run is recorded."""
         self._core = core
         self._sources = sources
         self._runner = runner
@@ -110,7 +113,10 @@ class RunStarter:
         self._early: dict[str, _EarlyStart] = {}
 
     def prepare(self, session: Session, run: OpenRun) -> None:
-        """Its start is being recorded. Nothing that anybody could notice happens before it is; an error is told by the start."""
+        """Its start is being recorded.
+
+        Nothing that anybody could notice happens before it is; an error is told by the start.
+        """
         seen, until = find_unseen(session, run)
         # The text of a message is read from the log, where it may not stand yet.
         if _list_exports(run) or _has_workspace(run) or run.agent is not None or until > seen:
@@ -132,7 +138,8 @@ class RunStarter:
             try:
                 self._start_process(session, run, {}, None)
             except Exception as error:
-                # This run's problem, and not the end of all others. Later: who acts on a plan is not called back amid it.
+                # This run's problem, and not the end of all others. Later:
+                # who acts on a plan is not called back amid it.
                 self._loop.call_soon(self._end_for, session, run, "it could not be started", error)
             return
         preparing = self._loop.create_task(self._prepare_and_start(session, run, exports), name=f"prepare {run.run_id}")
@@ -185,7 +192,8 @@ class RunStarter:
             self._end_for(session, run, what, error)
 
     def _end_for(self, session: Session, run: OpenRun, what: str, error: Exception) -> None:
-        """Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback of a defect."""
+        """Nobody would ever end a run that stops halfway in us: it fails in words,
+        and who runs the daemon gets the traceback of a defect."""
         words = str(error)
         if isinstance(error, MemoryError):
             words = "the daemon found no memory for it; end some programs, or give it more (MemoryMax=, ulimit -v)"

@@ -58,7 +58,8 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
         if look is None or not _is_last_looked_at(session, bound, look):
             continue
         look.dirty(decision.moment.mono, urgent=True)
-        # An input that somebody is still writing counts as touched, whatever its final content. The run's own outputs are complete, even if still open.
+        # An input that somebody is still writing counts as touched, whatever its final content. The run's own outputs
+        # are complete, even if still open.
         look.takes_open = bound.is_written or bound.is_both
         core.want_look(decision, look)
         awaited[look.target.key] = look.generation
@@ -223,7 +224,8 @@ def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -
     if is_success:
         return ev.RunFinished(outcome="succeeded", is_final=True, **facts)
     if run.agent is not None and report.signal is not None and run.halt is None and report.problem is None:
-        # Nobody of ours did that. The next one goes on from its last step: nothing that is on record is done, or paid for, again.
+        # Nobody of ours did that. The next one goes on from its last step: nothing that is on record is done,
+        # or paid for, again.
         return ev.RunFinished(
             outcome="lost", is_final=False, reason=f"its process was killed by signal {report.signal}", **facts
         )
@@ -278,7 +280,8 @@ def _add_findings(
         # Who works aside has dealt with none of the inputs.
         if look is None or (run.is_aside and not bound.is_written):
             continue
-        # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
+        # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase,
+        # a look that hangs.
         judged = look.version if look.applied >= awaited.get(look.target.key, 0) else None
         whose = judge_change(look, run, bound.key) if is_own and (bound.is_written or bound.is_both) else "unknown"
         if bound.is_written:

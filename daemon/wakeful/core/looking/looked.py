@@ -302,7 +302,8 @@ class Ended:
 
 @dataclass(slots=True)
 class Writing:
-    """Files that a rewind or a merge writes in the name of a session, which is held until they were looked at (rule 44).
+    """Files that a rewind or a merge writes in the name of a session,
+    which is held until they were looked at (rule 44).
 
     `before` are the versions of its outputs as the session itself left them. `awaited` is None while files are written,
     then as in `Ended`; `paths` are those that were written.
@@ -320,7 +321,8 @@ class Writing:
 class Fairness:
     """Who has been held for how long, counted in successes of all sessions (rule 32).
 
-    One number a reader, not one for each of its upstreams: a chain of 10,000 sessions holds 10,000 readers at first sight.
+    One number a reader, not one for each of its upstreams:
+    a chain of 10,000 sessions holds 10,000 readers at first sight.
     """
 
     def __init__(self) -> None:
@@ -384,7 +386,8 @@ class Looked:
         self.shortage: str | None = None
         # Why `isolation: strict` cannot be had on this machine.
         self.laxity: str | None = None
-        # By name: why a secret cannot be used, in words, or None where it can. One that nobody has looked for is not here.
+        # By name: why a secret cannot be used, in words, or None where it can.
+        # One that nobody has looked for is not here.
         self.secrets: dict[str, str | None] = {}
         # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
         self._generations = 0

@@ -1,10 +1,10 @@
 """`isolation: strict`: a run in a view of the machine of its own, made by bubblewrap before its first instruction.
 
-The view holds what `reach` grants and nothing else: no home, no /tmp, no sockets of others, no processes of others, and no network
-unless it is declared. A process under Landlock may not mount, so here the mounts take the place of Landlock's rules for files; what mounts
-cannot do (ports, abstract sockets where the network is open) Landlock still does, and the system call filter is the same as everywhere.
-`Preparation` makes a view in a thread, `LiveRun` launches in it; `find_obstacle` says why that cannot be done on this machine, and
-`StrictnessWatch` reports it.
+The view holds what `reach` grants and nothing else: no home, no /tmp, no sockets of others, no processes of others, and
+no network unless it is declared. A process under Landlock may not mount, so here the mounts take the place of
+Landlock's rules for files; what mounts cannot do (ports, abstract sockets where the network is open) Landlock still
+does, and the system call filter is the same as everywhere. `Preparation` makes a view in a thread, `LiveRun` launches
+in it; `find_obstacle` says why that cannot be done on this machine, and `StrictnessWatch` reports it.
 """
 
 from __future__ import annotations
@@ -42,14 +42,19 @@ _PRIVATE = ("--unshare-pid", "--unshare-ipc")
 # Of memory, each: what a program puts into /tmp instead of TMPDIR, and semaphores and the like.
 _TEMPORARY_BYTES = 256 << 20
 _SHARED_BYTES = 64 << 20
-# Its own in a view, and empty but for what the run is granted there: its folder, where the system has no better place in memory.
+# Its own in a view, and empty but for what the run is granted there: its folder,
+# where the system has no better place in memory.
 _SHARED = "/dev/shm"
-# Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts: runtimes go by /proc without it.
+# Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts:
+# runtimes go by /proc without it.
 _CORES = "/sys/devices/system"
 
 
 def find_obstacle() -> str | None:
-    """Why no run can be isolated strictly here, in words with what mends it; None where it can. Blocks: one empty run."""
+    """Why no run can be isolated strictly here, in words with what mends it; None where it can.
+
+    Blocks: one empty run.
+    """
     program = shutil.which("bwrap")
     if program is None:
         return "isolation: strict needs bubblewrap, which is not installed (sudo apt install bubblewrap)"
@@ -84,7 +89,10 @@ def find_obstacle() -> str | None:
     if done.returncode == 0:
         return None
     said = " ".join(done.stdout.split()) or f"exit code {done.returncode}"
-    return f"isolation: strict needs bubblewrap, which cannot make namespaces here: {said} (wakeful doctor says what mends it)"
+    return (
+        "isolation: strict needs bubblewrap, which cannot make namespaces here: "
+        f"{said} (wakeful doctor says what mends it)"
+    )
 
 
 def find_unenforced(network: bool | tuple[str, ...]) -> tuple[str, ...]:
@@ -130,8 +138,13 @@ class WriteArea(Protocol):
 class BubblewrapLaunch:
     """A `Launch` into a view. Keeps what it shows open until it is closed, which is when the run has ended."""
 
-    def __init__(self, order: RunOrder, environment: Mapping[str, str], reach: Reach, staging: WriteArea | None) -> None:
-        """Blocks: looks at every place once, and fills the write area. Raises OperatorError, or OSError where a place cannot be opened."""
+    def __init__(
+        self, order: RunOrder, environment: Mapping[str, str], reach: Reach, staging: WriteArea | None
+    ) -> None:
+        """Blocks: looks at every place once, and fills the write area.
+
+        Raises OperatorError, or OSError where a place cannot be opened.
+        """
         program = shutil.which("bwrap")
         if program is None:
             raise OperatorError(find_obstacle() or "bubblewrap is gone")
@@ -169,7 +182,8 @@ class BubblewrapLaunch:
         return fd
 
     def _spawn(self, spawn: Spawn[Spawned], held: str) -> Spawned:
-        """`held` is where bubblewrap finds our descriptors: handed on, they would be the run's, and lead out of its view."""
+        """`held` is where bubblewrap finds our descriptors: handed on, they would be the run's,
+        and lead out of its view."""
         words = (word.spell(held) if isinstance(word, Source) else word for word in self._arguments)
         fds = [_remember("arguments", b"\0".join(map(os.fsencode, words)) + b"\0")]
         prefix = [self._program, "--args", str(fds[0])]
@@ -185,8 +199,8 @@ class BubblewrapLaunch:
     def _spawn_restricted(self, spawn: Spawn[Spawned]) -> Spawned:
         """Where the network is open, so are abstract sockets: Landlock shuts these, and ports that are not listed.
 
-        Who is restricted may not look at the descriptors of who is not, so the thread that spawns lives as long as the run: it is the one
-        whose descriptors bubblewrap looks at.
+        Who is restricted may not look at the descriptors of who is not, so the thread that spawns lives as long as the
+        run: it is the one whose descriptors bubblewrap looks at.
         """
         thread = Spawner()
 
@@ -234,7 +248,8 @@ class _View:
         return self._shown
 
     def gather(self, staging: WriteArea | None) -> None:
-        """Bindings and the rest of its reach first, then the folders of outputs, which take the place of what they hold."""
+        """Bindings and the rest of its reach first, then the folders of outputs, which take the place of what they
+        hold."""
         for grant in self._reach.policy.grants:
             if grant.rights & (READ_FILE | WRITE_FILE):
                 self._show(grant)
@@ -282,7 +297,8 @@ class _View:
         # From the outside in: what lies in a place is put on top of it.
         for path, source, kind in sorted(self._list_mounts(), key=lambda mount: mount[0].count("/")):
             words += [kind, path] if source is None else [kind, Source(source), path]
-        # Nobody may lean on /run being there, least of all who looks for sockets in it. The socket of this daemon is one file.
+        # Nobody may lean on /run being there, least of all who looks for sockets in it.
+        # The socket of this daemon is one file.
         words += ["--ro-bind-try", Source(self._order.socket), self._order.socket]
         # As root, sysctls can be written without any capability.
         words += [
@@ -386,7 +402,10 @@ class _View:
 
 
 def _choose_source(fd: int, real: str) -> str | int:
-    """What was opened, where bubblewrap may ask us for it. From a user namespace of its own it may not: then by its name, links resolved."""
+    """What was opened, where bubblewrap may ask us for it.
+
+    From a user namespace of its own it may not: then by its name, links resolved.
+    """
     return fd if os.geteuid() == 0 else real
 
 
@@ -413,9 +432,13 @@ def _remember(name: str, content: bytes) -> int:
 
 
 class StrictnessWatch:
-    """Reports whether runs can be isolated strictly on this machine, as long as a session asks for it. Where none does, nothing is tried.
+    """Reports whether runs can be isolated strictly on this machine, as long as a session asks for it.
 
-    A session that sleeps for want of bubblewrap wakes by itself when that is installed. On the loop; each trial is made in a thread."""
+    Where none does, nothing is tried.
+
+    A session that sleeps for want of bubblewrap wakes by itself when that is installed. On the loop; each trial is made
+    in a thread.
+    """
 
     def __init__(
         self, report: Callable[[StrictnessSeen], None], list_specs: Callable[[], Iterable[SessionSpec | None]]
@@ -426,7 +449,10 @@ class StrictnessWatch:
         self._words: str | None = None
 
     def look(self, coming: Iterable[SessionSpec]) -> None:
-        """Begin the first trial, if one of these specs, or of those there are, is strict. Until it is over nothing strict starts."""
+        """Begin the first trial, if one of these specs, or of those there are, is strict.
+
+        Until it is over nothing strict starts.
+        """
         if self._trial is None and _is_needed((*coming, *self._list_specs())):
             self._take(_BEING_TRIED)
             self._trial = asyncio.get_running_loop().create_task(self._try(), name="try bubblewrap")

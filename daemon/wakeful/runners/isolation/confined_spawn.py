@@ -1,10 +1,11 @@
 """Spawns a program under a policy: a short-lived thread restricts itself, spawns, and ends.
 
-Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread and are inherited by what it starts, so
-the run is confined before its first instruction, with no wrapper process and no code between fork and exec; the daemon itself is
-untouched. A thread may begin while the record of the run's start is on its way to disk, and waits until it is there (`take_on`); it
-never outlives the start. Where mounts are needed and no thread may make them, a small program takes the thread's place (`_ByLauncher`).
-The caller is the loop. It waits a bounded time: a thread that finds no memory is gone without a word, and the loop waited for ever.
+Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread and are inherited by what
+it starts, so the run is confined before its first instruction, with no wrapper process and no code between fork and
+exec; the daemon itself is untouched. A thread may begin while the record of the run's start is on its way to disk, and
+waits until it is there (`take_on`); it never outlives the start. Where mounts are needed and no thread may make them, a
+small program takes the thread's place (`_ByLauncher`). The caller is the loop. It waits a bounded time: a thread that
+finds no memory is gone without a word, and the loop waited for ever.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     @property
     def emptied(self) -> tuple[str, ...]:
-        """What is hidden by an empty folder on top of it, where there are mounts: what lies in a grant. To the rest no rights lead."""
+        """What is hidden by an empty folder on top of it, where there are mounts: what lies in a grant.
+
+        To the rest no rights lead.
+        """
         if not self.shielded:
             return ()
         granted = [os.path.join(grant.beneath or "/", grant.path) for grant in self.grants]
@@ -102,7 +106,10 @@ class ConfinedLaunch:
         self._taken_on: Confinement | None = None
 
     def take_on(self) -> None:
-        """Have a thread take on the policy already, for the next launch. Returns at once; an error is raised by that launch."""
+        """Have a thread take on the policy already, for the next launch.
+
+        Returns at once; an error is raised by that launch.
+        """
         if self._taken_on is None:
             self._taken_on = _begin_confined(self.policy)
 
@@ -136,7 +143,8 @@ def _begin_confined(policy: Policy) -> Confinement:
 
 
 class _ByLauncher(Confinement):
-    """By a small program that mounts and restricts itself before it becomes the program; what it opens is opened here, and handed over."""
+    """By a small program that mounts and restricts itself before it becomes the program;
+    what it opens is opened here, and handed over."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -202,7 +210,8 @@ class _Confined(Confinement):
             if spawn is not None and self._thread.may_spawn():
                 self._thread.answer(spawn())
         except OSError as problem:
-            # The kernel's words say it all. With its traceback it would hold this frame, and both would stay where nobody takes the answer.
+            # The kernel's words say it all. With its traceback it would hold this frame,
+            # and both would stay where nobody takes the answer.
             self._thread.answer(None, problem.with_traceback(None))
         except BaseException as problem:
             self._thread.answer(None, problem)
@@ -253,7 +262,8 @@ def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden, spared: tuple[str, ..
 
 
 _LOOK_SECONDS = 0.1
-# So many looks are made for a thread that does not begin at all, and for one that does not come to its spawn: two seconds, and five.
+# So many looks are made for a thread that does not begin at all, and for one that does not come to its spawn: two
+# seconds, and five.
 _LOOKS_FOR_BEGIN = 20
 _LOOKS_FOR_SPAWN = 50
 
@@ -261,7 +271,8 @@ Answer = tuple[Any, BaseException | None]
 
 
 class Spawner:
-    """The thread calls `begin` first, `may_spawn` before its spawn, and `answer` once; the caller calls `start`, and `wait`."""
+    """The thread calls `begin` first, `may_spawn` before its spawn, and `answer` once; the caller calls `start`, and
+    `wait`."""
 
     def __init__(self) -> None:
         self._answers: SimpleQueue[Answer] = SimpleQueue()
@@ -273,7 +284,8 @@ class Spawner:
     def start(self, live: Callable[[], None]) -> None:
         """Raises OSError where the system gives no thread."""
         try:
-            # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program under way.
+            # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program
+            # under way.
             start_new_thread(live, ())
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)}, no thread") from error
@@ -295,7 +307,8 @@ class Spawner:
             try:
                 result, problem = self._answers.get(timeout=_LOOK_SECONDS)
             except Empty:
-                # Counted in looks: the clock goes on while the daemon is stopped. A spawn under way may take long on a slow disk.
+                # Counted in looks: the clock goes on while the daemon is stopped. A spawn under way may take long on a
+                # slow disk.
                 most = _LOOKS_FOR_SPAWN if self._number else _LOOKS_FOR_BEGIN
                 if is_gone or (looks >= most and self.may_spawn()):
                     raise OSError(
@@ -307,7 +320,8 @@ class Spawner:
                 try:
                     raise problem
                 finally:
-                    # The traceback of the problem holds this frame. The two would keep each other, and all that the spawn refers to.
+                    # The traceback of the problem holds this frame. The two would keep each other, and all that the
+                    # spawn refers to.
                     del problem
 
     def _is_gone(self) -> bool:

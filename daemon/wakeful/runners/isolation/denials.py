@@ -1,8 +1,8 @@
 """From the error messages of a denied program to the line of a spec that would allow it.
 
-`find_complaints` parses messages and finds the path or address in them; it is pure. `find_hint` compares the findings with the run's reach,
-at the run's end, in a thread. A program chooses every word that it prints, so nothing is decided by them: they only lead to a line that a
-person reads. tests/runners/test_messages.py has one test for each program.
+`find_complaints` parses messages and finds the path or address in them; it is pure. `find_hint` compares the findings
+with the run's reach, at the run's end, in a thread. A program chooses every word that it prints, so nothing is decided
+by them: they only lead to a line that a person reads. tests/runners/test_messages.py has one test for each program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from wakeful.runners.isolation.system_places import is_of_system
 
 # As the C library says EACCES, EPERM and EROFS, and as runtimes do that have words of their own.
 _DENIED = re.compile(
-    r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b|AccessDenied|readonly database|unable to open database"
+    r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b|AccessDenied"
+    r"|readonly database|unable to open database"
     r"|(?:is )?not (?:owned or is not )?writable",
     re.IGNORECASE,
 )
@@ -41,9 +42,11 @@ _BEFORE = re.compile(r"(?:^|[\s:=])((?:\\ |[^\s:'\"‘’`()])+)(?: \(|: ?(?:can
 # `AccessDeniedException: X` (Java), `Permission denied @ rb_sysopen - X` (Ruby).
 _AFTER = re.compile(r"^\w*: ([^\s:'\"]+)")
 _AFTER_SIGN = re.compile(r"^ @ \w+ - (\S+)")
-# Words in quotes or before a colon that are no path: the thread of Java, the method of Ruby, the chain of Rust; and an apostrophe that begins no quote.
+# Words in quotes or before a colon that are no path: the thread of Java, the method of Ruby, the chain of Rust; and an
+# apostrophe that begins no quote.
 _UNMEANT = re.compile(
-    r"in thread \"[^\"]*\"|in [`'][^']*': |^\s*caused by: |\b(?:can|could|don|would)n?'t (?=open|read|write|create|find|load|access)",
+    r"in thread \"[^\"]*\"|in [`'][^']*': |^\s*caused by: |\b(?:can|could|don|would)n?'t (?=open|read|write|create"
+    r"|find|load|access)",
     re.IGNORECASE,
 )
 # Rust names the path in one line and the reason in another.
@@ -62,14 +65,18 @@ _DATABASE_NAME = re.compile(r"[^\s'\"=:,;()]+\.(?:db3?|sqlite[23]?|duckdb)\b")
 
 # Names that were not found: git, cargo and curl; wget; node; Java; Go; Python's urllib3.
 _NAMES = re.compile(
-    r"(?:could not resolve host(?:name)?:? |unable to resolve host address [‘'\"]|getaddrinfo E\w+ |UnknownHostException: |\blookup |Failed to resolve ['\"]|name or service not known: )"
+    r"(?:could not resolve host(?:name)?:? |unable to resolve host address [‘'\"]|getaddrinfo E\w+ "
+    r"|UnknownHostException: |\blookup |Failed to resolve ['\"]|name or service not known: )"
     r"([A-Za-z0-9](?:[\w-]*\.)*[\w-]+)",
     re.IGNORECASE,
 )
 _UNNAMED = re.compile(
-    r"temporary failure in name resolution|name or service not known|nodename nor servname|network is unreachable|EAI_AGAIN|could not create socket: permission denied"
-    r"|SocketException: (?:permission denied|operation not permitted)|BindException: permission denied|IO::Socket::\w+: (?:connect: )?permission denied"
-    r"|failed to establish a new connection|socket: (?:permission denied|operation not permitted)|socket\.py\", line \d+, in (?:__init__|create_connection)",
+    r"temporary failure in name resolution|name or service not known|nodename nor servname|network is unreachable"
+    r"|EAI_AGAIN|could not create socket: permission denied"
+    r"|SocketException: (?:permission denied|operation not permitted)|BindException: permission denied"
+    r"|IO::Socket::\w+: (?:connect: )?permission denied"
+    r"|failed to establish a new connection|socket: (?:permission denied|operation not permitted)"
+    r"|socket\.py\", line \d+, in (?:__init__|create_connection)",
     re.IGNORECASE,
 )
 # Hosts with ports: curl and ssh; node; Go; psql; mysql; Redis; Ruby; Python's urllib3.
@@ -87,7 +94,8 @@ _ADDRESSES = tuple(
     )
 )
 _URL = re.compile(
-    r"\b(https?|ssh|git|ftp|wss?|postgres(?:ql)?|redis|mysql)://(?:[^@/\s'\"]+@)?([A-Za-z0-9](?:[\w-]*\.)*[\w-]+)(?::(\d+))?"
+    r"\b(https?|ssh|git|ftp|wss?|postgres(?:ql)?|redis"
+    r"|mysql)://(?:[^@/\s'\"]+@)?([A-Za-z0-9](?:[\w-]*\.)*[\w-]+)(?::(\d+))?"
 )
 _GIT_OVER_SSH = re.compile(r"\b[\w-]+@([\w.-]+):")
 _PORTS = {
@@ -114,9 +122,12 @@ _MOST_FOUND = 50
 
 
 class Complaint(Struct, frozen=True, kw_only=True):
-    """A path or an address that a program says it was denied. `what` is as it was printed; without one, it is the network as a whole.
+    """A path or an address that a program says it was denied.
 
-    `access` None: reading or writing, the words do not say. `is_absent`: it was not denied but not found. `is_temporary`: no name to declare.
+    `what` is as it was printed; without one, it is the network as a whole.
+
+    `access` None: reading or writing, the words do not say. `is_absent`: it was not denied but not found.
+    `is_temporary`: no name to declare.
     `is_word`: it is a path only if there is one of that name."""
 
     access: Access | None
@@ -131,7 +142,10 @@ def speaks_of_denial(text: str) -> bool:
 
 
 def find_complaints(text: str, command: str = "") -> list[Complaint]:
-    """Each once, in the order in which they were printed. `command` is what was run: it names addresses and databases that a message leaves out."""
+    """Each once, in the order in which they were printed.
+
+    `command` is what was run: it names addresses and databases that a message leaves out.
+    """
     found: dict[Complaint, None] = {}
     for line in text.splitlines()[-_MOST_LINES:]:
         if len(found) >= _MOST_FOUND:
@@ -240,7 +254,10 @@ def find_hint(order: RunOrder, standards: Standards | None, cwd: str, text: str)
 
 
 def name_addresses(trace: Traced, text: str, command: str) -> Traced:
-    """A trace of a run without a network knows no address: the kernel refuses the socket already. The program's own words often name it."""
+    """A trace of a run without a network knows no address: the kernel refuses the socket already.
+
+    The program's own words often name it.
+    """
     if not any(one.what == NETWORK for one in trace.denied):
         return trace
     named = [one.what for one in find_complaints(text, command) if one.access == "connect" and one.what]
@@ -283,7 +300,10 @@ def _judge(judge: Judge, complaint: Complaint, cwd: str) -> Denied | None:
 
 
 def _find_first(judge: Judge, accesses: tuple[Access, ...], path: str, complaint: Complaint) -> Denied | None:
-    """Return the first of these accesses that the run's isolation denies. If it denies none, return the first that the system denies."""
+    """Return the first of these accesses that the run's isolation denies.
+
+    If it denies none, return the first that the system denies.
+    """
     error = "ENOENT" if complaint.is_absent else "EACCES"
     found = [
         one for access in accesses if (one := judge.judge(Asked(access=access, what=path, error=error))) is not None
@@ -322,7 +342,10 @@ def _spell_line(denied: Denied, place: str, order: RunOrder) -> str:
 
 
 def _open_for(denied: Denied, place: str, root: str) -> str:
-    """The folder of a file: it is made there, or another is renamed over it. Not a home, or what holds the whole project, for one file."""
+    """The folder of a file: it is made there, or another is renamed over it.
+
+    Not a home, or what holds the whole project, for one file.
+    """
     folder = os.path.dirname(place)
     is_too_much = is_wide(folder) or folder.count("/") < _DEEP or contains(folder, root)
     return place if denied.is_folder or is_too_much else folder

@@ -1,11 +1,13 @@
-"""Opens places for a policy: no symbolic link leads out of a folder, and nothing hidden is opened with a folder that holds it.
+"""Opens places for a policy: no symbolic link leads out of a folder, and nothing hidden is opened with a folder that
+holds it.
 
-A run may write in its root, and so replace a folder of its next run's outputs by a link to `~/.ssh`: a place that is granted by name would
-then be granted there. Nothing is checked first and opened afterwards: the opened place itself is checked.
-Hidden from every run are the daemon's secrets and the private folders of other runs. `reach` refuses a spec that names them. Here each place
-is looked at after it was opened, so that it does not matter which links led there. Landlock cannot subtract from a folder, so the entries
-beside a hidden one are granted one by one; `shield` and bubblewrap put an empty folder on top instead. The same is done for an entry that a
-run may read but not write inside a folder it may write, where nothing can be mounted.
+A run may write in its root, and so replace a folder of its next run's outputs by a link to `~/.ssh`: a place that is
+granted by name would then be granted there. Nothing is checked first and opened afterwards: the opened place itself is
+checked. Hidden from every run are the daemon's secrets and the private folders of other runs. `reach` refuses a spec
+that names them. Here each place is looked at after it was opened, so that it does not matter which links led there.
+Landlock cannot subtract from a folder, so the entries beside a hidden one are granted one by one; `shield` and
+bubblewrap put an empty folder on top instead. The same is done for an entry that a run may read but not write inside a
+folder it may write, where nothing can be mounted.
 """
 
 from __future__ import annotations
@@ -42,12 +44,16 @@ def open_beneath(folder: str | None, path: str) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise GoesInCircles(
-                f"{os.path.join(folder, path)} is a symbolic link that leads to itself; make it a file, or lead it elsewhere"
+                f"{os.path.join(folder, path)} is a symbolic link that leads to itself; "
+                "make it a file, or lead it elsewhere"
             ) from error
         # EXDEV: it leads outside. EAGAIN: it was being renamed under our hands, more than once.
         if error.errno not in (errno.EXDEV, errno.EAGAIN):
             raise
-        words = f"{os.path.join(folder, path)} leads out of {folder} by a symbolic link; name where it leads in the binding, or under allow"
+        words = (
+            f"{os.path.join(folder, path)} leads out of {folder} by a symbolic link; "
+            "name where it leads in the binding, or under allow"
+        )
         raise LeadsOutside(words) from error
     finally:
         os.close(base)
@@ -89,9 +95,13 @@ class Hidden(Struct, frozen=True):
 
 
 def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared: tuple[str, ...] = ()) -> None:
-    """Grant rights on an opened place, except on hidden entries in it. Spared entries, and the folders on the way to them, can only be read.
+    """Grant rights on an opened place, except on hidden entries in it.
 
-    Names of hidden entries can be listed. An entry made later beside a hidden one gets no rights. Nothing new can be made beside a spared one."""
+    Spared entries, and the folders on the way to them, can only be read.
+
+    Names of hidden entries can be listed. An entry made later beside a hidden one gets no rights. Nothing new can be
+    made beside a spared one.
+    """
     real = os.readlink(f"/proc/self/fd/{fd}") if hidden.places or spared else ""
     if hidden.holds(real):
         return

@@ -1,9 +1,10 @@
 """Which places the runs of this daemon may write, and whether a run could have changed a place.
 
-Nothing about a run's reach is concluded from files that runs may write. Wiring keeps one `WrittenPlaces` for the daemon, and declares every
-session's spec to it; `Looked` asks it, at each start again, on the loop and in threads that prepare runs. A session without isolation
-counts with its outputs and `allow.write`, although its runs can write everything. Whether a run could have changed a spec, or replaced a
-repository, is asked after the fact (`could_write`, `could_replace_git`), and errs to the side of yes: a yes needs a person's trust.
+Nothing about a run's reach is concluded from files that runs may write. Wiring keeps one `WrittenPlaces` for the
+daemon, and declares every session's spec to it; `Looked` asks it, at each start again, on the loop and in threads that
+prepare runs. A session without isolation counts with its outputs and `allow.write`, although its runs can write
+everything. Whether a run could have changed a spec, or replaced a repository, is asked after the fact (`could_write`,
+`could_replace_git`), and errs to the side of yes: a yes needs a person's trust.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from wakeful.system.git_folders import GIT
 
 
 class WrittenPlace(Struct, frozen=True):
-    """A place that runs of a session may write, links resolved. `is_beside`: its neighbours are open with it, unless it is a folder."""
+    """A place that runs of a session may write, links resolved.
+
+    `is_beside`: its neighbours are open with it, unless it is a folder.
+    """
 
     path: str
     is_beside: bool = False
@@ -53,7 +57,10 @@ def list_written_by(spec: SessionSpec) -> Iterator[WrittenPlace]:
 
 
 class WrittenPlaces:
-    """By place. A question takes as many lookups as the path has folders, however many sessions there are. `others` are asked next."""
+    """By place.
+
+    A question takes as many lookups as the path has folders, however many sessions there are. `others` are asked next.
+    """
 
     def __init__(self, others: WrittenPlaces | None = None) -> None:
         self._others = others
@@ -129,9 +136,12 @@ def list_writable(spec: SessionSpec, *, is_guarded: bool) -> tuple[str, ...] | N
 
 
 def could_replace_git(spec: SessionSpec, top: str, *, was_there: bool) -> bool:
-    """Whether a run could have put a repository of its choice into this checkout. `was_there`: it had one, from which runs are kept.
+    """Whether a run could have put a repository of its choice into this checkout.
 
-    A run that is not confined reads what it likes, and needs no daemon for it."""
+    `was_there`: it had one, from which runs are kept.
+
+    A run that is not confined reads what it likes, and needs no daemon for it.
+    """
     if not spec.confinement.is_enforced:
         return False
     for folder in _list_opened(spec):

@@ -1,8 +1,9 @@
 """A cache of plans: which places the last run of each session could touch, for its next run.
 
-`Preparation` asks it where a run is prepared on the loop. Making a plan takes some fifty questions to the file system; asking whether the
-answers are still the same takes a fifth of that. Nothing is believed unseen: every place that counts is looked at again before a start, and
-a plan with another answer is made anew. A plan is a value: it holds no process, no thread and no descriptor. On the loop alone.
+`Preparation` asks it where a run is prepared on the loop. Making a plan takes some fifty questions to the file system;
+asking whether the answers are still the same takes a fifth of that. Nothing is believed unseen: every place that counts
+is looked at again before a start, and a plan with another answer is made anew. A plan is a value: it holds no process,
+no thread and no descriptor. On the loop alone.
 """
 
 from __future__ import annotations
@@ -59,9 +60,7 @@ class PlanCache:
         known = self._known.pop(order.session, None)
         if known is None or not known.answers(shape, search_path, protected):
             make_folders(order)
-            known = _Known(
-                shape, search_path, protected, make_plan(order, environment, protected, is_early=is_early)
-            )
+            known = _Known(shape, search_path, protected, make_plan(order, environment, protected, is_early=is_early))
         else:
             # The folders that outlast a run are there: the plan was asked whether they are still the same.
             make_folder(order.folder)
@@ -81,5 +80,6 @@ def _shape(order: RunOrder) -> RunOrder:
     """What all runs of a session have in common, until its spec changes."""
     return replace(
         order,
-        run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(), secrets=(), token="", allowance=Amounts(), is_traced=False,
+        run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(),
+        secrets=(), token="", allowance=Amounts(), is_traced=False,
     )  # fmt: skip

@@ -1,11 +1,12 @@
 """The one way to start a run: `prepare(order)` returns a ticket, `ticket.launch()` starts the process.
 
-`CommandRunner` has one `Preparation`. All work that is done before a process exists is in this folder: folders and files of the run, its
-reach (`plan_cache.py`), its confinement, the server that forks agents (`warm_server.py`). The early part is done while the record of the
-start is on its way to disk, and holds for a moment; a launch that comes later, or for other files, does it again.
-`prepare` and `launch` are called on the loop. `complete` looks at the file system, makes folders, copies outputs and may try strace, so it
-blocks; where that can take longer than a moment, `LiveRun` calls it in a thread of the pool (`is_quick`). It starts no program of the run.
-A refusal is raised in words for the run's record, and then nothing is left open.
+`CommandRunner` has one `Preparation`. All work that is done before a process exists is in this folder: folders and
+files of the run, its reach (`plan_cache.py`), its confinement, the server that forks agents (`warm_server.py`). The
+early part is done while the record of the start is on its way to disk, and holds for a moment; a launch that comes
+later, or for other files, does it again. `prepare` and `launch` are called on the loop. `complete` looks at the file
+system, makes folders, copies outputs and may try strace, so it blocks; where that can take longer than a moment,
+`LiveRun` calls it in a thread of the pool (`is_quick`). It starts no program of the run. A refusal is raised in words
+for the run's record, and then nothing is left open.
 """
 
 from __future__ import annotations
@@ -85,9 +86,16 @@ class Prepared(Struct, frozen=True, kw_only=True):
         if isinstance(self.launch, ConfinedLaunch):
             found = self.launch.policy
             policy = ForkPolicy(
-                grants=found.grants, network=found.network, listens=found.listens, looks_up_names=found.looks_up_names, shielded=found.shielded,
-                kept_writable=found.kept_writable, spared=found.spared, hidden=found.hidden, closed=CLOSED.known,
-            )  # fmt: skip
+                grants=found.grants,
+                network=found.network,
+                listens=found.listens,
+                looks_up_names=found.looks_up_names,
+                shielded=found.shielded,
+                kept_writable=found.kept_writable,
+                spared=found.spared,
+                hidden=found.hidden,
+                closed=CLOSED.known,
+            )
         return ForkRequest(environment=self.environment, cwd=self.cwd, mark=mark, policy=policy)
 
     def close(self) -> None:
@@ -106,7 +114,8 @@ def is_staged(order: RunOrder) -> bool:
 
 
 def is_quick(order: RunOrder) -> bool:
-    """Otherwise outputs are copied, every place of a view or workspace is looked at, or strace is tried: not on the loop."""
+    """Otherwise outputs are copied, every place of a view or workspace is looked at, or strace is tried:
+    not on the loop."""
     return (
         order.confinement.level in ("standard", "none")
         and order.workspace is None
@@ -122,7 +131,10 @@ def could_fork(order: RunOrder) -> bool:
 
 
 class Ticket:
-    """One start of one run (`contract.Ticket`). Made by `Preparation`; `LiveRun` takes from it what was prepared early."""
+    """One start of one run (`contract.Ticket`).
+
+    Made by `Preparation`; `LiveRun` takes from it what was prepared early.
+    """
 
     def __init__(self, order: RunOrder, preparation: Preparation) -> None:
         self.order = order
@@ -147,7 +159,8 @@ class Ticket:
             around.pool.submit(shutil.rmtree, self.order.folder, ignore_errors=True)
 
     def prepare_early(self) -> None:
-        # An error is found again by the launch, which reports it; so is what cannot be known without an effect (`NotYet`).
+        # An error is found again by the launch, which reports it; so is what cannot be known without an effect
+        # (`NotYet`).
         with contextlib.suppress(Exception):
             begun = self._preparation.begin(self.order)
             self._early = self._preparation.complete(self.order, begun, is_early=True)
@@ -188,7 +201,8 @@ class Preparation:
         self._plans = PlanCache()
 
     def guard(self, places: tuple[str, ...]) -> None:
-        """Besides what was named at construction, no run that starts from now on may change these: specs of attached projects."""
+        """Besides what was named at construction, no run that starts from now on may change these: specs of attached
+        projects."""
         protected = replace(self._always_protected, rest=(*self._always_protected.rest, *places))
         if protected != self.protected:
             self.protected = protected
@@ -226,7 +240,9 @@ class Preparation:
     def complete(self, order: RunOrder, begun: Prepared, *, is_early: bool = False) -> Prepared:
         """Blocks. Raises OperatorError, or OSError and ValueError as a spawn does.
 
-        `is_early`, of a quick order: the run is not on record yet. `NotYet` is raised where something outside of its own folders must be made."""
+        `is_early`, of a quick order: the run is not on record yet. `NotYet` is raised where something outside of its
+        own folders must be made.
+        """
         # A plan comes with the folders.
         plans = self._plans if is_quick(order) and order.confinement.level == "standard" else None
         if plans is None:
@@ -246,7 +262,10 @@ class Preparation:
     def confine(
         self, order: RunOrder, begun: Prepared, plans: PlanCache | None = None, *, is_early: bool = False
     ) -> Prepared:
-        """Find out what it may touch. A staging of `begun` was filled before, and is used as it is. `plans` are for the loop alone."""
+        """Find out what it may touch.
+
+        A staging of `begun` was filled before, and is used as it is. `plans` are for the loop alone.
+        """
         if not order.confinement.is_enforced:
             noted = replace(begun, isolation=Enforced(order.confinement.level, ("everything",)))
             return self._observe(order, noted) if order.is_traced or order.confinement.level == "observe" else noted

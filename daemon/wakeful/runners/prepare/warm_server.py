@@ -1,10 +1,11 @@
 """A run of an agent without the second its libraries take to be read: a server that has read them forks it.
 
-The daemon asks (`WarmServer`), over a pair of sockets that no one else holds; the server (`serve`) is one process with one thread, and its
-forks confine themselves by the policy they were handed before they do anything else, as any run is confined. It forks twice, so that the run
-becomes the daemon's child, who is a subreaper: watched, signalled and reaped like every other. Where a server is not ready, or gone, a
-run starts cold. The server lives while runs of agents are under way, and some seconds longer: at rest there is none.
-The daemon's end is on the loop, and never waits: a word of the server is an event.
+The daemon asks (`WarmServer`), over a pair of sockets that no one else holds; the server (`serve`) is one process with
+one thread, and its forks confine themselves by the policy they were handed before they do anything else, as any run is
+confined. It forks twice, so that the run becomes the daemon's child, who is a subreaper: watched, signalled and reaped
+like every other. Where a server is not ready, or gone, a run starts cold. The server lives while runs of agents are
+under way, and some seconds longer: at rest there is none. The daemon's end is on the loop, and never waits: a word of
+the server is an event.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from wakeful.runners.process.children import Children
 from wakeful.runners.process.mark import set_mark
 
 READY = b"ready"
-# A fork of a process with everything in memory takes 10 ms. A server that needs seconds is in trouble: it is given up, and the run starts cold.
+# A fork of a process with everything in memory takes 10 ms. A server that needs seconds is in trouble: it is given up,
+# and the run starts cold.
 PATIENCE_SECONDS = 5.0
 # A server that is not ready by then is not waited for.
 LONGEST_WARMING_SECONDS = 30.0
@@ -113,7 +115,9 @@ class WarmServer:
     def hold(self, run_id: str, libraries: Iterable[str]) -> None:
         """A run of an agent begins. Start the server, unless it lives with these libraries. Returns at once.
 
-        `libraries` are named by providers; a run reads the others itself. A process that cannot be started is none: the run starts cold."""
+        `libraries` are named by providers; a run reads the others itself. A process that cannot be started is none: the
+        run starts cold.
+        """
         self._holders.add(run_id)
         if self._idle is not None:
             self._idle.cancel()
@@ -137,7 +141,10 @@ class WarmServer:
         self._waiting.append(tell)
 
     def fork(self, request: ForkRequest, output: int, taken: TakeForked) -> None:
-        """Ask for a process that writes to `output` and is confined before its first step. `taken` is called once, later."""
+        """Ask for a process that writes to `output` and is confined before its first step.
+
+        `taken` is called once, later.
+        """
         loop = asyncio.get_running_loop()
         try:
             if self._socket is None:

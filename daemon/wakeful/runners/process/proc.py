@@ -1,9 +1,11 @@
-"""Reads /proc: who is whose child, since when, and what it used; and asks the kernel by pidfd about processes that are nobody's child here.
+"""Reads /proc: who is whose child, since when, and what it used; and asks the kernel by pidfd about processes that are
+nobody's child here.
 
-Reads only, but for signals to the group of a pidfd, and takes "gone" for an answer. psutil finds a tree by walking every process of the
-machine (milliseconds) and misses what was reparented; the files read here cost microseconds, and are read for the daemon's own children,
-where a number cannot be reused unnoticed. A process that outlived its daemon is reaped by somebody else, so its exit status cannot be
-waited for; whoever held a pidfd of it before can still ask (PIDFD_GET_INFO, Linux 6.15).
+Reads only, but for signals to the group of a pidfd, and takes "gone" for an answer. psutil finds a tree by walking
+every process of the machine (milliseconds) and misses what was reparented; the files read here cost microseconds, and
+are read for the daemon's own children, where a number cannot be reused unnoticed. A process that outlived its daemon is
+reaped by somebody else, so its exit status cannot be waited for; whoever held a pidfd of it before can still ask
+(PIDFD_GET_INFO, Linux 6.15).
 """
 
 from __future__ import annotations
@@ -81,8 +83,9 @@ def children_of(pid: int) -> list[int]:
 
 
 def orphans_of(pid: int) -> list[int]:
-    """Direct children, zombies included, among which is every orphan that came to a subreaper: the kernel gives them to its first
-    thread, which has the process's number. What its other threads spawned and still hold is not among them."""
+    """Direct children, zombies included, among which is every orphan that came to a subreaper: the kernel gives them to
+    its first thread, which has the process's number. What its other threads spawned and still hold is not among
+    them."""
     return _list_children(pid, str(pid))
 
 
@@ -179,7 +182,10 @@ def read_status(pidfd: int) -> int | None:
 
 
 def watch_reaping(pidfd: int) -> select.epoll:
-    """A descriptor that is readable once the process was reaped, by whomever. The pidfd itself is readable from its end on (Linux 6.9)."""
+    """A descriptor that is readable once the process was reaped, by whomever.
+
+    The pidfd itself is readable from its end on (Linux 6.9).
+    """
     watching = select.epoll()
     # No event is asked for: a hang-up is always told.
     watching.register(pidfd, 0)
@@ -195,7 +201,8 @@ def signal_group(pidfd: int, number: int) -> None:
 
 
 def can_tell_ends() -> bool:
-    """Does this kernel tell how a process ended that somebody else reaped? Tried, once per daemon, with a process that does nothing."""
+    """Does this kernel tell how a process ended that somebody else reaped? Tried, once per daemon, with a process that
+    does nothing."""
     try:
         pid = os.posix_spawn(_TRIAL, [_TRIAL], {})
     except OSError:

@@ -1,8 +1,9 @@
 """One program of a run, from its spawn until nothing that descends from it is alive.
 
-`LiveRun` launches it (the command, then perhaps its check), signals it, and is called back once, on the loop, when the tree is gone
-and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers. Knows nothing of timeouts.
-Everything here happens on the loop, but entering and removing a control group, which a thread of the pool does.
+`LiveRun` launches it (the command, then perhaps its check), signals it, and is called back once, on the loop, when the
+tree is gone and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers. Knows nothing
+of timeouts. Everything here happens on the loop, but entering and removing a control group, which a thread of the pool
+does.
 """
 
 from __future__ import annotations
@@ -90,7 +91,10 @@ class Surroundings(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """How the program itself ended, and who of its tree could not be ended. Neither code nor signal: the status was lost."""
+    """How the program itself ended, and who of its tree could not be ended.
+
+    Neither code nor signal: the status was lost.
+    """
 
     exit_code: int | None
     signal: int | None
@@ -137,7 +141,8 @@ class Spent:
 
 
 class Attended(ABC):
-    """What a program of a run is like, whoever started it: a pidfd, the reading end of its output, samples of what it uses, signals."""
+    """What a program of a run is like, whoever started it: a pidfd, the reading end of its output,
+    samples of what it uses, signals."""
 
     pid: int
     _pidfd: int
@@ -234,8 +239,8 @@ class Process(Attended):
         is_wrapped: bool = False,
         handed: Sequence[int] = (),
     ) -> None:
-        """Spawn now, the way `launch` does it. `is_wrapped`: what is spawned only waits for the program, and is not signalled.
-        `handed` are descriptors of the caller's that it gets, too.
+        """Spawn now, the way `launch` does it. `is_wrapped`: what is spawned only waits for the program, and is not
+        signalled. `handed` are descriptors of the caller's that it gets, too.
 
         Raises OSError, ValueError or OperatorError, and then nothing was left running.
         """
@@ -257,7 +262,8 @@ class Process(Attended):
             )
 
         try:
-            # The mark is this process's for a moment, whichever thread spawns: the loop, which waits, spawns nothing else.
+            # The mark is this process's for a moment, whichever thread spawns: the loop, which waits,
+            # spawns nothing else.
             with marking(self._mark):
                 popen, is_spared = launch_sparing(lambda: launch(spawn))
         except BaseException:
@@ -272,9 +278,12 @@ class Process(Attended):
         self._attend(output)
 
     def take_over(self, pid: int, output: int) -> None:
-        """Attend a process that a server forked for this run, and that is our child. `output` is the reading end of its output.
+        """Attend a process that a server forked for this run, and that is our child.
 
-        Raises OSError, and then it was ended."""
+        `output` is the reading end of its output.
+
+        Raises OSError, and then it was ended.
+        """
         self._is_wrapped = False
         self.pid = pid
         spare_processes(pid)
@@ -332,7 +341,8 @@ class Process(Attended):
         return True
 
     def _is_held(self) -> bool:
-        """Whether whoever traces the program has yet to take note of its end: until then it is not ours to take (strace, a debugger)."""
+        """Whether whoever traces the program has yet to take note of its end:
+        until then it is not ours to take (strace, a debugger)."""
         try:
             is_ours = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
@@ -365,7 +375,10 @@ class Process(Attended):
         return (code, None) if code >= 0 else (None, -code)
 
     def _sweep(self, ending: Ending, deadline: float, pause: float, before: Sequence[int] = ()) -> None:
-        """Kill what the program left behind, round by round, until there is nothing. `before` is what the last round left."""
+        """Kill what the program left behind, round by round, until there is nothing.
+
+        `before` is what the last round left.
+        """
         around = self._around
         if pause >= _LONGEST_SWEEP_SECONDS:
             around.children.freeze_run(self._mark, self._run_id, around.state)
@@ -403,7 +416,10 @@ def _call_at_end_of_any(
 
 
 def _signal_inside(leader: int, number: int) -> None:
-    """The group without its leader. The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none."""
+    """The group without its leader.
+
+    The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none.
+    """
     for pid in proc.descendants_of(leader):
         try:
             fd = os.pidfd_open(pid)
@@ -440,7 +456,8 @@ def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
     except OSError:
         # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
         return
-    # What it had started before that, and what those had. A number that is free again meanwhile is nobody's until the kernel has given out all others.
+    # What it had started before that, and what those had. A number that is free again meanwhile is nobody's until the
+    # kernel has given out all others.
     entered = {pid}
     for _ in range(_LAYERS):
         for child in set(proc.descendants_of(pid)) - entered:

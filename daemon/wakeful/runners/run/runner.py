@@ -1,10 +1,10 @@
 """Runs commands and scripts: the runner behind `run: command` and `run: script`.
 
 Keeps the runs under way and what they share, and tidies up the daemon's adopted children. The reactor calls it as
-`contract.Runner` says. Latency first: the early part of a start is done while its record is being flushed (`prepare`), `launch` spawns
-before it returns, and nothing is awaited between a durable intention and the command's first instruction.
-Everything here is on the loop. Blocking work is done in threads of one pool, which saves output, removes folders, prepares runs that are
-not quick and enters control groups; `recover` has a thread of the default executor.
+`contract.Runner` says. Latency first: the early part of a start is done while its record is being flushed (`prepare`),
+`launch` spawns before it returns, and nothing is awaited between a durable intention and the command's first
+instruction. Everything here is on the loop. Blocking work is done in threads of one pool, which saves output, removes
+folders, prepares runs that are not quick and enters control groups; `recover` has a thread of the default executor.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ _POOL_SIZE = 2
 
 
 class CommandRunner:
-    """Constructed on the loop, after `become_subreaper`. `state` is the state folder: it tells our runs from another daemon's."""
+    """Constructed on the loop, after `become_subreaper`.
+
+    `state` is the state folder: it tells our runs from another daemon's.
+    """
 
     def __init__(
         self,
@@ -73,7 +76,8 @@ class CommandRunner:
         left: Iterable[str] = (),
         origin: Sign | None = None,
     ) -> None:
-        """`left` are the ids of runs that an earlier daemon began and the log does not know the end of: `recover` follows for each.
+        """`left` are the ids of runs that an earlier daemon began and the log does not know the end of:
+        `recover` follows for each.
 
         `origin` is the sign of the run that started this daemon, None where a person did."""
         self._report = report
@@ -97,9 +101,7 @@ class CommandRunner:
             state=os.path.realpath(state),
             secrets=secrets,
         )
-        self._preparation = Preparation(
-            self._around, select_inherited(os.environ), protected, warm, self._start
-        )
+        self._preparation = Preparation(self._around, select_inherited(os.environ), protected, warm, self._start)
         self._kept = kept
         self._shared = Shared(self._around, self._preparation, blobs, writers or Writers(), kept)
 
@@ -109,7 +111,8 @@ class CommandRunner:
         return self._preparation.protected
 
     def guard(self, places: tuple[str, ...]) -> None:
-        """Besides what was named at construction, no run that starts from now on may change these: specs of attached projects."""
+        """Besides what was named at construction, no run that starts from now on may change these: specs of attached
+        projects."""
         self._preparation.guard(places)
 
     def prepare(self, order: RunOrder) -> Ticket:
@@ -132,7 +135,8 @@ class CommandRunner:
             raise
 
     def _make_memory(self, order: RunOrder) -> int | None:
-        """Where its output is captured, if somebody keeps that beyond us; a run that nobody has room to keep ends with the daemon."""
+        """Where its output is captured, if somebody keeps that beyond us; a run that nobody has room to keep ends with
+        the daemon."""
         kept = self._kept
         # A replay has no token: it is in no log, and nobody's to go on with.
         if kept is None or not order.token:
@@ -152,7 +156,10 @@ class CommandRunner:
 
     @asynccontextmanager
     async def launch_probe(self, target: ProbeTarget, places: ProbePlaces) -> AsyncIterator[subprocess.Popen[bytes]]:
-        """It is in no log, and whoever asked reads what it says and ends it; what left its group is ended here. Raises as a start does."""
+        """It is in no log, and whoever asked reads what it says and ends it; what left its group is ended here.
+
+        Raises as a start does.
+        """
         if self._closing.is_set():
             raise OperatorError("the daemon is stopping")
         name = f"probe-{token_hex(6)}"
@@ -293,7 +300,10 @@ class CommandRunner:
 
 
 def _was_ended_from_outside(left: LeftRun) -> bool:
-    """Was it killed while no daemon was there? Then most likely by whoever ended the daemon, too: that is no failure of the run's own."""
+    """Was it killed while no daemon was there?
+
+    Then most likely by whoever ended the daemon, too: that is no failure of the run's own.
+    """
     status = read_status(left.pidfd)
     if status is None or not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in (signal.SIGTERM, signal.SIGKILL):
         return False
