@@ -1,22 +1,22 @@
 """A cache of plans: which places the last run of each session could touch, for its next run.
 
-`Preparation` asks it where a run is prepared on the loop. Making a plan takes some fifty questions to the file system;
-asking whether the answers are still the same takes a fifth of that. Nothing is believed unseen: every place that counts
-is looked at again before a start, and a plan with another answer is made anew. A plan is a value: it holds no process,
-no thread and no descriptor. On the loop alone.
+`Preparation` asks it for every confined run, on the loop and in threads. Making a plan takes some fifty questions to
+the file system; asking whether the answers are still the same takes a fifth of that. Nothing is believed unseen: every
+place that counts is looked at again before a start, and a plan with another answer is made anew. A plan is a value: it
+holds no process, no thread and no descriptor. Each session has one run at a time, so no two callers share a plan.
 """
 
 from __future__ import annotations
 
 import os
+from threading import Lock
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.spec.budget import Amounts
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.reach import Plan, Protected, Reach, make_plan
-from wakeful.runners.isolation.system_places import SystemPlaces
+from wakeful.runners.isolation.reach import Plan, Protected, make_plan
 from wakeful.runners.process.environment import make_folder, make_folders
 
 # Plans, some 5 KB each. Beyond that, the one that was needed longest ago goes.
@@ -45,17 +45,12 @@ class PlanCache:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        self._bounding = Lock()
 
-    def find_reach(
-        self,
-        order: RunOrder,
-        environment: dict[str, str],
-        system: SystemPlaces,
-        protected: Protected,
-        *,
-        is_early: bool = False,
-    ) -> Reach:
-        """As `reach.find_reach`, and raises the same. Makes the run's folders."""
+    def find_plan(
+        self, order: RunOrder, environment: dict[str, str], protected: Protected, *, is_early: bool = False
+    ) -> Plan:
+        """As `reach.make_plan`, and raises the same. Makes the run's folders."""
         search_path, shape = environment.get("PATH", ""), _shape(order)
         known = self._known.pop(order.session, None)
         if known is None or not known.answers(shape, search_path, protected):
@@ -67,13 +62,14 @@ class PlanCache:
         # Where commits lie, and places laid out for one run alone, are asked for each time.
         if not order.repositories and order.workspace is None:
             self._keep(order.session, known)
-        return known.plan.conclude(system, order.folder)
+        return known.plan
 
     def _keep(self, session: str, known: _Known) -> None:
         """At the end, as the one that was needed last."""
-        self._known[session] = known
-        if len(self._known) > _MOST_KNOWN:
-            del self._known[next(iter(self._known))]
+        with self._bounding:
+            self._known[session] = known
+            if len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
 
 
 def _shape(order: RunOrder) -> RunOrder:

@@ -11,7 +11,7 @@ for the run's record, and then nothing is left open.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
 from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
 from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.reach import Protected, Reach, find_reach, find_view
+from wakeful.runners.isolation.reach import Protected, Reach, find_reach
 from wakeful.runners.isolation.reach_check import Standards
 from wakeful.runners.isolation.system_places import CLOSED, SystemPlaces
 from wakeful.runners.isolation.trace import Tracing, find_obstacle
@@ -124,6 +124,12 @@ def is_quick(order: RunOrder) -> bool:
     )
 
 
+def _is_plain_view(order: RunOrder) -> bool:
+    """A strict run of which nothing but its outputs is copied, and nothing is tried."""
+    is_plain = order.workspace is None and not order.is_traced and not order.is_agent
+    return order.confinement.level == "strict" and is_plain
+
+
 def could_fork(order: RunOrder) -> bool:
     """Can the warm server fork it? A fork is confined by nothing but what it can take on itself."""
     is_plain = order.confinement.level in ("standard", "none") and not order.is_traced
@@ -131,17 +137,18 @@ def could_fork(order: RunOrder) -> bool:
 
 
 class Ticket:
-    """One start of one run (`contract.Ticket`).
+    """One start of one run (`contract.Ticket`). Made by `Preparation`; `LiveRun` takes from it what was prepared early.
 
-    Made by `Preparation`; `LiveRun` takes from it what was prepared early.
-    """
+    The early part of a quick order is done at once. That of a strict one is done in a thread, while the record of the
+    start is flushed: its outputs are copied, and every place of its view is looked at."""
 
     def __init__(self, order: RunOrder, preparation: Preparation) -> None:
         self.order = order
         self._preparation = preparation
         self._protected = preparation.protected
         self._early: Prepared | None = None
-        self._early_at = 0.0
+        self._early_at = preparation.around.loop.time()
+        self._in_thread: asyncio.Future[Prepared | None] | None = None
         self._is_launched = False
 
     def launch(self) -> None:
@@ -151,31 +158,60 @@ class Ticket:
     def discard(self) -> None:
         if self._is_launched:
             return
-        around, (early, self._early) = self._preparation.around, (self._early, None)
         self._preparation.release(self.order)
-        if early is not None:
-            early.close()
-            # Its own folder alone: the session's others may be in use by a run that followed.
-            around.pool.submit(shutil.rmtree, self.order.folder, ignore_errors=True)
+        if self._in_thread is not None:
+            self._in_thread.add_done_callback(lambda done: self._remove(done.result()))
+        elif self._early is not None:
+            self._remove(self._early)
+        self._early = self._in_thread = None
 
     def prepare_early(self) -> None:
-        # An error is found again by the launch, which reports it; so is what cannot be known without an effect
-        # (`NotYet`).
-        with contextlib.suppress(Exception):
-            begun = self._preparation.begin(self.order)
-            self._early = self._preparation.complete(self.order, begun, is_early=True)
-            self._early_at = self._preparation.around.loop.time()
+        """Errors are found again by the launch, which reports them; so is what cannot be known without an effect."""
+        order, around = self.order, self._preparation.around
+        if is_quick(order):
+            self._early = self._complete()
+        elif _is_plain_view(order):
+            self._in_thread = around.loop.run_in_executor(around.pool, self._complete)
 
-    def take_early(self) -> Prepared | None:
-        """What was prepared a moment ago, if it holds still."""
-        early, self._early = self._early, None
-        if early is None:
-            return None
+    def take_early(self, take: Callable[[Prepared | None], None]) -> None:
+        """`take` is called once with what was prepared a moment ago, if it holds still: now, or when the thread is
+        done."""
         is_late = self._preparation.around.loop.time() - self._early_at > FRESH_SECONDS
-        if self._protected is self._preparation.protected and not is_late:
+        is_fresh = self._protected is self._preparation.protected and not is_late
+        early, in_thread = self._early, self._in_thread
+        self._early = self._in_thread = None
+        if in_thread is not None:
+            in_thread.add_done_callback(lambda done: take(self._keep_fresh(done.result(), is_fresh=is_fresh)))
+        else:
+            take(self._keep_fresh(early, is_fresh=is_fresh))
+
+    def _keep_fresh(self, early: Prepared | None, *, is_fresh: bool) -> Prepared | None:
+        if early is None or is_fresh:
             return early
         early.close()
+        if early.view is not None:
+            # Copies of outputs that may be others by now.
+            self._clear()
         return None
+
+    def _complete(self) -> Prepared | None:
+        try:
+            return self._preparation.complete(self.order, self._preparation.begin(self.order), is_early=True)
+        except Exception:
+            # `NotYet`, a refusal or a shortage.
+            self._clear()
+            return None
+
+    def _remove(self, early: Prepared | None) -> None:
+        if early is not None:
+            early.close()
+        self._preparation.around.pool.submit(self._clear)
+
+    def _clear(self) -> None:
+        """Blocks. Its own folders alone: the session's others may be in use by a run that followed."""
+        for folder in (self.order.folder, self.order.staging):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class Preparation:
@@ -211,8 +247,7 @@ class Preparation:
         ticket = Ticket(order, self)
         if self.warm is not None and could_fork(order):
             self.warm.hold(order.run_id, order.libraries)
-        if is_quick(order):
-            ticket.prepare_early()
+        ticket.prepare_early()
         return ticket
 
     def release(self, order: RunOrder) -> None:
@@ -240,43 +275,36 @@ class Preparation:
     def complete(self, order: RunOrder, begun: Prepared, *, is_early: bool = False) -> Prepared:
         """Blocks. Raises OperatorError, or OSError and ValueError as a spawn does.
 
-        `is_early`, of a quick order: the run is not on record yet. `NotYet` is raised where something outside of its
+        `is_early`: the run is not on record yet. `NotYet` is raised where something outside of its
         own folders must be made.
         """
-        # A plan comes with the folders.
-        plans = self._plans if is_quick(order) and order.confinement.level == "standard" else None
-        if plans is None:
+        if not order.confinement.is_enforced:
             make_folders(order)
-        prepared = self.confine(order, begun, plans, is_early=is_early)
+        # Otherwise a plan comes with the folders.
+        prepared = self.confine(order, begun, is_early=is_early)
         try:
+            # First, so that a thread takes on the policy beside what follows.
+            if is_early and isinstance(prepared.launch, ConfinedLaunch):
+                prepared.launch.take_on()
             fill_folder(order)
             if isinstance(prepared.area, WorkspaceArea):
                 prepared.area.take_stock()
-            if is_early and isinstance(prepared.launch, ConfinedLaunch):
-                prepared.launch.take_on()
         except BaseException:
             prepared.close()
             raise
         return prepared
 
-    def confine(
-        self, order: RunOrder, begun: Prepared, plans: PlanCache | None = None, *, is_early: bool = False
-    ) -> Prepared:
-        """Find out what it may touch.
-
-        A staging of `begun` was filled before, and is used as it is. `plans` are for the loop alone.
-        """
+    def confine(self, order: RunOrder, begun: Prepared, *, is_early: bool = False) -> Prepared:
+        """Find out what it may touch. A staging of `begun` was filled before, and is used as it is."""
         if not order.confinement.is_enforced:
             noted = replace(begun, isolation=Enforced(order.confinement.level, ("everything",)))
             return self._observe(order, noted) if order.is_traced or order.confinement.level == "observe" else noted
         if order.confinement.level == "strict":
-            return self._confine_strictly(order, begun)
+            return self._confine_strictly(order, begun, is_early=is_early)
         if self.system is None:
             raise OperatorError(refuse_unconfined())
-        if plans is None:
-            reach = find_reach(order, begun.environment, self.system, self.protected)
-        else:
-            reach = plans.find_reach(order, begun.environment, self.system, self.protected, is_early=is_early)
+        plan = self._plans.find_plan(order, begun.environment, self.protected, is_early=is_early)
+        reach = plan.conclude(self.system, order.folder)
         return replace(
             begun,
             environment=begun.environment | reach.environment,
@@ -301,8 +329,9 @@ class Preparation:
         # A confined program is told these variables. Without them it would ask here for what it otherwise would not.
         return replace(begun, environment=begun.environment | reach.environment, tracing=tracing)
 
-    def _confine_strictly(self, order: RunOrder, begun: Prepared) -> Prepared:
-        reach = find_view(order, begun.environment, self.protected)
+    def _confine_strictly(self, order: RunOrder, begun: Prepared, *, is_early: bool) -> Prepared:
+        plan = self._plans.find_plan(order, begun.environment, self.protected, is_early=is_early)
+        reach = plan.conclude_view(order.folder)
         environment = begun.environment | reach.environment
         # Before anything is opened or copied: it may refuse.
         tracing = self._trace(order, begun, reach) if order.is_traced else None

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import shlex
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -47,7 +48,15 @@ from wakeful.runners.process.problems import (
 )
 from wakeful.runners.process.program import Ending, Process, Spent, Surroundings
 from wakeful.runners.run.kept_runs import Keepsake, KeptRuns, LeftRun
-from wakeful.runners.run.saving import Saved, has_nothing_to_save, read_ends, remove_folders, save, save_nothing
+from wakeful.runners.run.saving import (
+    Saved,
+    empty_temporary,
+    has_nothing_to_save,
+    is_empty,
+    read_ends,
+    save,
+    save_nothing,
+)
 from wakeful.system.blobs import Blobs
 
 # The times of files lag behind the clock by so much at most.
@@ -119,16 +128,20 @@ class LiveRun:
         return self._process is not None
 
     def start(self, ticket: Ticket) -> None:
-        order, early = self.order, ticket.take_early()
-        self._prepared = early or self._shared.preparation.begin(order)
         self._note_writer()
-        if early is not None or is_quick(order):
-            if early is None:
-                self._prepare()
+        ticket.take_early(self._take_early)
+
+    def _take_early(self, early: Prepared | None) -> None:
+        """Begin with what was prepared early, or prepare now."""
+        self._prepared = early or self._shared.preparation.begin(self.order)
+        if early is not None:
             self._begin()
-            return
-        preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
-        preparing.add_done_callback(lambda _: self._begin())
+        elif is_quick(self.order):
+            self._prepare()
+            self._begin()
+        else:
+            preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
+            preparing.add_done_callback(lambda _: self._begin())
 
     def _note_writer(self) -> None:
         order = self.order
@@ -530,7 +543,7 @@ class LiveRun:
             # One may have been replaced meanwhile, and both values be in the output.
             self._around.secrets.look()
         self.capture.close()
-        if has_nothing_to_save(self._prepared, self.capture):
+        if has_nothing_to_save(self._prepared, self.capture) and is_empty(self.order.temporary):
             hint = find_hint(self.order, None, "", "") if self._is_hinted(ending) else None
             self._report(
                 ending,
@@ -557,6 +570,8 @@ class LiveRun:
         except Exception as error:
             self._note_defect(error)
             return save_nothing(self.order)
+        finally:
+            empty_temporary(self.order.temporary)
 
     def _is_hinted(self, ending: Ending) -> bool:
         """Did a confined program end badly by itself? Neither a stop nor a limit has to do with what it was denied."""
@@ -583,7 +598,7 @@ class LiveRun:
         if self._memory is not None:
             os.close(self._memory)
             self._memory = None
-        self._around.pool.submit(remove_folders, order.folder, order.temporary)
+        self._around.pool.submit(shutil.rmtree, order.folder, ignore_errors=True)
         problem = self._problem or saved.problem
         self._ended(
             ProcessEnded(
