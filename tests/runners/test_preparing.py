@@ -207,23 +207,37 @@ def count_beside() -> int:
     return count_threads() - sum(thread.name.startswith("blocking-") for thread in threading.enumerate())
 
 
-async def test_what_is_found_out_before_a_start_is_sure_makes_nothing_of_the_project_s(bench: Bench) -> None:
+@pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=STRICT)])
+async def test_what_is_found_out_before_a_start_is_sure_makes_nothing_of_the_project_s(
+    bench: Bench, level: str
+) -> None:
     """The folder of an output is made when the run is on record, and not before."""
-    order = confined(bench, "echo done > new/out.txt", writes=("new/out.txt",))
+    order = confined(bench, "echo done > new/out.txt", writes=("new/out.txt",), level=level)
     ticket = bench.runner.prepare(order)
+    await asyncio.sleep(0.05)
     assert not (bench.root / "new").exists()
     ticket.launch()
     ended = await bench.end_of(order.run_id)
-    assert (ended.exit_code, (bench.root / "new/out.txt").read_text()) == (0, "done\n")
+    assert ended.exit_code == 0 and (bench.root / "new").is_dir()
+    assert [output.path for output in ended.staged or ()] == (["new/out.txt"] if level == "strict" else [])
 
 
-async def test_a_start_that_was_prepared_early_is_the_same_start(bench: Bench) -> None:
-    order = confined(bench, "cat in.txt $WAKEFUL_CAUSES; ! cat /etc/shadow", causes=b'{"a": 1}')
+@pytest.mark.parametrize("pause_seconds", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize("level", ["standard", "none", pytest.param("strict", marks=STRICT)])
+async def test_a_start_that_was_prepared_early_is_the_same_start(
+    bench: Bench, level: str, pause_seconds: float
+) -> None:
+    """Whether that was done a moment ago, is under way, or is too long ago."""
+    (bench.root / "out").mkdir()
+    (bench.root / "out/before").write_text("was there")
+    script = "cat in.txt $WAKEFUL_CAUSES out/before; echo more > out/after"
+    order = confined(bench, script, causes=b'{"a": 1}', level=level)
     ticket = bench.runner.prepare(order)
-    await asyncio.sleep(0)
+    await asyncio.sleep(pause_seconds)
     ticket.launch()
     ended = await bench.end_of(order.run_id)
-    assert ended.exit_code == 0 and bench.output(ended).startswith(b'in{"a": 1}')
+    assert (ended.exit_code, bench.output(ended)) == (0, b'in{"a": 1}was there'), ended
+    assert [output.path for output in ended.staged or ()] == (["out/after"] if level == "strict" else [])
 
 
 async def test_what_was_prepared_too_long_ago_is_prepared_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,14 +250,21 @@ async def test_what_was_prepared_too_long_ago_is_prepared_anew(bench: Bench, mon
     assert bench.output(await bench.end_of(order.run_id)) == b"new"
 
 
-async def test_what_was_prepared_for_a_start_that_never_came_goes(bench: Bench) -> None:
-    before = count_beside()
-    order = confined(bench, "true", session="s-2")
+@pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=STRICT)])
+async def test_what_was_prepared_for_a_start_that_never_came_goes(bench: Bench, level: str) -> None:
+    before, descriptors = count_beside(), len(os.listdir("/proc/self/fd"))
+    order = confined(bench, "true", session="s-2", level=level)
     ticket = bench.runner.prepare(order)
-    assert os.path.isdir(order.folder)
+    await eventually_async(lambda: os.path.isdir(order.folder))
     ticket.discard()
     await eventually_async(
-        lambda: not os.path.exists(order.folder) and count_beside() <= before, what="nothing is left of it"
+        lambda: (
+            not os.path.exists(order.folder)
+            and not os.path.exists(str(order.staging))
+            and count_beside() <= before
+            and len(os.listdir("/proc/self/fd")) <= descriptors + 2
+        ),
+        what="nothing is left of it",
     )
 
 

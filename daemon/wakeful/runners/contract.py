@@ -1,4 +1,4 @@
-"""What the reactor asks of a runner, and what a runner promises.
+"""The port between the reactor and a runner: its requests, and the runner's promises.
 
 `RunOrder` is everything one run needs, as a value: a runner reads no spec, no state and no log. There is one way to
 start a run: `prepare(order)` returns a ticket, and `ticket.launch()` starts the process. The intention to run is
@@ -29,13 +29,13 @@ Report = Callable[[ProcessEnded | RunRecovered | RunAttached], None]
 class WorkspaceOrder(Struct, frozen=True, kw_only=True):
     """A place that was laid out for one run to work in, where `root` of its order lies, instead of `real_root`."""
 
-    # What it is, for the record: `copy`, or a worktree and of which commit.
+    # The kind of workspace, for the record: `copy`, or a worktree and its commit.
     words: str
     folder: str
     real_root: str
-    # What lands: patterns of write bindings, each with its own excludes.
+    # The outputs that land: patterns of write bindings, each with its own excludes.
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    # What it borrows from elsewhere, to be read: the objects of a repository.
+    # Places elsewhere that the run reads: the objects of a repository.
     borrowed: tuple[str, ...] = ()
     commit: str | None = None
 
@@ -90,9 +90,9 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     program: str | None = None
     # The words of each MCP server that is a program: started by the process that thinks, in root.
     servers: tuple[tuple[str, ...], ...] = ()
-    # What it asks for outside its reach is to be found out; where that cannot be done here, it does not run.
+    # Find out which accesses outside its reach it asks for. Where that cannot be done here, it does not run.
     is_traced: bool = False
-    # What is left of its session's budget.
+    # The rest of its session's budget.
     allowance: Amounts = Amounts()
     # It is the program that thinks: a server that has it in memory may fork it instead of starting it.
     is_agent: bool = False
@@ -107,7 +107,7 @@ class RunOrder(Struct, frozen=True, kw_only=True):
 
 
 class LiveUsage(Usage, frozen=True, kw_only=True):
-    """What a run used until now, and what its processes hold in memory at this moment; never recorded."""
+    """The usage of a run until now, with the memory of its processes at this moment; never recorded."""
 
     # Summed over the tree: pages that several share count for each.
     rss_bytes: int = 0
@@ -175,10 +175,10 @@ class Runner(Preparation, Protocol):
         """Its end is recorded: release what was kept of it for a later daemon."""
 
     def usage(self, run_id: str) -> LiveUsage | None:
-        """What the run's process tree has used until now; None when it is not under way here."""
+        """The usage of the run's process tree until now; None when it is not under way here."""
 
     def enforceable(self) -> Enforceable:
-        """What isolation means on this machine."""
+        """Which parts of isolation this machine can enforce."""
 
     def find_tracing_obstacle(self) -> str | None:
         """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""

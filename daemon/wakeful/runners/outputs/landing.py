@@ -260,7 +260,7 @@ def _pass_by(name: str) -> str:
 
 
 def _remove_passing(name: str, folder_fd: int) -> None:
-    """What a landing that was cut short left beside the target."""
+    """Remove the file that a landing which was cut short left beside the target."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_pass_by(name), dir_fd=folder_fd)
 

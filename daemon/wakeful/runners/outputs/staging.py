@@ -74,7 +74,7 @@ class Staging:
         self._before: dict[str, _Copied] = {} if before is None else before.copied
         self.beside: list[Beside] = []
         self._shown_links: set[str] = set() if before is None else set(before.shown_links)
-        # What is shown on top of it, and was never the run's own to change.
+        # Places that are shown on top of it, and were never the run's own to change.
         self._mounted: frozenset[str] = frozenset() if before is None else before.mounted
 
     def describe(self) -> StagedBefore:
@@ -106,7 +106,7 @@ class Staging:
         return prepared
 
     def collect(self) -> tuple[tuple[StagedOutput, ...], tuple[str, ...]]:
-        """What the run changed of its outputs, flushed to disk, and what it wrote that is none."""
+        """The outputs that the run changed, flushed to disk, and the files it wrote that are no outputs."""
         outputs, undeclared = [], []
         for number, area in enumerate(self._areas):
             found = set()

@@ -30,7 +30,7 @@ class Surveyed(Struct, frozen=True):
     folder: str
     at: int
     names: frozenset[str] | None
-    # What is ours in it: watched over by other means.
+    # Places of the daemon in it: watched over by other means.
     guarded: tuple[str, ...]
 
 
@@ -64,7 +64,7 @@ def find_undeclared(
 
 
 def _look(one: Surveyed) -> tuple[list[Change], bool]:
-    """What changed in a folder, and whether there was too much in it to know all."""
+    """The changes in a folder, and whether there was too much in it to know all."""
     changed: list[Change] = []
     seen, left = set[str](), _LOOKED_AT
     ahead = [one.folder]

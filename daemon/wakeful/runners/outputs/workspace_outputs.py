@@ -26,7 +26,7 @@ from wakeful.runners.outputs.staging import digest_entry, shorten_told, stamp_of
 
 # Written by every run of python and by every question to git: nobody wants to hear of it.
 _PASSED_OVER = frozenset({"__pycache__", ".git"})
-# What a run leaves there is looked at name by name, in memory.
+# Files that a run leaves there are looked at name by name, in memory.
 MOST_FILES = 500_000
 _LONGEST_HEAD_BYTES = 4096
 
@@ -83,7 +83,7 @@ class WorkspaceArea:
         )
 
     def collect(self) -> tuple[tuple[StagedOutput, ...], tuple[str, ...]]:
-        """What the run changed of its outputs, flushed to disk, and what it changed besides, which stays behind."""
+        """The outputs that the run changed, flushed to disk, and its other changes, which stay behind."""
         outputs, undeclared, found = [], [], set[str]()
         for below, path, is_landable in self._walk():
             found.add(below)

@@ -73,7 +73,7 @@ class PlanCache:
 
 
 def _shape(order: RunOrder) -> RunOrder:
-    """What all runs of a session have in common, until its spec changes."""
+    """The part of an order that all runs of a session share, until its spec changes."""
     return replace(
         order,
         run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(),

@@ -47,7 +47,7 @@ _EXIT_UNCONFINED = 126
 
 
 class ForkPolicy(Struct, frozen=True, kw_only=True):
-    """What of a `Policy` belongs to one run; the rest is the system's, which the run opens itself."""
+    """The part of a `Policy` that belongs to one run; the run opens the system's places itself."""
 
     grants: tuple[Grant, ...] = ()
     network: bool | tuple[int, ...] = False
@@ -93,7 +93,7 @@ class WarmServer:
         self._socket: socket.socket | None = None
         self._is_ready = False
         self._holders: set[str] = set()
-        # Who waits for it to be ready, and who for a fork, in the order of their requests.
+        # Callbacks of runs that wait for it to be ready, and of those that wait for a fork, in the order of requests.
         self._waiting: list[Callable[[], None]] = []
         self._forks: deque[tuple[TakeForked, asyncio.TimerHandle]] = deque()
         self._late: asyncio.TimerHandle | None = None
@@ -266,7 +266,7 @@ def serve(fd: int, run: Callable[[], int]) -> None:
     """Fork `run` whenever the daemon asks, until it closes its end. Everything `run` needs was read before."""
     # A process that the daemon's terminal interrupts is none: whoever ends us is the daemon.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What was read is shared with every fork for as long as nobody counts references in it.
+    # Memory is shared with every fork for as long as nobody counts references in it.
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=fd) as daemon:

@@ -1,4 +1,4 @@
-"""Whose child is whose: tells the processes the daemon spawned from those it inherited.
+"""Tells the child processes that the daemon spawned from those it inherited.
 
 The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. What the
 daemon spawns itself (a probe, a long-lived git) inherits its OWN mark and is never touched; what was adopted from a run
@@ -192,4 +192,4 @@ def _end(pid: int, reaped: Callable[[Reaped], None]) -> bool:
 
 
 def _forget(_: Reaped) -> None:
-    """What strays used belongs to no run any more."""
+    """The usage of strays belongs to no run any more."""

@@ -1,4 +1,4 @@
-"""What a run finds: its environment, and the files of its private folder that the environment names.
+"""The environment of a run, and the files of its private folder that the environment names.
 
 Nothing is inherited but what stands in the allow-list: the daemon's own environment holds the secrets of whoever
 started it, and the sockets by which systemd supervises it. Written once per run, on the hot path: no fsync, no thread.
@@ -107,7 +107,7 @@ def _shell_name(binding: str) -> str:
 
 
 def make_folder(path: str) -> None:
-    """One that nobody else can read, where there is none."""
+    """Make a folder that nobody else can read, where there is none."""
     make_private(path)
 
 

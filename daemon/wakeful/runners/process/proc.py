@@ -43,7 +43,7 @@ class ProcessStat(Struct, frozen=True):
 
 
 class Reaped(Struct, frozen=True):
-    """What a process and the children it waited for used in their lives."""
+    """The usage of a process and of the children it waited for, over their lives."""
 
     status: int
     cpu_seconds: float

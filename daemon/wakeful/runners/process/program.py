@@ -39,9 +39,9 @@ from wakeful.system.blocking_pool import Pool
 # How long a round of sweeping waits at most for the end of a process it killed.
 _FIRST_SWEEP_SECONDS = 0.005
 _LONGEST_SWEEP_SECONDS = 0.05
-# What survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
+# A process that survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
 SWEEP_SECONDS = 10.0
-# Who traces a program and was stopped, or hangs, does not keep its run from ending.
+# A tracer that was stopped, or hangs, does not keep the run of its program from ending.
 _HELD_SECONDS = 1.0
 _HELD_LOOK_SECONDS = 0.001
 FIRST_SAMPLE_SECONDS = 0.02
@@ -75,7 +75,10 @@ def launch_bare(spawn: Spawn[Spawned]) -> Spawned:
 
 
 class Surroundings(Struct, frozen=True):
-    """What all runs of one daemon share. `state` is the state folder, links resolved. `pool` is for what blocks."""
+    """The collaborators that all runs of one daemon share.
+
+    `state` is the state folder, links resolved. `pool` is for blocking work.
+    """
 
     loop: asyncio.AbstractEventLoop
     pool: Pool
@@ -104,7 +107,7 @@ class Ending(Struct, frozen=True):
 
 
 class Spent:
-    """What a run used, summed over every process of its tree that was reaped here or by its own parent."""
+    """The usage of a run, summed over every process of its tree that was reaped here or by its own parent."""
 
     def __init__(self) -> None:
         self._cpu_seconds = 0.0
@@ -385,7 +388,7 @@ class Process(Attended):
         left = around.children.end_run(self._mark, self._run_id, around.state, self._spent.add)
         if left and around.loop.time() < deadline:
             again = partial(self._sweep, ending, deadline, min(2 * pause, _LONGEST_SWEEP_SECONDS), left)
-            # One that has ended and cannot be reaped, since somebody traces it, would be an event without end.
+            # A zombie that cannot be reaped, since somebody traces it, would be an event without end.
             _call_at_end_of_any(left if left != before else (), pause, again, around.loop)
             return
         if self._output is not None:

@@ -38,7 +38,7 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
     # Where outputs are staged; None: nobody would put them in place.
     staged: str | None = None
     socket: str
-    # What a run of an agent is: the program that thinks, and the folders that hold its code.
+    # The program of an agent's run, and the folders that hold its code.
     agent_program: tuple[str, ...] = ()
     agent_code: tuple[str, ...] = ()
 

@@ -74,7 +74,7 @@ _SIGNALS: dict[StopWord, int] = {
 
 
 class Shared(Struct, frozen=True):
-    """What all runs of one runner share."""
+    """The collaborators that all runs of one runner share."""
 
     around: Surroundings
     preparation: Preparation
@@ -145,7 +145,7 @@ class LiveRun:
 
     def _note_writer(self) -> None:
         order = self.order
-        # What is staged is put in place after it, by who notes that himself.
+        # Staged outputs are put in place later, by `Landing`, which notes its own writing.
         writes = () if is_staged(order) else order.writes
         self._shared.writers.begin(
             order.run_id, order.root, writes, order.confinement.allow_write, time.monotonic() - self._started
@@ -298,7 +298,7 @@ class LiveRun:
         self._wind_down(how, grace_seconds)
 
     def usage(self) -> LiveUsage:
-        """What ended processes used, and what live ones used until now."""
+        """The usage of ended processes, and that of live ones until now."""
         so_far = self._spent.usage(time.monotonic() - self._started)
         if self._process is None or self._process.is_over:
             return LiveUsage(**asdict(so_far))
@@ -364,7 +364,7 @@ class LiveRun:
         """Let it outlive this daemon, if there is anybody to keep it."""
         kept, process, memory, prepared = self._shared.kept, self._process, self._memory, self._prepared
         descriptors = process.descriptors if process is not None else None
-        # Who traces speaks to this daemon and to no other, and what a run found in its workspace is known to it alone.
+        # strace speaks to this daemon alone, and only this daemon knows the files that a run found in its workspace.
         is_bound_to_us = prepared.tracing is not None or isinstance(prepared.area, WorkspaceArea)
         if kept is None or memory is None or process is None or descriptors is None or is_bound_to_us:
             return
@@ -457,7 +457,7 @@ class LiveRun:
             process.signal(signal.SIGKILL)
 
     def _end_for(self, problem: str) -> None:
-        # Whoever stops it has set a deadline of their own, and their reason stands; so does the first problem.
+        # A stop has a deadline of its own, and its reason stands; so does the first problem.
         if self._stopping is not None or self._problem is not None or self._process is None or self._process.is_over:
             return
         self._problem = problem

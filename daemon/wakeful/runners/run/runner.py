@@ -48,7 +48,7 @@ from wakeful.system.blocking_pool import Pool
 
 # How often orphans that ended by themselves are reaped while runs are under way. Without a run, no timer is armed.
 _TIDY_SECONDS = 5.0
-# What is killed takes a moment to die, and is reaped in the next round.
+# A killed process takes a moment to die, and is reaped in the next round.
 _AGAIN_SECONDS = 0.05
 # Blocking work at a run's end: saving output, removing folders, entering control groups.
 _POOL_SIZE = 2
@@ -107,7 +107,7 @@ class CommandRunner:
 
     @property
     def protected(self) -> Protected:
-        """What no run that starts now may change."""
+        """The places that no run that starts now may change."""
         return self._preparation.protected
 
     def guard(self, places: tuple[str, ...]) -> None:
@@ -127,7 +127,7 @@ class CommandRunner:
         try:
             run.start(ticket)
         except Exception:
-            # Who called tells why. What has a process already ends as a run does.
+            # The caller reports it. A run that has a process already ends as any other.
             if not run.has_begun:
                 self._runs.pop(order.run_id, None)
                 if not self._runs:
@@ -282,7 +282,7 @@ class CommandRunner:
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None
-        # What runs left behind goes on with them.
+        # Processes of runs that are left to the next daemon go on.
         if self._is_leaving:
             return
         live = {run.mark: run_id for run_id, run in self._runs.items()} | {
