@@ -109,7 +109,7 @@ class Client:
         extra: dict[str, str] | None = None,
         is_patient: bool = False,
     ) -> Answer:
-        given = {name: value for name, value in query.items() if value is not None}
+        given = {name: value for name, value in query.items() if value is not None and value is not False}
         target = route + (f"?{encode_query(given)}" if given else "")
         headers = {
             "Host": "wakeful",
@@ -390,7 +390,7 @@ def encode_query(given: dict[str, Any]) -> str:
     pairs = (
         (name, one) for name, value in given.items() for one in (value if isinstance(value, list | tuple) else (value,))
     )
-    return "&".join(f"{name}={quote_name(str(one))}" for name, one in pairs)
+    return "&".join(f"{name}={'true' if one is True else quote_name(str(one))}" for name, one in pairs)
 
 
 def quote_name(name: str) -> str:

@@ -29,6 +29,14 @@ _ASKING = {"asks": "asking"}
 Row = list[Any]
 
 
+def list_verb(
+    options: Options, names: tuple[str, ...], is_all: bool, state: str | None, has_failed: bool, is_asking: bool
+) -> None:
+    """`wakeful list` with everything click adds: names, help, completion, and words about options that do not exist."""
+    states = [state] if state is not None else []
+    print_list(options, names, is_all=is_all, states=states + ["failed"] * has_failed + ["asks"] * is_asking)
+
+
 def print_list(
     options: Options, names: tuple[str, ...] = (), *, is_all: bool = False, states: Sequence[str] = ()
 ) -> None:
