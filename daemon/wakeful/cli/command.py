@@ -14,8 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from wakeful import __version__
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import DONE, FAILED, USAGE, Failure, conclude
-from wakeful.cli.options import Options
 from wakeful.cli.text import escape
 from wakeful.verbs.table import COMMANDS
 from wakeful.verbs.verb import SECTIONS, Argument, Completion, Verb

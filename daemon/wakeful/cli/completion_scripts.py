@@ -18,8 +18,8 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from wakeful.cli.client import Options
 from wakeful.cli.command import COMPLETE_VARIABLE, wakeful
-from wakeful.cli.options import Options
 
 _BASH = """\
 %(complete_func)s() {

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.selection import TEMPLATE_MARK, find_template, is_meant, refuse_empty
 from wakeful.cli.text import count, escape, format_age, format_table, paint, show_local_times, wrap
 

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import gc
-import itertools
 import os
 import secrets
 import signal
@@ -26,13 +25,11 @@ from typing import Any
 
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
-from wakeful.api.routes.bundles import Desk
 from wakeful.api.routes.follow import follow_records
-from wakeful.api.routes.retention import PAUSE_SECONDS, keep_round
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.core.calls.values import Call, Reply, Work
-from wakeful.core.deciding.decision import DAEMON, Entry
+from wakeful.core.deciding.decision import Entry
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.observations import (
     DaemonStarted,
@@ -56,6 +53,7 @@ from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
 from wakeful.secrets.known import Known, KnownSecrets
 from wakeful.service.reactor import Outside, Reactor, read_moment
+from wakeful.service.retention_rounds import keep_archiving
 from wakeful.service.run_starter import RunStarter
 from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
@@ -495,13 +493,7 @@ class Daemon:
             pause = max(COLLECTING_SECONDS, COLLECTING_PAUSES * (time.monotonic() - began))
 
     async def _keep_archiving(self) -> None:
-        """What retention allows goes to the archive, and can be loaded back."""
-        for number in itertools.count():
-            await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                await keep_round(Desk(self, DAEMON, lambda done, total: None), number)
-            except (WakefulError, OSError) as problem:
-                self._voice.say(f"archiving what is due failed: {problem}", priority=ERROR)
+        await keep_archiving(self, functools.partial(self._voice.say, priority=ERROR))
 
     def _summary(self) -> str:
         state = self.core.state

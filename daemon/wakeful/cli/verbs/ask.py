@@ -13,9 +13,8 @@ from typing import Any
 import click
 
 from wakeful.cli.agent_words import THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.text import columns, escape, fit, paint
 from wakeful.cli.verbs.calls import say
 from wakeful.cli.verbs.lifecycle import records_after

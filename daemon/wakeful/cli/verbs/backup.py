@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint

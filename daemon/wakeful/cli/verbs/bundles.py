@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import escape, paint
 from wakeful.cli.verbs.calls import carry_out

@@ -14,9 +14,8 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Client
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, DaemonBusy, Failure, NoDaemon
-from wakeful.cli.options import Options
 from wakeful.cli.selection import find_sessions, is_several
 from wakeful.cli.text import escape, show_local_times
 from wakeful.verbs.verb import Argument, Verb

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import columns, count, escape, fit, measure, paint, quote_prose, wrap
 
 

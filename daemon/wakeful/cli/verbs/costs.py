@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import columns, escape, fit, format_bytes, measure, pad, paint
 
 # Figure -> its heading; the units stand with the values.

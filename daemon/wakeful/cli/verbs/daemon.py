@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.service.wiring import run_daemon
 from wakeful.views.narration import Style
 

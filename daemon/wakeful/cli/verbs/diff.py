@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import count, escape, escape_lines, format_bytes, format_exact, measure, pad, paint, wrap
 from wakeful.views.times import shorten
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.progress import Tally
 from wakeful.cli.text import count, escape
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.text import escape
 from wakeful.cli.verbs.calls import carry_out
 from wakeful.cli.verbs.previews import show_compress, show_erase, show_merge, show_rewind

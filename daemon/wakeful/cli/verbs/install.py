@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import click
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.progress import Waiting
 from wakeful.cli.systemd_units import (
     DROP_IN,

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from wakeful.cli.client import Client, quote_name
+from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.selection import find_sessions, is_several
 from wakeful.cli.text import count, escape, show_local_times, wrap
 from wakeful.cli.verbs.calls import (

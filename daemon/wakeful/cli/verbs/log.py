@@ -15,9 +15,8 @@ from typing import Any
 import click
 
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client, quote_name
+from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_time
 
 # Of a hash, what a person compares at a glance; --json has all of it.

@@ -13,9 +13,8 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import quote_name
+from wakeful.cli.client import Options, quote_name
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines, paint
 from wakeful.cli.verbs.calls import carry_out
 

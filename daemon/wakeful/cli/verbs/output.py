@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import click
 
-from wakeful.cli.client import quote_name
+from wakeful.cli.client import Options, quote_name
 from wakeful.cli.exit_codes import NoDaemon
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, wrap
 

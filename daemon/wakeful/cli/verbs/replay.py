@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, USAGE, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.progress import Waiting
 from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.diff import format_diff

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure, NoDaemon
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_secrets
 from wakeful.cli.text import escape, measure, pad, paint
 from wakeful.errors import OperatorError

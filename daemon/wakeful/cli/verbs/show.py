@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from wakeful.cli.client import quote_name
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options, quote_name
 from wakeful.cli.text import (
     count,
     escape,

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
 from wakeful.cli.mcp_warnings import warn_about_servers
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint

@@ -16,9 +16,8 @@ from typing import Any
 import click
 
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client, quote_name
+from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_history
 from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
 from wakeful.cli.verbs.ask import Following, Spending

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import escape, format_ago, format_exact, measure, pad, paint
 from wakeful.cli.verbs.calls import read_duration
 

@@ -22,8 +22,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.client import Client
-from wakeful.cli.options import Options
+from wakeful.cli.client import Client, Options
 from wakeful.cli.text import (
     columns,
     count,

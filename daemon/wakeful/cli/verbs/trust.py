@@ -14,9 +14,8 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Client, quote_name
+from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
 
 _TURNS = {"+": "good", "-": "bad", "@": "dim"}

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import escape, paint, say_slots, show_local_times, wrap
 
 
