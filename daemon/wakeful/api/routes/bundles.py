@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.answers import answer_lines, caller_of, find_named, service_of
+from wakeful.api.bodies import build, decode_body, read_body
 from wakeful.api.gate.callers import Caller
-from wakeful.api.routes.calls import build_call, decode_body, read_body
 from wakeful.api.routes.history_calls import ArrivalRecord, Receipt, find_free_name, finish_erase, moving
 from wakeful.api.routes.participants import refuse_by_uid
 from wakeful.api.service import Service
@@ -173,6 +173,7 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
     path = desk.state / ARCHIVE / session.archive
     restored = await asyncio.to_thread(restore_archive, desk.log, desk.blobs, path, desk.tell)
     words = await desk.call(calls.Restore(name=name))
+    desk.service.report_spec_again(name)
     return {"name": name, "words": f"{words}: {count(restored, 'payload')}", "path": str(path)}
 
 
@@ -308,11 +309,10 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
     manifest = loaded.contents.manifest
     past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
     origin = manifest.about.get("host", "another host")
-    return (
-        loaded,
-        past,
-        await desk.call(calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store)),
-    )
+    arrive = calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store)
+    words = await desk.call(arrive)
+    desk.service.report_spec_again(past.name)
+    return loaded, past, words
 
 
 async def _erase_again(desk: Desk, session_id: str) -> None:
@@ -413,7 +413,7 @@ async def carry(request: Request, routes: Routes = ROUTES) -> Response:
     if verb not in routes:
         raise CallerError(f"there is no {verb!r} of bundles; there are {', '.join(routes)}")
     kind, act = routes[verb]
-    body = build_call(kind, decode_body(await read_body(request)))
+    body = build(kind, decode_body(await read_body(request)))
     return answer_lines(_stream(service_of(request), caller_of(request), act, body))
 
 
