@@ -160,7 +160,7 @@ def _rename_file(service: Service, old: str, new: str, reply: calls.Reply) -> No
     if reply.is_repeated and (old in ids or new not in ids):
         return
     # A fork has no file.
-    if not service.core.state.by_name(new).is_filed:
+    if not service.core.state.by_name(new).declaration.is_filed:
         return
     try:
         service.rename_spec(old, new)
