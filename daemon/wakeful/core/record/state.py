@@ -119,7 +119,8 @@ class Unread(Struct, frozen=True):
 
 
 class SelfFed(Struct, frozen=True):
-    """An input that changed during so many runs in a row and not between them, and the version the last of them left."""
+    """An input that changed during so many runs in a row and not between them,
+    and the version the last of them left."""
 
     runs: int
     left: str
@@ -214,7 +215,8 @@ class Mailbox(Struct, frozen=True, kw_only=True):
     # Position of the newest message that wakes, and the chain it came by.
     waking: int = field(default=0, name="mailbox_waking")
     chain: tuple[str, ...] = field(default=(), name="mailbox_chain")
-    # Messages that wake and were not seen, in order; kept only while one of them is a question, or is addressed to an agent by name.
+    # Messages that wake and were not seen, in order; kept only while one of them is a question,
+    # or is addressed to an agent by name.
     unread: tuple[Unread, ...] = ()
     # The author of a message with words of strangers, until a person has said yes to a run that may act on them.
     untrusted_by: str | None = None
@@ -230,7 +232,8 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     conversation: Conversation = Conversation()
     memory: dict[str, str] = {}
     size_tokens: int = 0
-    # The person whose conversation the present one is; None: it is the session's own. The others, by person; "" is the session's own.
+    # The person whose conversation the present one is; None: it is the session's own. The others, by person;
+    # "" is the session's own.
     asker: str | None = None
     talks: dict[str, Talk] = {}
     # The records that started and ended the last run that ended for good: messages before its start are dealt with.
@@ -321,7 +324,10 @@ class Session(Struct, frozen=True, kw_only=True):
         return self.is_terminated or self.is_frozen or self.move.has_departed or self.archive is not None
 
     def seen_from(self, store: str) -> Session:
-        """As the owner of a store sees it: one that lives in another store has departed from here. The log is the same in both."""
+        """As the owner of a store sees it: one that lives in another store has departed from here.
+
+        The log is the same in both.
+        """
         is_away = self.move.home is not None and self.move.home != store and not self.is_frozen
         return (
             replace(self, move=replace(self.move, has_departed=True))
@@ -350,7 +356,10 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Can this session ever run? A container has nothing to run but questions; what is closed or undeclared will not."""
+        """Can this session ever run?
+
+        A container has nothing to run but questions; what is closed or undeclared will not.
+        """
         return (
             self.declaration.is_declared
             and not self.is_shut
@@ -392,11 +401,15 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 class DamagedSession(Session, frozen=True, kw_only=True):
-    """A session of which a record cannot be read: as far as it could be folded, without its run and wake. It can be read; its log takes nothing."""
+    """A session of which a record cannot be read: as far as it could be folded, without its run and wake.
+
+    It can be read; its log takes nothing.
+    """
 
     # The damage, in words.
     damage: str
-    # The id of the run that was under way as far as the records tell; its processes are ended, and nothing is recorded of it.
+    # The id of the run that was under way as far as the records tell; its processes are ended,
+    # and nothing is recorded of it.
     left_run: str | None = None
 
     @property
