@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from pages.blocks import PAGES, REPOSITORY
 
 ALL = {**PAGES, "CHANGELOG.md": REPOSITORY / "CHANGELOG.md"}
