@@ -148,7 +148,7 @@ async def test_an_append_cannot_be_cancelled_and_its_callbacks_come_in_the_order
     for expected, error in ((0, None), (7, Conflict)):
         told: list[str] = []
         appended = log.append([Append("a", expected, (draft("one"),))], at=1)
-        appended.add_done_callback(lambda _: told.append("first"))
+        appended.add_done_callback(lambda _, told=told: told.append("first"))
         assert not appended.cancel()
         await asyncio.wait((appended,))
         told.append("then whoever waited")

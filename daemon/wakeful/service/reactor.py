@@ -1,9 +1,9 @@
 """The one loop: observations in, events to the log, actions out. The only writer of the log.
 
-Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as one transaction.
-Looks begin at once, because they change nothing outside. The preparation of a run begins while its record is being flushed. Processes are
-started and callers are answered only after their events are durable. If the log fails, nothing is acknowledged any more and the
-process ends: the next one starts from the log.
+Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as
+one transaction. Looks begin at once, because they change nothing outside. The preparation of a run begins while its
+record is being flushed. Processes are started and callers are answered only after their events are durable. If the log
+fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class Reactor:
         return _answer(durable, reply)
 
     def find_repeated(self, call: Call, key: str) -> Awaitable[Reply] | None:
-        """The answer to a call whose key is known; None where it is new. Raises CallerError where another call used the key."""
+        """The answer to a call whose key is known; None where it is new. Raises CallerError where another call used the
+        key."""
         for earlier in self._answers.get(key, ()):
             if (type(earlier.call), earlier.call.name) == (type(call), call.name):
                 return _answer(earlier.durable, replace(earlier.reply, is_repeated=True))
@@ -171,7 +172,8 @@ class Reactor:
             del self._answers[key]
 
     def _find_own_seq(self, call: Call, decision: Decision) -> int | None:
-        """The first record in the log of the session a call names. A rename and a fork name two: the old one's comes first."""
+        """The first record in the log of the session a call names. A rename and a fork name two: the old one's comes
+        first."""
         names = (call.name, getattr(call, "new", None))
         own = [self.core.state.ids[name] for name in names if name in self.core.state.ids]
         return next((entry.seq for entry in decision.entries if entry.session in own), None)
@@ -193,7 +195,8 @@ class Reactor:
             self.core.state.put(session)
 
     async def recorded_so_far(self) -> None:
-        """Wait until every earlier decision is durable. Later decisions are not waited for, because a busy daemon is never idle."""
+        """Wait until every earlier decision is durable. Later decisions are not waited for, because a busy daemon is
+        never idle."""
         if self._latest is not None:
             await asyncio.wait((self._latest,))
 
@@ -243,7 +246,9 @@ class Reactor:
         durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
         return durable
 
-    def _after_commit(self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]) -> None:
+    def _after_commit(
+        self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]
+    ) -> None:
         error = done.exception() or _find_repeated_append(done.result())
         if error is not None:
             self.outside.fatal(error)
@@ -251,7 +256,8 @@ class Reactor:
         try:
             self._take_recorded(touched, entries)
         except Exception as defect:
-            # Half of a plan was carried out: what state says of it is no longer known to be true, and a start finds out.
+            # Half of a plan was carried out: what state says of it is no longer known to be true, and a start finds
+            # out.
             self.outside.fatal(defect)
             raise
 
