@@ -364,8 +364,8 @@ class RecordImports(Protocol):
     def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
         """Show the imported session. A BadImport if it has not come to the announced head.
 
-        An inert session can only be read by its id: heads, tails and search pass it over, until its import is finished
-        again without `is_inert`."""
+        An inert session can be read by its id and searched, but heads and tails pass it over, until its import is
+        finished again without `is_inert`."""
 
     def imports(self) -> tuple[Import, ...]:
         """The imports that were begun and not finished. Heads, tails and search hide their records."""
