@@ -1,7 +1,8 @@
-"""What the log leans on outside of itself, looked at: the bundles of archived sessions, and the blobs that records name.
+"""What the log leans on outside of itself, looked at: the bundles of archived sessions,
+and the blobs that records name.
 
-Called by doctor, beside a running daemon or without one. It reads, and says what is gone or damaged; it changes nothing and
-inflates nothing.
+Called by doctor, beside a running daemon or without one. It reads, and says what is gone or damaged; it changes nothing
+and inflates nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class MissingBlobs(msgspec.Struct, frozen=True):
 
 
 class DamagedBlobs(msgspec.Struct, frozen=True):
-    """The addresses of blobs at hand whose content is another, and how many bytes were not looked at because there are too many."""
+    """The addresses of blobs at hand whose content is another,
+    and how many bytes were not looked at because there are too many."""
 
     addresses: tuple[str, ...]
     unread_bytes: int
@@ -52,7 +54,10 @@ class _Archived(msgspec.Struct):
 
 
 class _Promised(References):
-    """What must be there: outputs, and lists of files. A content that a list names may never have been kept, as the list or a look at it says."""
+    """What must be there: outputs, and lists of files.
+
+    A content that a list names may never have been kept, as the list or a look at it says.
+    """
 
     def _add_files(self, address: str) -> None:
         return

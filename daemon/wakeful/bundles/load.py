@@ -1,8 +1,8 @@
 """A bundle into a log, in two steps: everything is verified, then it is taken in.
 
-Called by load, by `load --move` and to bring an archive back, off the loop. What is taken in is inert: a session in the log that no
-call has opened, blobs nobody names, a folder nobody uses. Killed anywhere, the same call goes on where it stopped; the import counts
-only after the last byte was checked once more.
+Called by load, by `load --move` and to bring an archive back, off the loop. What is taken in is inert: a session in the
+log that no call has opened, blobs nobody names, a folder nobody uses. Killed anywhere, the same call goes on where it
+stopped; the import counts only after the last byte was checked once more.
 """
 
 from __future__ import annotations
@@ -84,11 +84,14 @@ def load(
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Loaded:
-    """Verify a bundle, then take it in: its records under their own session, its blobs, and its files where `scratch` says.
+    """Verify a bundle, then take it in: its records under their own session, its blobs,
+    and its files where `scratch` says.
 
-    `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes back).
+    `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes
+    back).
     `is_moved`: the import is left open, and the record of the arrival finishes it.
-    `is_inert`: to be read by those who are forked from it, and opened by nobody; one that lives here already goes on to."""
+    `is_inert`: to be read by those who are forked from it, and opened by nobody;
+    one that lives here already goes on to."""
     with OpenBundle(path, limits) as bundle:
         contents = check_bundle(bundle, progress)
         return take_in(
@@ -210,15 +213,18 @@ class _Check:
         found = (self._records, self._blobs, len(self._names))
         if (line.records, line.blobs, line.files) != found or self._records != self._manifest.records:
             raise self._bundle.refuse(
-                f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and {count(len(self._names), 'file')}, and says otherwise"
+                f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and "
+                f"{count(len(self._names), 'file')}, and says otherwise"
             )
         if self._records == 0 or self._previous.hex() != self._manifest.head:
             raise self._bundle.refuse("its records do not end at the head it names")
 
     def contents(self) -> Contents:
         return Contents(
-            manifest=self._manifest, digest=self._bundle.digest, total_bytes=self._bundle.total_bytes, records=self._records,
-            erased=self._erased, blobs=self._blobs, blob_bytes=self._blob_bytes, files=len(self._names), file_bytes=self._file_bytes,
+            manifest=self._manifest, digest=self._bundle.digest, total_bytes=self._bundle.total_bytes,
+            records=self._records,
+            erased=self._erased, blobs=self._blobs, blob_bytes=self._blob_bytes, files=len(self._names),
+            file_bytes=self._file_bytes,
         )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Which blobs of old runs may leave their place: what they printed, and the contents of files they read and wrote.
 
-Retention asks, once a day and off the loop; bundles/retention_rules.py says which runs are beyond a bound. A blob goes only where no run that
-stays, no workspace's base and no merge names it, in any session, those loaded from elsewhere included. It reads, and moves nothing.
+Retention asks, once a day and off the loop; bundles/retention_rules.py says which runs are beyond a bound. A blob goes
+only where no run that stays, no workspace's base and no merge names it, in any session, those loaded from elsewhere
+included. It reads, and moves nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ def find_due_outputs(
     usual: Retention = USUAL_OUTPUTS,
     most_bytes: int = MOST_BYTES,
 ) -> DueOutputs:
-    """`blobs` as they are at hand: what was moved before is not read again. `bounds` by session, `usual` for the others."""
+    """`blobs` as they are at hand: what was moved before is not read again.
+
+    `bounds` by session, `usual` for the others.
+    """
     going = {session: _choose(log, blobs, session, bounds.get(session, usual), now) for session in log.heads()}
     if not any(output.addresses for outputs in going.values() for output in outputs):
         return DueOutputs((), {})
@@ -111,7 +115,8 @@ def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, no
 
 
 def _read_outcome(record: Record) -> Outcome | None:
-    """None for what was erased or archived, or is no end of a run that this release knows: it names nothing we could move."""
+    """None for what was erased or archived, or is no end of a run that this release knows:
+    it names nothing we could move."""
     if record.payload is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """A session out of a log into a bundle.
 
-Called by save, by migrate (after the session is frozen) and by retention, off the loop. It reads up to a head that is fixed when it
-begins, so a session that goes on meanwhile is saved as it was. It changes nothing in the log.
+Called by save, by migrate (after the session is frozen) and by retention, off the loop. It reads up to a head that is
+fixed when it begins, so a session that goes on meanwhile is saved as it was. It changes nothing in the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _PROGRESS_RECORDS = 1_000
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """A bundle that is on disk: what it holds, and what it could not hold: blobs that retention removed, files that are none."""
+    """A bundle that is on disk: what it holds, and what it could not hold: blobs that retention removed,
+    files that are none."""
 
     path: Path
     contents: Contents
@@ -72,7 +73,8 @@ def save(
     limits = limits or Limits()
     head = _find_head(log, session, to_seq)
     manifest = Manifest(
-        format=FORMAT, wakeful=__version__, session=session, name=name, cut=cut, cut_at=cut_at, records=head.seq, head=head.hash.hex(),
+        format=FORMAT, wakeful=__version__, session=session, name=name, cut=cut, cut_at=cut_at, records=head.seq,
+        head=head.hash.hex(),
         spec=spec, about=dict(about or {}),
     )  # fmt: skip
     with BundleWriter(out, limits) as writer:
@@ -90,7 +92,8 @@ def save(
             writer.put_content(read_file(scratch, line))  # type: ignore[arg-type]
         digest = writer.finish(head.seq, kept, len(files))
     contents = Contents(
-        manifest=manifest, digest=digest, total_bytes=writer.total_bytes, records=head.seq, erased=erased, blobs=kept, blob_bytes=blob_bytes,
+        manifest=manifest, digest=digest, total_bytes=writer.total_bytes, records=head.seq, erased=erased,
+        blobs=kept, blob_bytes=blob_bytes,
         files=len(files), file_bytes=sum(line.size for line in files),
     )  # fmt: skip
     return Saved(out, contents, references.missing, tuple(passed))
@@ -125,7 +128,8 @@ def _put_records(
         _check_next(session, record, seq)
         if record.is_damaged:
             raise BundleNotWritten(
-                f"session {session}: record {seq} is damaged, and a bundle would carry it as erased; go back to a backup with: wakeful restore BACKUP"
+                f"session {session}: record {seq} is damaged, and a bundle would carry it as erased; go back to a "
+                "backup with: wakeful restore BACKUP"
             )
         writer.put(write_record(record))
         references.add(record)

@@ -74,7 +74,8 @@ class BundleWriter:
         text = self._encode(line)
         if len(text) >= self._limits.line_bytes:
             raise BundleNotWritten(
-                f"{self._out}: a line of {len(text):,} bytes, at most {self._limits.line_bytes:,} can be read back; raise the limit of lines"
+                f"{self._out}: a line of {len(text):,} bytes, at most {self._limits.line_bytes:,} can be read back; "
+                "raise the limit of lines"
             )
         self._waiting += (text, b"\n")
         self._waiting_bytes += len(text) + 1

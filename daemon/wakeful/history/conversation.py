@@ -1,8 +1,8 @@
 """The conversation of a session, read from the log along its line; and how it is made shorter.
 
-Messages are what people and sessions sent, what agents said, the hand-offs runs left, and what merged forks brought. A `Summariser` makes
-a summary of old ones: by rule where no model is at hand (`ByRule`), by the session's agent where it has
-one. Reads the log alone, and blocks while it does: the API calls it off the loop.
+Messages are what people and sessions sent, what agents said, the hand-offs runs left, and what merged forks brought. A
+`Summariser` makes a summary of old ones: by rule where no model is at hand (`ByRule`), by the session's agent where it
+has one. Reads the log alone, and blocks while it does: the API calls it off the loop.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def _make_message(record: Record) -> Iterator[Message]:
 def _read_said(
     log: LogReader, session: Session, kinds: tuple[str, ...], stretches: Sequence[Stretch] | None = None
 ) -> Iterator[Record]:
-    """The words of the present conversation: a stretch of records may hold questions of other persons, and answers to them."""
+    """The words of the present conversation: a stretch of records may hold questions of other persons,
+    and answers to them."""
     for stretch in find_stretches(session) if stretches is None else stretches:
         others: set[int | None] = set()
         for record in log.read(
@@ -129,7 +130,8 @@ def make_compress(log: LogReader, session: Session, keep: int, summariser: Summa
     old, kept = (messages[:-keep], messages[-keep:]) if keep else (messages, [])
     if not old:
         raise CallerError(
-            f"{session.name} has {count(len(messages), 'message')} and keeps the newest {keep}; there is nothing to compress"
+            f"{session.name} has {count(len(messages), 'message')} and keeps the newest {keep}; "
+            "there is nothing to compress"
         )
     spec = session.spec
     request = SummaryRequest(

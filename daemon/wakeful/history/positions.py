@@ -1,8 +1,8 @@
 """The past of a session: which record a position means, and what the session was there.
 
-A position is a SEQ, a TIME or the name of a CHECKPOINT, as people write it behind `--at` and `@`. The state at a record is the
-newest snapshot at or before it and the fold of what follows: exactly what the daemon held then. Reads the log alone, and
-blocks while it does: the API calls it off the loop.
+A position is a SEQ, a TIME or the name of a CHECKPOINT, as people write it behind `--at` and `@`. The state at a record
+is the newest snapshot at or before it and the fold of what follows: exactly what the daemon held then. Reads the log
+alone, and blocks while it does: the API calls it off the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def read_moment(text: str, now: int) -> int:
         return max(0, now - round(parse_duration(text) * 1_000_000))
     except ValueError:
         raise CallerError(
-            f"{text!r} is not a time; expected RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 30m, 2h or 7d"
+            f"{text!r} is not a time; expected RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 30m, "
+            "2h or 7d"
         ) from None
 
 
@@ -43,7 +44,8 @@ def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
     if not position[:1].isdigit():
         named = f"its checkpoints are {', '.join(session.checkpoints)}" if session.checkpoints else "it has none"
         raise CallerError(
-            f"{session.name} has no checkpoint {position!r} ({named}); expected a seq, a time (RFC 3339, or 2h for two hours ago), or a checkpoint"
+            f"{session.name} has no checkpoint {position!r} ({named}); expected a seq, a time (RFC 3339, or 2h for two "
+            "hours ago), or a checkpoint"
         )
     moment = read_moment(position, now)
     newest = next(log.read(session.id, until=moment, limit=1, newest_first=True), None)
@@ -105,7 +107,8 @@ def _fold_origin(log: LogReader, session: Session, origin: Stretch, seq: int) ->
     assert origin.last is not None
     if not 1 <= seq <= origin.last:
         raise CallerError(
-            f"{session.name} comes from record {origin.last} of another session: its past has records ~1 to ~{origin.last}, there is no ~{seq}"
+            f"{session.name} comes from record {origin.last} of another session: its past has records ~1 to "
+            f"~{origin.last}, there is no ~{seq}"
         )
     try:
         return fold_at(log, origin.session, seq)
@@ -144,7 +147,8 @@ def fold_at(log: LogReader, session_id: str, seq: int) -> Session:
 
 
 class StateHashes:
-    """The hash of a session's state after each of its records, asked for in the order of seqs: each record is folded once."""
+    """The hash of a session's state after each of its records, asked for in the order of seqs:
+    each record is folded once."""
 
     def __init__(self, log: LogReader, session_id: str) -> None:
         self._log = log
@@ -169,7 +173,8 @@ class StateHashes:
 
 
 def decode_snapshot(session_id: str, snapshot: Snapshot | None) -> Session | None:
-    """The state a snapshot holds; None where another release folded it, or where its row is damaged: the state is not this session's at this seq."""
+    """The state a snapshot holds; None where another release folded it, or where its row is damaged: the state is
+    not this session's at this seq."""
     base = decode_state(snapshot.state) if snapshot is not None else None
     return (
         base
@@ -215,7 +220,10 @@ def fold_records(log: LogReader, session_id: str, base: Session | None, records:
 
 def _say_gone(session: Session, missing: int, seq: int) -> str:
     if session.archive is not None:
-        return f"the records of {session.name} are archived in {session.archive}; `wakeful load` brings them back, and then its state at {seq}"
+        return (
+            f"the records of {session.name} are archived in {session.archive}; `wakeful load` brings them back, "
+            f"and then its state at {seq}"
+        )
     return (
         f"record {missing} of {session.name} was erased without a stand-in: its state at {seq} cannot be told any more"
     )

@@ -1,7 +1,8 @@
 """Which call a key belongs to: a call that is repeated with its key is answered with what the first one did.
 
-A key is unique per session and stands in the log with the records of its call. The reactor asks here before it judges a call, and the
-API before it prepares one. Reads the log alone. A key that another kind of call used is refused: its answer would be about that other call.
+A key is unique per session and stands in the log with the records of its call. The reactor asks here before it judges a
+call, and the API before it prepares one. Reads the log alone. A key that another kind of call used is refused: its
+answer would be about that other call.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def find_first(log: LogReader, state: State, named: Named, key: str) -> Record |
         if record.session == session_id or any(one in (calls.SleepAll, calls.ResumeAll) for one in named.kinds):
             owner = state.sessions.get(record.session)
             raise CallerError(
-                f"the key {key!r} belongs to another call: record {record.seq} of {owner.name if owner is not None else record.session}, "
+                f"the key {key!r} belongs to another call: record {record.seq} of "
+                f"{owner.name if owner is not None else record.session}, "
                 f"{record.kind} by {record.author}; nothing was done, choose a key of its own"
             )
     return None

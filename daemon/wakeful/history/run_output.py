@@ -1,7 +1,7 @@
 """The output of a run, as the log and the blobs keep it.
 
-Read by the daemon for `output` and for the end of `--once`, and by the command line where no daemon runs. Blocks, and changes
-nothing. The bytes are data of others: whoever prints them, escapes them.
+Read by the daemon for `output` and for the end of `--once`, and by the command line where no daemon runs. Blocks, and
+changes nothing. The bytes are data of others: whoever prints them, escapes them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ def read_output(log: LogReader, blobs: Blobs, session: Session, run: int) -> Run
 
 def _say_gone(session: Session, run: int) -> str:
     if session.archive is not None:
-        return f"{session.name} is archived, and what run {run} printed with it: `wakeful load {session.name}` brings it back"
+        return (
+            f"{session.name} is archived, and what run {run} printed with it: "
+            f"`wakeful load {session.name}` brings it back"
+        )
     return f"what run {run} of {session.name} printed was erased"
 
 

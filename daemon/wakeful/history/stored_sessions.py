@@ -1,7 +1,8 @@
 """The sessions that a log holds, folded at the start of a daemon.
 
-Each session comes from its newest snapshot and the records after it. A session of which a record is damaged does not keep the others from starting: it
-becomes a `DamagedSession`, folded as far as its records can be read, which is shown and takes nothing. Reads the log, changes nothing.
+Each session comes from its newest snapshot and the records after it. A session of which a record is damaged does not
+keep the others from starting: it becomes a `DamagedSession`, folded as far as its records can be read, which is shown
+and takes nothing. Reads the log, changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader, LogVerification, Record, StoreDamaged
 from wakeful.history.positions import decode_snapshot, fold_records
 
-# What a payload that is damaged, or that follows a damaged one, makes of a fold: bytes that are no event, or an event that nothing precedes.
+# What a payload that is damaged, or that follows a damaged one, makes of a fold: bytes that are no event,
+# or an event that nothing precedes.
 _UNFOLDABLE = (WakefulError, msgspec.MsgspecError, AssertionError, AttributeError, KeyError, TypeError, ValueError)
 
 

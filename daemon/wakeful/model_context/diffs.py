@@ -1,7 +1,8 @@
-"""The two sides of what changed: what a path held when its session last succeeded, and what it holds now; and the diff between them.
+"""The two sides of what changed: what a path held when its session last succeeded, and what it holds now;
+and the diff between them.
 
-The old side is what a run's record keeps of exactly that version of the binding; the new side is read from disk, through no link, within
-bounds. What cannot be shown says why: binary, too large, not kept. Blocks.
+The old side is what a run's record keeps of exactly that version of the binding; the new side is read from disk,
+through no link, within bounds. What cannot be shown says why: binary, too large, not kept. Blocks.
 """
 
 from __future__ import annotations
@@ -112,7 +113,10 @@ def read_now(root: str, path: str) -> Side:
 
 
 def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | None, str | None]:
-    """A unified diff, or why there is none. Secrets are gone before anything is cut, also those of several lines, between which a diff has its marks."""
+    """A unified diff, or why there is none.
+
+    Secrets are gone before anything is cut, also those of several lines, between which a diff has its marks.
+    """
     sides = [b"" if side is None else side for side in (changed.before, changed.after)]
     note = next((side for side in sides if isinstance(side, str)), None)
     if note is not None:

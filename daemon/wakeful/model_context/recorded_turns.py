@@ -1,8 +1,10 @@
-"""The conversation with a model, read from the log along a session's line: what was asked, answered, called and brought back.
+"""The conversation with a model, read from the log along a session's line: what was asked, answered,
+called and brought back.
 
-A run that was cut short leaves calls without an end. What had begun is answered "interrupted, effect unknown"; what had not is left to
-the run that goes on, or is closed where another run's opening follows: every answer has all its returns, so a session is never stuck on one.
-What openings have told already is found on the way: causes, messages by their positions, notes. Reads the log and the blobs, and blocks.
+A run that was cut short leaves calls without an end. What had begun is answered "interrupted, effect unknown"; what had
+not is left to the run that goes on, or is closed where another run's opening follows: every answer has all its returns,
+so a session is never stuck on one. What openings have told already is found on the way: causes, messages by their
+positions, notes. Reads the log and the blobs, and blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ MAILBOX = "message"
 REMEMBER = "remember"
 GONE = "[what was asked here is not kept any more]"
 _KINDS = (
-    "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked", "question_answered",
+    "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked",
+    "question_answered",
     "note_added", "session_merged", "conversation_compressed",
 )  # fmt: skip
 
@@ -55,7 +58,8 @@ class Turns(Struct, frozen=True, kw_only=True):
 
     entries: tuple[Entry, ...] = ()
     pending: tuple[ToolCall, ...] = ()
-    # The pieces of work among these that a sub-agent had begun, by the ids of their calls. A run that goes on takes them up again.
+    # The pieces of work among these that a sub-agent had begun, by the ids of their calls.
+    # A run that goes on takes them up again.
     begun: frozenset[str] = frozenset()
     # What a person said to pending calls that need a yes.
     permissions: dict[str, bool] = {}
@@ -245,7 +249,8 @@ class _Turn:
 
 
 class _Start(Struct, frozen=True, kw_only=True):
-    """The things a run saw when it started: its causes, where that stands, the notes and conflicts before it, the newest message it reads."""
+    """The things a run saw when it started: its causes, where that stands, the notes and conflicts before it,
+    the newest message it reads."""
 
     causes: frozenset[tuple[str, str | None]]
     place: tuple[str, int]
@@ -351,7 +356,8 @@ class _Reader:
         )
 
     def begin_anew(self) -> None:
-        """What was told before is out of sight: it is told again, where no run that ended for good has dealt with it."""
+        """What was told before is out of sight: it is told again,
+        where no run that ended for good has dealt with it."""
         self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
         self._told_conflicts, self._is_shortened, self._has_gone = 0, False, False
         self._told.clear()
@@ -390,10 +396,14 @@ class _Reader:
             self._turn.openings.append(asked)
 
     def _say_whose(self, agent: str) -> str:
-        """What another agent answered is no word of the one who reads it: said with the question, for an answer stays as its model gave it."""
+        """What another agent answered is no word of the one who reads it: said with the question,
+        for an answer stays as its model gave it."""
         if self._agent is None or agent == self._agent:
             return ""
-        return f"\n\n(This was put to the agent {quote_line(agent)}. What follows, until you are asked again, is its work and its words, not yours.)"
+        return (
+            f"\n\n(This was put to the agent {quote_line(agent)}. What follows, until you are asked again, is its "
+            "work and its words, not yours.)"
+        )
 
     def _read_opening(self, address: str) -> str:
         # Erased.
@@ -455,7 +465,8 @@ def _read_remembered(answer: Answered, call_id: str) -> dict[str, str]:
 
 def make_word(record: Record, text: str, untrusted_by: str | None = None) -> Word:
     return Word(
-        session=record.session, seq=record.seq, at=record.at, author=record.author, text=text, kind=record.kind, untrusted_by=untrusted_by
+        session=record.session, seq=record.seq, at=record.at, author=record.author, text=text, kind=record.kind,
+        untrusted_by=untrusted_by
     )  # fmt: skip
 
 

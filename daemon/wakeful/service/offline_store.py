@@ -1,7 +1,8 @@
 """The store without a daemon: what `verify`, `restore`, `doctor` and `output` do to a state folder.
 
-A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine` looks at
-everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew, under the daemon's own lock.
+A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine`
+looks at everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew,
+under the daemon's own lock.
 """
 
 from pathlib import Path

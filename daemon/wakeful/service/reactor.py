@@ -148,14 +148,17 @@ class Reactor:
         return _answer(durable, reply)
 
     def find_repeated(self, call: Call, key: str) -> Awaitable[Reply] | None:
-        """The answer to a call whose key is known; None where it is new. Raises CallerError where another call used the
-        key."""
+        """The answer to a call whose key is known; None where it is new.
+
+        Raises CallerError where another call used the key.
+        """
         for earlier in self._answers.get(key, ()):
             if (type(earlier.call), earlier.call.name) == (type(call), call.name):
                 return _answer(earlier.durable, replace(earlier.reply, is_repeated=True))
             if earlier.is_in_the_way(call):
                 raise CallerError(
-                    f"the key {key!r} belongs to another call of {earlier.call.name or 'all sessions'} that is being recorded; choose a key of its own"
+                    f"the key {key!r} belongs to another call of {earlier.call.name or 'all sessions'} that is being "
+                    "recorded; choose a key of its own"
                 )
         record = find_first(self.log, self.core.state, name_call(call), key)
         return (
@@ -172,8 +175,10 @@ class Reactor:
             del self._answers[key]
 
     def _find_own_seq(self, call: Call, decision: Decision) -> int | None:
-        """The first record in the log of the session a call names. A rename and a fork name two: the old one's comes
-        first."""
+        """The first record in the log of the session a call names.
+
+        A rename and a fork name two: the old one's comes first.
+        """
         names = (call.name, getattr(call, "new", None))
         own = [self.core.state.ids[name] for name in names if name in self.core.state.ids]
         return next((entry.seq for entry in decision.entries if entry.session in own), None)
@@ -195,8 +200,10 @@ class Reactor:
             self.core.state.put(session)
 
     async def recorded_so_far(self) -> None:
-        """Wait until every earlier decision is durable. Later decisions are not waited for, because a busy daemon is
-        never idle."""
+        """Wait until every earlier decision is durable.
+
+        Later decisions are not waited for, because a busy daemon is never idle.
+        """
         if self._latest is not None:
             await asyncio.wait((self._latest,))
 
@@ -256,8 +263,8 @@ class Reactor:
         try:
             self._take_recorded(touched, entries)
         except Exception as defect:
-            # Half of a plan was carried out: what state says of it is no longer known to be true, and a start finds
-            # out.
+            # Half of a plan was carried out: what state says of it is no longer known to be true,
+            # and a start finds out.
             self.outside.fatal(defect)
             raise
 

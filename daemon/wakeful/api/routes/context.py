@@ -1,6 +1,8 @@
-"""GET /sessions/{name}/context: what a model would see if the session ran now, part by part; and how a run's beginning is assembled.
+"""GET /sessions/{name}/context: what a model would see if the session ran now, part by part;
+and how a run's beginning is assembled.
 
-What has to be asked on the loop (what is owed, what git knows) is asked first; reading happens off it. Nothing is recorded.
+What has to be asked on the loop (what is owed, what git knows) is asked first; reading happens off it.
+Nothing is recorded.
 """
 
 from __future__ import annotations
@@ -73,13 +75,17 @@ def redact_assembled(made: Assembled, service: Service) -> Assembled:
 
 
 def drop_changed_raw(before: Entry, after: Entry) -> Entry:
-    """Providers sign their thoughts, and refuse a message in which one was changed: the words and the calls are told without it."""
+    """Providers sign their thoughts, and refuse a message in which one was changed:
+    the words and the calls are told without it."""
     is_changed = isinstance(before, Answered) and isinstance(after, Answered) and before.raw != after.raw
     return replace(after, raw=None) if is_changed else after
 
 
 async def _compare_commits(service: Service, session: Session) -> dict[str, Compared]:
-    """What was committed since the last success, by binding. Objects are named by their content: the same ids give the same bytes."""
+    """What was committed since the last success, by binding.
+
+    Objects are named by their content: the same ids give the same bytes.
+    """
     run = session.run
     assert run is not None
     found: dict[str, Compared] = {}

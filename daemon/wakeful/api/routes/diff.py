@@ -1,4 +1,5 @@
-"""The route of `diff`: two sides, each NAME or NAME@POSITION, compared off the loop; with `contents=true` also what stood in their files."""
+"""The route of `diff`: two sides, each NAME or NAME@POSITION, compared off the loop;
+with `contents=true` also what stood in their files."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ async def read_diff(request: Request) -> Response:
 
 
 def find_side(service: Service, text: str | None, side: str) -> tuple[Session, str | None]:
-    """The session a side names, and the position behind the last `@`. A session's name may hold an `@` itself, and wins."""
+    """The session a side names, and the position behind the last `@`.
+
+    A session's name may hold an `@` itself, and wins.
+    """
     if not text:
         raise CallerError(f"{side} is missing; expected NAME or NAME@POSITION, such as payroll@12")
     name, mark, position = text.rpartition("@")
@@ -60,7 +64,8 @@ def _compare(
 
 
 def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any]:
-    """`known` says of each side whether the files of any run are recorded there; without them nothing can be compared."""
+    """`known` says of each side whether the files of any run are recorded there;
+    without them nothing can be compared."""
     files = [read_files(service.blobs, _list_writes(service.log, one)) for one in (a, b)]
     if a.id == b.id and files.count(None) == 1:
         # One side is before any run: what the first run after it found is what was there.

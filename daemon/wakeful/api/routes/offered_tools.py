@@ -1,6 +1,8 @@
-"""The tools of an agent's last run as its requests recorded them, and the MCP servers it had to do without: for people who ask, and for the next run.
+"""The tools of an agent's last run as its requests recorded them, and the MCP servers it had to do without: for people
+who ask, and for the next run.
 
-Blocks: the log is read. A server that did not start in its time is not waited for again by the runs of the next minutes.
+Blocks: the log is read. A server that did not start in its time is not waited for again by the runs of the next
+minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Who takes part in a session: the authors of its records, how much each did, and when last; and whose role its spec says by uid.
+"""Who takes part in a session: the authors of its records, how much each did, and when last;
+and whose role its spec says by uid.
 
 Counted from the log, once, and then only what was recorded since: a cache, kept while the daemon lives. What the daemon
 itself records as runs come and go is no part in it and is not read. Blocks while it reads: called off the loop.
@@ -41,7 +42,8 @@ def refuse_by_uid(core: Core, call: Call, caller: Caller) -> None:
 
 
 def find_accounts(session: Session) -> dict[str, int]:
-    """The authors that uids of the spec's `people` stand for: a person is one participant, however the spec names them."""
+    """The authors that uids of the spec's `people` stand for: a person is one participant,
+    however the spec names them."""
     people = session.spec.people if session.spec is not None else {}
     return {name_person(int(key)): int(key) for key in people if key.isdecimal()}
 

@@ -1,7 +1,9 @@
-"""Likely mistakes in a spec that can be taken: words for a shell, programs and interpreters that are not there, patterns that find no file.
+"""Warnings about a spec that can be taken: likely mistakes, and promises that nothing keeps.
 
-Asked by `check` alone. What is found depends on the machine and on the moment, so the daemon, which keeps what it read of a file, does not ask.
-Every finding is a warning with what to write instead; nothing here refuses a spec. Reads the file system and starts nothing.
+Asked by `check` alone. Likely mistakes are words for a shell, programs that are not there, patterns that find no file: they depend on the
+machine and on the moment, so the daemon, which keeps what it read of a file, does not ask. Promises that nothing keeps are budgets that
+cannot be enforced, and questions that nobody is there to answer: they need all sessions, agents and prices together. Every finding says what
+to write instead; nothing here refuses a spec. Reads the file system and starts nothing.
 """
 
 from __future__ import annotations
@@ -9,15 +11,30 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
+from wakeful.core.agents.prices import Prices, find_price
+from wakeful.core.deciding.acting_agent import merge_tools
+from wakeful.core.deciding.questions import find_timeout
 from wakeful.core.looking.patterns import Excludes, Pattern, intersects, parse_under
-from wakeful.core.spec.session import DEFAULT_EXCLUDES, CommandRun, FileBinding, ProbeBinding, ScriptRun, SessionSpec
+from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.budget import OF_REQUESTS, PERIODS, Budget, counts_money
+from wakeful.core.spec.session import (
+    DEFAULT_EXCLUDES,
+    CommandRun,
+    CommitsBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    PromptRun,
+    ScriptRun,
+    SessionSpec,
+)
+from wakeful.specs.command_words import SHELL_WORDS, find_program, find_signs, skip_environment
 from wakeful.specs.new import quote, spell_in_list
-from wakeful.specs.program import find_program, skip_environment
-from wakeful.specs.shell_signs import SHELL_WORDS, find_signs
 from wakeful.specs.translate import Finding, find_nearest
 from wakeful.specs.yaml_text import Path, shorten
 
@@ -38,7 +55,9 @@ class Command(Struct, frozen=True):
 
 
 class Mistakes:
-    """Finds them, spec by spec. `search_path` is the PATH of runs, `written` are the patterns that sessions write: what these mean may come later.
+    """Finds them, spec by spec.
+
+    `search_path` is the PATH of runs, `written` are the patterns that sessions write: what these mean may come later.
 
     Made for one look at a folder: a pattern that many sessions bind is looked for once."""
 
@@ -122,7 +141,8 @@ def _offer_shell(command: Command, line: str) -> str:
 
 
 def _judge_program(command: Command, root: str, cwd: str | None) -> Iterator[tuple[str | None, Finding]]:
-    """What is wrong with the program, or with the file that an interpreter is told to run; each with its path, where it has one."""
+    """What is wrong with the program, or with the file that an interpreter is told to run; each with its path,
+    where it has one."""
     at = skip_environment(command.argv)
     if at == len(command.argv):
         return
@@ -146,11 +166,17 @@ def _judge_name(program: str, command: Command) -> str | None:
     if shutil.which(program, path=command.search_path) is not None:
         return None
     if program in SHELL_WORDS:
-        return f"'{program}' is a word of the shell, and no program; write instead: {_offer_shell(command, _join(command.argv, set()))}"
+        return (
+            f"'{program}' is a word of the shell, and no program; write instead: "
+            f"{_offer_shell(command, _join(command.argv, set()))}"
+        )
     nearest = find_nearest(program, _list_programs(command.search_path))
     if nearest is not None:
         return f"no program '{shorten(program)}' in PATH; did you mean '{nearest}'?"
-    return f"no program '{shorten(program)}' in PATH ({shorten(command.search_path, 120)}); install it, or name it by its path"
+    return (
+        f"no program '{shorten(program)}' in PATH ({shorten(command.search_path, 120)}); install it, "
+        "or name it by its path"
+    )
 
 
 def _list_programs(search_path: str) -> list[str]:
@@ -176,7 +202,10 @@ def _judge_file(program: str, path: str, command: Command) -> str | None:
     if not os.access(path, os.X_OK):
         first = os.path.basename(interpreter[0]) if interpreter else "sh"
         named = interpreter[1] if first == "env" and len(interpreter) > 1 else first
-        return f"{shown} may not be executed; chmod +x {shlex.quote(os.path.normpath(program))}, or name its interpreter first: [{named}, {spell_in_list(program)}]"
+        return (
+            f"{shown} may not be executed; chmod +x {shlex.quote(os.path.normpath(program))}, or name its "
+            f"interpreter first: [{named}, {spell_in_list(program)}]"
+        )
     return _judge_interpreter(shown, interpreter, command.search_path)
 
 
@@ -185,17 +214,27 @@ def _judge_interpreter(shown: str, words: list[str], search_path: str) -> str | 
     if not words:
         return None
     if any(word.endswith("\r") for word in words):
-        return f"{shown} ends its first line with a carriage return, which becomes part of the interpreter's name; save it with Unix line ends"
+        return (
+            f"{shown} ends its first line with a carriage return, which becomes part of the interpreter's name; "
+            "save it with Unix line ends"
+        )
     if not os.path.exists(words[0]):
-        return f"{shown} asks in its first line for {shorten(words[0], 80)}, which is not there; install it, or correct that line"
+        return (
+            f"{shown} asks in its first line for {shorten(words[0], 80)}, which is not there; install it, "
+            "or correct that line"
+        )
     behind = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     if os.path.basename(words[0]) == "env" and behind and shutil.which(behind[0], path=search_path) is None:
-        return f"{shown} asks in its first line for {shorten(behind[0], 80)}, which is not in PATH; install it, or correct that line"
+        return (
+            f"{shown} asks in its first line for {shorten(behind[0], 80)}, which is not in PATH; install it, "
+            "or correct that line"
+        )
     return None
 
 
 def _read_interpreter(path: str) -> list[str]:
-    """The words behind `#!`, a carriage return at their end included; none where the file does not begin so or cannot be read."""
+    """The words behind `#!`, a carriage return at their end included;
+    none where the file does not begin so or cannot be read."""
     try:
         with open(path, "rb") as file:
             first = file.read(_FIRST_LINE_BYTES).split(b"\n", 1)[0]
@@ -214,7 +253,10 @@ def _judge_first_line_of_text(text: str) -> str | None:
     program = next((name for name in names if name != "env"), None)
     if program is None or program in _SHELLS:
         return None
-    return f"a script is read by sh, whatever its first line says; put it into a file, and write command: [{spell_in_list(program)}, FILE]"
+    return (
+        "a script is read by sh, whatever its first line says; put it into a file, and write command: "
+        f"[{spell_in_list(program)}, FILE]"
+    )
 
 
 # -- patterns -------------------------------------------------------------------------------------
@@ -263,3 +305,92 @@ def _finds_any(pattern: Pattern, excludes: Excludes) -> bool:
             elif pattern.matches(path):
                 return True
     return False
+
+
+# These tell the size of their requests while they work, so that their budget is watched by more than our estimate.
+TELLS_SIZE = ("claude", "codex")
+
+
+class Unkept(NamedTuple):
+    """One such promise: in the file of a session or of an agent, at a key of it."""
+
+    file: str
+    key: tuple[str, ...]
+    words: str
+
+
+def find_unkept(
+    sessions: Mapping[str, SessionSpec], agents: Mapping[str, AgentSpec], prices: Prices
+) -> Iterator[Unkept]:
+    for session in sessions.values():
+        agent = agents.get(session.agent or "") if isinstance(session.run, PromptRun) else None
+        yield from _find_of_session(session, agent)
+    for agent in agents.values():
+        # The work of a sub-agent is paid from the budgets of its callers, too.
+        payers = {agent.name, *(one.name for one in agents.values() if agent.name in one.subagents)}
+        own = [
+            session.budget
+            for session in sessions.values()
+            if session.agent in payers and isinstance(session.run, PromptRun)
+        ]
+        yield from _find_of_agent(agent, [*(agents[name].budget for name in payers), *own], prices)
+
+
+def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[Unkept]:
+    if session.run is None:
+        return
+    spent = name_spent(session.budget)
+    if spent and not isinstance(session.run, PromptRun):
+        words = f"a budget of {spent} does not hold for its command: nothing tells what a command spends; wall, cpu, written and runs are held"
+        yield Unkept(session.name, ("budget",), words)
+    if (
+        (asks := find_asking(session, agent)) is not None
+        and find_timeout(session, agent) is None
+        and is_unattended(session)
+    ):
+        words = f"{asks}, and what wakes it comes when nobody may be there to answer: it sleeps until somebody does; ask_timeout, such as 2h, denies it then"
+        yield Unkept(session.name, (), words)
+
+
+def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Prices) -> Iterator[Unkept]:
+    names = [model.name for model in agent.models] or [agent.model_name] * bool(agent.acp)
+    if any(counts_money(budget) for budget in budgets):
+        for name in names:
+            if find_price(prices, name) is None:
+                yield Unkept(
+                    f"agents/{agent.name}",
+                    (),
+                    f"nobody knows what {name} costs, and a budget counts money; add it to prices in wakeful.yaml",
+                )
+    spent = next((words for budget in budgets if (words := name_spent(budget))), None)
+    if spent and agent.acp and not any(word in agent.model_name.lower() for word in TELLS_SIZE):
+        words = f"{agent.model_name} may tell nothing of its spending while it works: a budget of {spent} is then held by our estimate of what passes through it"
+        yield Unkept(f"agents/{agent.name}", (), words)
+
+
+def name_spent(budget: Budget | None) -> str | None:
+    """The amounts of a budget that requests to a model spend; None if it bounds none of them."""
+    bounds = [budget.run, *(budget.bound(period) for period in PERIODS)] if budget is not None else []
+    return (
+        " and ".join(
+            name
+            for name in OF_REQUESTS
+            if any(getattr(bound, name) is not None for bound in bounds if bound is not None)
+        )
+        or None
+    )
+
+
+def find_asking(session: SessionSpec, agent: AgentSpec | None) -> str | None:
+    """The keys by which a question may reach a person, in words."""
+    if session.is_approved_first:
+        return "it asks before each run (approve: before_run)"
+    tools = merge_tools(agent.tools, session.tools) if agent is not None else {}
+    asked = sorted(name for name, policy in tools.items() if policy == "ask")
+    return f"it asks before it uses {', '.join(asked)} (tools)" if asked else None
+
+
+def is_unattended(session: SessionSpec) -> bool:
+    """Does only the machine wake it: a clock, a probe, another session? Whoever saves a file or writes a message is there."""
+    waking = [binding for binding in session.bindings if binding.wake and not isinstance(binding, MessageBinding)]
+    return bool(waking) and not any(isinstance(binding, FileBinding | CommitsBinding) for binding in waking)

@@ -1,7 +1,8 @@
 """Which run may have written a file: those under way, and those that ended since specs were last read.
 
-The reader asks for every spec that it finds changed. A file's own time of change decides (ctime, which no program sets): what was
-changed before a run began or after it ended is not its doing. Reads no file: what a run could write is told by `list_writable`.
+The reader asks for every spec that it finds changed. A file's own time of change decides (ctime, which no program
+sets): what was changed before a run began or after it ended is not its doing. Reads no file:
+what a run could write is told by `list_writable`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from wakeful.core.looking.patterns import contains
 from wakeful.core.record.state import LastRun, Session
 from wakeful.core.spec.session import SessionSpec, observe_spec
 
-# The clock of file systems lags behind by a tick: what a run did first may seem older than its start. Nothing seems newer than
-# it is, and a run is over before its end is recorded: after that there is no slack, and a person's next edit is theirs.
+# The clock of file systems lags behind by a tick: what a run did first may seem older than its start. Nothing seems
+# newer than it is, and a run is over before its end is recorded: after that there is no slack,
+# and a person's next edit is theirs.
 LAG_US = 20_000
 
-# Spec, and whether a place that runs are shielded from is meant -> the real folders and files it can write; None: everything.
+# Spec, and whether a place that runs are shielded from is meant -> the real folders and files it can write;
+# None: everything.
 ListWritable = Callable[[SessionSpec, bool], tuple[str, ...] | None]
 
 
@@ -31,7 +34,7 @@ class Stretch(NamedTuple):
     ended: int | None
 
 
-class ReachedBy:
+class PossibleWriters:
     def __init__(self, core: Core, list_writable: ListWritable, now: Callable[[], int]) -> None:
         self._core = core
         self._list_writable = list_writable

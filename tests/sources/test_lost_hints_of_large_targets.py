@@ -1,4 +1,4 @@
-"""When hints were lost, large targets are read while they settle; what the look that is asked for tells is what stands there then."""
+"""After lost hints the look at a large target tells what stands there when it is asked for."""
 
 from __future__ import annotations
 
@@ -50,21 +50,20 @@ async def look_at(world: World, key: str) -> None:
     await eventually_async(lambda: not world._looking, what="no look under way")
 
 
-async def lose_and_read(world: World, key: str) -> None:
-    """Everything changed, hints were lost, and what that means was read."""
+def change_and_lose(world: World) -> None:
+    """Change everything, and lose the hints of it."""
     plant(world, "changed")
     lose_hints(world)
-    await eventually_async(lambda: key in world.source._early, what="a look that nobody asked for")
 
 
-async def test_what_was_read_while_it_settled_answers_the_look_at_once(tmp_path: Path) -> None:
+async def test_everything_that_changed_is_told_by_one_look(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         plant(world, "first")
         key = await world.follow(PATTERN)
-        await lose_and_read(world, key)
-        assert len(world.results[key]) == 1, "told before it was asked for"
-        ask(world, key)
-        assert len(world.results[key]) == 2, "not told at once"
+        change_and_lose(world)
+        assert not world.source.is_looking, "a look begins when it is asked for"
+        await look_at(world, key)
+        assert len(world.results[key]) == 2
         assert world.version(key) == await world.truth(PATTERN)
         assert len(world.last(key).changes) == MANY
         assert world.last(key).previous == world.results[key][0].version
@@ -74,7 +73,7 @@ async def test_what_was_written_since_is_told_by_the_look_that_is_asked_for(tmp_
     async with open_world(tmp_path) as world:
         plant(world, "first")
         key = await world.follow(PATTERN)
-        await lose_and_read(world, key)
+        change_and_lose(world)
         # The loop does not turn in between: the watcher knows, and has told nobody yet.
         (world.root / "data" / "7.txt").write_text("changed once more")
         (world.root / "data" / "8.txt").unlink()
@@ -87,57 +86,54 @@ async def test_what_was_written_since_is_told_by_the_look_that_is_asked_for(tmp_
         }
 
 
-async def test_a_look_that_is_asked_for_meanwhile_is_answered_once(tmp_path: Path) -> None:
+async def test_a_look_at_hundreds_of_files_is_made_off_the_loop(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         plant(world, "first")
         key = await world.follow(PATTERN)
-        plant(world, "changed")
-        lose_hints(world)
+        change_and_lose(world)
+        ask(world, key)
         assert world.source.is_looking
-        await look_at(world, key)
+        await eventually_async(lambda: not world._looking, what="no look under way")
         assert len(world.results[key]) == 2
         assert world.version(key) == await world.truth(PATTERN)
 
 
-async def test_others_that_mean_what_was_found_early_are_told_though_it_counts_for_nothing(tmp_path: Path) -> None:
+async def test_other_targets_that_mean_a_changed_path_see_it_as_well(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         plant(world, "first")
         key, other = await world.follow(PATTERN), await world.follow("data/3.txt")
-        await lose_and_read(world, key)
+        change_and_lose(world)
         await look_at(world, other)
         assert world.version(other) == await world.truth("data/3.txt")
-        world.hints.clear()
-        (world.root / "data" / "7.txt").write_text("changed once more")
         await look_at(world, key)
-        assert (other,) in world.hints
+        assert world.version(key) == await world.truth(PATTERN)
 
 
-async def test_hints_that_are_lost_again_lead_to_no_second_reading_before_a_look(tmp_path: Path) -> None:
+async def test_hints_that_are_lost_twice_lead_to_one_look(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         plant(world, "first")
         key = await world.follow(PATTERN)
-        await lose_and_read(world, key)
+        change_and_lose(world)
         plant(world, "changed again")
         lose_hints(world)
         assert not world.source.is_looking
         await look_at(world, key)
         assert len(world.results[key]) == 2
         assert world.version(key) == await world.truth(PATTERN)
-        await lose_and_read(world, key)
 
 
-async def test_what_was_read_is_out_of_date_until_it_is_asked_for(tmp_path: Path) -> None:
+async def test_the_latest_look_is_stale_until_the_next_one(tmp_path: Path) -> None:
     """Who keeps what runs found must know that the latest look is not the latest word."""
     async with open_world(tmp_path) as world:
         plant(world, "first")
         key = await world.follow(PATTERN)
-        await lose_and_read(world, key)
+        change_and_lose(world)
         assert world.source.find(key).is_stale
-        ask(world, key)
+        await look_at(world, key)
         assert not world.source.find(key).is_stale
 
 
-async def test_a_folder_that_was_found_early_stays_watched_though_others_let_go_of_it(tmp_path: Path) -> None:
+async def test_a_folder_that_another_target_let_go_of_is_watched_by_the_look(tmp_path: Path) -> None:
     is_deaf = False
 
     def make_hints(loop: asyncio.AbstractEventLoop, report: Report) -> Hints:
@@ -154,15 +150,14 @@ async def test_a_folder_that_was_found_early_stays_watched_though_others_let_go_
         is_deaf = False
         lose_hints(world)
         world.source.forget([other])
-        await eventually_async(lambda: key in world.source._early, what="a look that nobody asked for")
-        ask(world, key)
+        await look_at(world, key)
         assert world.version(key) == await world.truth("**/*.txt")
         world.hints.clear()
         (world.root / "new" / "b.txt").write_text("newer")
         await eventually_async(lambda: (key,) in world.hints, what="a hint")
 
 
-async def test_nothing_is_read_early_while_git_rewrites_the_working_tree(tmp_path: Path) -> None:
+async def test_nothing_is_read_while_git_rewrites_the_working_tree(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         (world.root / ".git").mkdir()
         plant(world, "first")
@@ -170,6 +165,7 @@ async def test_nothing_is_read_early_while_git_rewrites_the_working_tree(tmp_pat
         (world.root / ".git" / "index.lock").touch()
         plant(world, "changed")
         lose_hints(world)
+        ask(world, key)
         assert not world.source.is_looking
         (world.root / ".git" / "index.lock").unlink()
         await look_at(world, key)
@@ -182,10 +178,10 @@ async def test_a_target_that_is_forgotten_while_it_is_read_is_followed_anew_as_a
         key = await world.follow(PATTERN, key="one")
         plant(world, "changed")
         lose_hints(world)
+        ask(world, key)
         world.source.forget([key])
         await eventually_async(lambda: not world.source.is_looking, what="no look under way")
-        assert key not in world.source._early
-        world._timers.pop(key).cancel()
+        world._looking.discard(key)
         await world.follow(PATTERN, key="one")
         assert world.version(key) == await world.truth(PATTERN)
 
