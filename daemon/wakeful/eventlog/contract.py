@@ -29,8 +29,9 @@ class Conflict(InternalError):
 
 
 class BadAppend(CallerError):
-    """An append that no engine can record: no drafts, a number out of range, text that is not Unicode. Nothing was
-    written."""
+    """An append that no engine can record: no drafts, a number out of range, text that is not Unicode.
+
+    Nothing was written."""
 
 
 class BadImport(CallerError):
@@ -59,8 +60,9 @@ class StoreDamaged(OperatorError):
 
 
 class StoreUnfinished(OperatorError):
-    """The first start was cut short before the store had its schema. It holds nothing, and the next start makes it
-    again."""
+    """The first start was cut short before the store had its schema.
+
+    It holds nothing, and the next start makes it again."""
 
 
 class StoreFailed(OperatorError):
@@ -297,8 +299,9 @@ class EventLog(LogReader, Protocol):
         """Why nothing can be appended, in words; None when appends are taken."""
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
-        """Record all of `appends` or nothing; done once durable. If one (session, key) is known, nothing of the call is
-        written."""
+        """Record all of `appends` or nothing; done once durable.
+
+        If one (session, key) is known, nothing of the call is written."""
 
     def append_blocking(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
         """The same for callers without an event loop."""
@@ -408,8 +411,9 @@ class StoreHealth(Protocol):
     """The files below an open log."""
 
     def find_loss(self) -> StoreGone | None:
-        """What happened to the store's files, if they are no longer the files that were opened. Appends check this
-        themselves."""
+        """What happened to the store's files, if they are no longer the files that were opened.
+
+        Appends check this themselves."""
 
 
 class DaemonLog(EventLog, PayloadStore, RecordImports, RecordSearch, LogVerification, StoreHealth, Protocol):

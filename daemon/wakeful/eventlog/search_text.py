@@ -49,8 +49,9 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def parse_phrases(text: str) -> list[Phrase]:
-    """The phrases of a search, in order: each word is one, and so are several words in quotes. No character is an
-    operator but * and "."""
+    """The phrases of a search, in order: each word is one, and so are several words in quotes.
+
+    Only * and quotes have a meaning of their own."""
     phrases = []
     for quoted, word in _WORDS.findall(text):
         phrase = Phrase(quoted) if quoted else Phrase(word.rstrip("*"), word.endswith("*"))

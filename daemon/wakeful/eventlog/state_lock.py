@@ -57,8 +57,9 @@ def find_holder(state_dir: Path) -> int | None:
 
 
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
-    """Lock the folder for this process, or raise StateInUse with the holder. `started_at` is shown to the next caller
-    that tries."""
+    """Lock the folder for this process, or raise StateInUse with the holder.
+
+    `started_at` is shown to the next caller that tries."""
     descriptors: list[int] = []
     try:
         _make_durable(state_dir)

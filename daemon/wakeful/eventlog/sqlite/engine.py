@@ -91,8 +91,9 @@ def open_log(
     on_fatal: Callable[[StoreFailed], None] = exit_process,
     tell: Callable[[str], None] = lambda words: None,
 ) -> SqliteLog:
-    """Open the store of a state folder for appending; create or migrate it first if needed. Without a `lock` it takes
-    its own.
+    """Open the store of a state folder for appending; create or migrate it first if needed.
+
+    Without a `lock` it takes its own.
 
     `on_fatal` (a failed write) and `tell` (news for the operator) are called on the writer's thread."""
     refuse_affected(apsw.sqlite_lib_version())
@@ -192,8 +193,9 @@ def _open_locked(
 
 
 def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None:
-    """Why an existing database is not written to, in words; None if it is. Raises if it cannot even be read as a
-    log."""
+    """Why an existing database is not written to, in words; None if it is.
+
+    Raises if it cannot even be read as a log."""
     refuse_newer(connection, load_migrations(), files.database)
     if read_version(connection) == 0:
         if count_tables(connection) == 0:

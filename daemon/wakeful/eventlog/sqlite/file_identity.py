@@ -26,8 +26,9 @@ class _Known(msgspec.Struct):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A file that is gone, replaced or cut. `is_whole`: the open file still has all its bytes, under another name or
-    none."""
+    """A file that is gone, replaced or cut.
+
+    `is_whole`: the open file still has all its bytes, under another name or none."""
 
     words: str
     is_whole: bool
@@ -44,8 +45,9 @@ class FileIdentity:
         self._folders = {name: _look(name) for name in (str(files.state_dir), str(files.folder))}
 
     def find_loss(self, wal_frames: int = 0) -> Loss | None:
-        """The first file that is not the opened one; None if all are. The write-ahead log must hold `wal_frames`
-        frames."""
+        """The first file that is not the opened one; None if all are.
+
+        The write-ahead log must hold `wal_frames` frames."""
         for path, known in self._files.items():
             found = _find(path)
             if found is None or not _is_same(known, found):
@@ -66,8 +68,9 @@ class FileIdentity:
         return found is not None and _is_same(self._files[self._database], found)
 
     def _describe(self, path: str, found: os.stat_result | None) -> Loss:
-        """The words for a loss. A folder that is gone or replaced is named instead of its files, the outermost
-        first."""
+        """The words for a loss.
+
+        A folder that is gone or replaced is named instead of its files, the outermost first."""
         for folder, known in self._folders.items():
             seen = _find(folder)
             if seen is None or not _is_same(known, seen):
@@ -76,8 +79,9 @@ class FileIdentity:
         return Loss(f"{path} is gone" if found is None else f"{path} was replaced by another", is_whole=True)
 
     def _find_least(self, path: str, known: _Known, size: int, wal_frames: int) -> int:
-        """The least size a file must have. The main file and the anchor never shrink while the store is open; the
-        writer may cut the write-ahead log."""
+        """The least size a file must have.
+
+        The main file and the anchor never shrink while the store is open; the writer may cut the write-ahead log."""
         if path in (self._database, self._anchor):
             least, known.size = known.size, max(known.size, size)
             return least

@@ -48,8 +48,9 @@ _FREE_TIMES = 100  # so many times the preallocated size must be free
 
 
 class StoreFiles:
-    """The paths of a store inside a state folder. The log has a folder of its own, so that a restore can swap it in one
-    step."""
+    """The paths of a store inside a state folder.
+
+    The log has a folder of its own, so that a restore can swap it in one step."""
 
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
@@ -94,8 +95,9 @@ def prepare_folder(files: StoreFiles) -> None:
 
 
 def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None]) -> None:
-    """Make a database with its schema and no records. Only its owner can read it, whatever the umask; SQLite gives -wal
-    and -shm the same mode.
+    """Make a database with its schema and no records.
+
+    Only its owner can read it, whatever the umask; SQLite gives -wal and -shm the same mode.
 
     It is made under another name and renamed when it is complete and on disk: a start that is cut short leaves nothing
     that looks like a log."""
@@ -112,8 +114,9 @@ def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None
 
 
 def remove_database(database: Path) -> None:
-    """Remove a database without acknowledged records. The files that SQLite keeps beside it go first: they mean nothing
-    without it."""
+    """Remove a database without acknowledged records.
+
+    The files that SQLite keeps beside it go first: they mean nothing without it."""
     for end in ("-journal", "-wal", "-shm", ""):
         database.with_name(database.name + end).unlink(missing_ok=True)
 
@@ -158,8 +161,9 @@ def _roll_back(database: Path) -> apsw.Connection:
 
 
 def connect_writer(database: Path) -> apsw.Connection:
-    """Open the one connection that writes. Every commit is durable: synchronous=NORMAL lost 40 of 40 in a simulated
-    power cut."""
+    """Open the one connection that writes.
+
+    Every commit is durable: synchronous=NORMAL lost 40 of 40 in a simulated power cut."""
     connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     for pragma in (
@@ -178,8 +182,9 @@ def connect_writer(database: Path) -> apsw.Connection:
 
 
 def lay_out_wal(path: Path, size: int) -> None:
-    """Preallocate the write-ahead log: write and flush zeros up to `size` bytes. For its one writer, between two
-    commits.
+    """Preallocate the write-ahead log: write and flush zeros up to `size` bytes.
+
+    For its one writer, between two commits.
 
     A commit then overwrites existing blocks, and its flush has no new length to record: 0.20 ms beside 0.36 for a
     growing log. To a reader, zeros end the log, as the torn frame of a crash does. Bytes that SQLite wrote are not
@@ -220,8 +225,9 @@ def has_descriptor() -> bool:
 
 
 def connect_reader(database: Path) -> apsw.Connection:
-    """Open a connection that cannot write. It reads the schema at once, so that a file that is no database is refused
-    in words."""
+    """Open a connection that cannot write.
+
+    It reads the schema at once, so that a file that is no database is refused in words."""
     _refuse_hollow(database)
     try:
         return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
@@ -283,8 +289,9 @@ def _connect_to_read(name: str, flags: int) -> apsw.Connection:
 
 
 def _connect_beside_no_writer(database: Path) -> apsw.Connection:
-    """Open a store on a read-only mount, where SQLite cannot make the index of a write-ahead log. A properly closed
-    store has no such log."""
+    """Open a store on a read-only mount, where SQLite cannot make the index of a write-ahead log.
+
+    A properly closed store has no such log."""
     wal = database.with_name(f"{database.name}-wal")
     if wal.exists() and _holds_frames(wal):
         raise StoreUnsafe(

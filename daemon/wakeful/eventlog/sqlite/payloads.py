@@ -43,8 +43,9 @@ def erase(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> int
 
 
 def archive(connection: apsw.Connection, session: str, first: int, last: int) -> int:
-    """Take out the payloads of one batch. The archived span grows with it, so that a crash between two batches leaves
-    no damage."""
+    """Take out the payloads of one batch.
+
+    The archived span grows with it, so that a crash between two batches leaves no damage."""
     key = find_session(connection, session)
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     if last > newest:

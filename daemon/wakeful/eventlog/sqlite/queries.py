@@ -45,8 +45,9 @@ def make_record(session: str, row: Sequence[Any]) -> Record:
 
 
 def try_opening(connection: apsw.Connection) -> None:
-    """Read what a writer reads first, through a connection that cannot write. If that fails, no writer may touch the
-    files."""
+    """Read what a writer reads first, through a connection that cannot write.
+
+    If that fails, no writer may touch the files."""
     connection.execute(
         "SELECT (SELECT max(key) FROM session), (SELECT count(*) FROM import), (SELECT count FROM payload_change)"
     ).fetchall()
@@ -91,8 +92,9 @@ def read_slice(
 def find_seqs(
     connection: apsw.Connection, key: int, wanted: Slice, since: int | None, until: int | None
 ) -> list[tuple[int, int]]:
-    """The ranges of seqs within the bounds, in the order of reading. There are several only if the clock was set
-    back."""
+    """The ranges of seqs within the bounds, in the order of reading.
+
+    There are several only if the clock was set back."""
     last: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     low, high = max(1, wanted.from_seq), last if wanted.to_seq is None else min(last, wanted.to_seq)
     if since is None and until is None:

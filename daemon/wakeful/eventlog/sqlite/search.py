@@ -68,8 +68,9 @@ def remove(files: StoreFiles) -> None:
 
 
 def write_match(wanted: Query) -> str:
-    """The search as an FTS5 expression. Session, kinds and author are part of it, so that the index itself skips other
-    records."""
+    """The search as an FTS5 expression.
+
+    Session, kinds and author are part of it, so that the index itself skips other records."""
     phrases = [_quote(phrase.text) + ("*" if phrase.is_prefix else "") for phrase in parse_phrases(wanted.text)]
     parts = [f"text : ({' AND '.join(phrases)})"]
     columns: tuple[tuple[str, Sequence[str | None]], ...] = (
@@ -153,8 +154,9 @@ def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
 
 
 def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
-    """Index the new records. The log is read inside the index's transaction: an erasure at that moment waits for it,
-    then empties the index."""
+    """Index the new records.
+
+    The log is read inside the index's transaction: an erasure at that moment waits for it, then empties the index."""
     is_behind = True
     while is_behind:
         with write_index(index):

@@ -187,8 +187,9 @@ def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterato
 
 
 def _check_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
-    """Every record that does not hold, by its seq. The loop runs a million times, so it makes no call that it does not
-    need."""
+    """Every record that does not hold, by its seq.
+
+    The loop runs a million times, so it makes no call that it does not need."""
     name, link_record = session.name, chain.link_record
     previous, seq, latest = chain.NOTHING, 0, None
     other: bytes | None = None  # the computed hash of the record before, if it differs from the stored one
@@ -329,8 +330,9 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
 
 
 def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
-    """Compare the declarations of tables and indexes with those that the migrations make. SQLite itself accepts a
-    renamed column."""
+    """Compare the declarations of tables and indexes with those that the migrations make.
+
+    SQLite itself accepts a renamed column."""
     made = apsw.Connection(":memory:")
     try:
         for step in load_migrations():
@@ -346,8 +348,9 @@ def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
 
 
 def _name_structure(line: str, roots: dict[int, str]) -> Finding:
-    """The finding for a line of SQLite's check. It names an index in words or by its tree number; anything else may be
-    damage of a table."""
+    """The finding for a line of SQLite's check.
+
+    It names an index in words or by its tree number; anything else may be damage of a table."""
     tree = _TREE.match(line)
     name = roots.get(int(tree[1])) if tree is not None else None
     if name is not None:

@@ -87,8 +87,9 @@ class SnapshotCall(msgspec.Struct, frozen=True):
 
 
 class ImportCall(msgspec.Struct, frozen=True):
-    """A batch of imported records, written in a group of its own. `is_whole`: the batch is the whole import, and was
-    not announced."""
+    """A batch of imported records, written in a group of its own.
+
+    `is_whole`: the batch is the whole import, and was not announced."""
 
     session: str
     records: Sequence[Record]
@@ -295,8 +296,9 @@ class Writer:
         _answer(calls, outcomes)
 
     def _refuse_loss(self) -> None:
-        """Raise StoreGone if the files are not the opened ones. If only the write-ahead log was deleted, its records
-        are saved first."""
+        """Raise StoreGone if the files are not the opened ones.
+
+        If only the write-ahead log was deleted, its records are saved first."""
         lost = self._identity.find_loss(self._wal_pages)
         if lost is None:
             return
