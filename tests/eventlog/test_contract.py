@@ -457,6 +457,12 @@ def test_a_live_log_verifies_while_it_grows(log: DaemonLog) -> None:
     assert [report.findings for report in reports] == [()] * 20
 
 
+@needs("StoreHealth")
+def test_an_untouched_log_has_lost_nothing(log: DaemonLog) -> None:
+    append(log, "a", "1")
+    assert log.find_loss() is None
+
+
 @needs("LogBackup")
 def test_a_backup_never_overwrites(log: LogBackup, tmp_path: Path) -> None:
     append(log, "a", "1")
