@@ -206,6 +206,9 @@ class SmallDaemon:
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
         await self.observe(FilesWritten(session=session_id, paths=tuple(paths)))
 
+    def report_spec_again(self, name: str) -> None:
+        """No file declares a session here."""
+
     def read_specs(self) -> None:
         pass
 
@@ -292,6 +295,9 @@ class SmallDaemon:
 
     def run_identity(self, token: str) -> RunIdentity | None:
         return self.tokens.get(token)
+
+    def find_rename_obstacle(self, old: str, new: str) -> str | None:
+        return None
 
     def rename_spec(self, old: str, new: str) -> None:
         self.renamed.append((old, new))

@@ -8,6 +8,7 @@ both sides' versions. Names may hold slashes, so the path is matched as it was s
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
@@ -18,10 +19,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.answers import Forbidden, answer_error, find_status, handle_error
+from wakeful.api.bodies import decode_body, read_body
 from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.protocol import VERSION_HEADER
-from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
+from wakeful.api.gate.scopes import RULES, find_rule, judge_body, judge_request
 from wakeful.api.gate.tokens import Tokens, is_token
 from wakeful.api.routes import agent_work as working
 from wakeful.api.routes import calls as calling
@@ -41,7 +43,6 @@ from wakeful.api.routes import top as watching
 from wakeful.api.routes import trace as tracing
 from wakeful.api.routes import trust as trusting
 from wakeful.api.routes import why as explaining
-from wakeful.api.routes.calls import decode_body, read_body
 from wakeful.api.service import Service
 from wakeful.core.observations import ProcessOwner
 from wakeful.errors import CallerError, WakefulError
@@ -61,48 +62,52 @@ class Unauthorised(CallerError):
     """Nobody we know: what was shown opens nothing."""
 
 
+# The handlers of the routes in the table of verbs and in gate/scopes.py. The calls share one handler, and so do the verbs on bundles.
+HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    "GET /version": reading.read_version,
+    "GET /sessions": reading.read_sessions,
+    "GET /sessions/{name}": reading.read_session,
+    "GET /sessions/{name}/log": slices.read_log,
+    "GET /sessions/{name}/facts": reading.read_facts,
+    "GET /sessions/{name}/output": reading.read_output,
+    "GET /sessions/{name}/trace": tracing.read_trace,
+    "GET /sessions/{name}/context": assembling.read_context,
+    "GET /follow": reading.follow,
+    "GET /top": watching.read_top,
+    "GET /why": explaining.explain_why,
+    "GET /diff": comparing.read_diff,
+    "GET /export": exporting.export,
+    "GET /costs": costing.read_costs,
+    "GET /secrets": secret_names.read_secrets,
+    "GET /search": searching.search,
+    "GET /plan": explaining.explain_plan,
+    "GET /doctor": explaining.explain_health,
+    "POST /replay": replaying.replay,
+    "POST /work/begin": working.begin,
+    "GET /work/rules": working.read_rules,
+    "GET /work/skill": working.read_skill,
+    "POST /work/words": working.take_words,
+    "POST /work/compress": working.compress,
+    "POST /work/redact": working.redact,
+    "POST /work/images": working.keep_image,
+    "GET /work/images/{address}": working.read_image,
+    "POST /work/subagent": working.begin_sub,
+    "GET /trust": trusting.list_trust,
+    "GET /trust/{name}": trusting.show_trust,
+    "POST /trust/accept": trusting.accept,
+    "POST /trust/attach": trusting.attach,
+    "POST /trust/detach": trusting.detach,
+    "POST /trust/follow": trusting.follow,
+    "GET /tokens": granting.list_tokens,
+    "POST /tokens": granting.make_token,
+    "POST /tokens/revoke": granting.revoke_token,
+}
 ROUTES = (
     # Asked in the turns of agents, and routes are tried in this order.
     Route("/work/steps", working.record_steps, methods=["POST"]),
-    Route("/work/redact", working.redact, methods=["POST"]),
-    Route("/work/words", working.take_words, methods=["POST"]),
-    Route("/version", reading.read_version),
-    Route("/sessions", reading.read_sessions),
-    Route("/sessions/{name}", reading.read_session),
-    Route("/sessions/{name}/log", slices.read_log),
-    Route("/sessions/{name}/facts", reading.read_facts),
-    Route("/sessions/{name}/output", reading.read_output),
-    Route("/sessions/{name}/trace", tracing.read_trace),
-    Route("/sessions/{name}/context", assembling.read_context),
-    Route("/follow", reading.follow),
-    Route("/top", watching.read_top),
-    Route("/why", explaining.explain_why),
-    Route("/diff", comparing.read_diff),
-    Route("/export", exporting.export),
-    Route("/costs", costing.read_costs),
-    Route("/secrets", secret_names.read_secrets),
-    Route("/search", searching.search),
-    Route("/plan", explaining.explain_plan),
-    Route("/doctor", explaining.explain_health),
-    Route("/replay", replaying.replay, methods=["POST"]),
-    Route("/bundle/{verb}", retaining.carry_all, methods=["POST"]),
     Route("/call/{verb}", calling.call, methods=["POST"]),
-    Route("/work/begin", working.begin, methods=["POST"]),
-    Route("/work/rules", working.read_rules),
-    Route("/work/skill", working.read_skill),
-    Route("/work/compress", working.compress, methods=["POST"]),
-    Route("/work/images", working.keep_image, methods=["POST"]),
-    Route("/work/images/{address}", working.read_image),
-    Route("/work/subagent", working.begin_sub, methods=["POST"]),
-    Route("/trust", trusting.list_trust),
-    Route("/trust/{name}", trusting.show_trust),
-    Route("/trust/accept", trusting.accept, methods=["POST"]),
-    Route("/trust/attach", trusting.attach, methods=["POST"]),
-    Route("/trust/detach", trusting.detach, methods=["POST"]),
-    Route("/trust/follow", trusting.follow, methods=["POST"]),
-    Route("/tokens", granting.list_tokens),
-    Route("/tokens", granting.make_token, methods=["POST"]),
-    Route("/tokens/revoke", granting.revoke_token, methods=["POST"]),
+    Route("/bundle/{verb}", retaining.carry_all, methods=["POST"]),
+    *(Route(RULES[key].path, handler, methods=[RULES[key].method]) for key, handler in HANDLERS.items()),
 )
 
 

@@ -15,15 +15,13 @@ import secrets
 import stat
 import tempfile
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from wakeful.errors import CallerError, OperatorError
+from wakeful.verbs.verb import Scope
 
-Scope = Literal["read", "send", "run", "admin"]
-SCOPES: tuple[Scope, ...] = ("read", "send", "run", "admin")
 TOKENS_FILE = "tokens.json"
 # Told apart from a run's token by sight, also by those who search for secrets that leaked.
 PREFIX = "wakeful"

@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.answers import answer_json, find_named, service_of
-from wakeful.api.gate.tokens import LONGEST_NOTE, SCOPES, Scope, Token, Tokens
-from wakeful.api.routes.calls import read_body
+from wakeful.api.bodies import read_body
+from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.service import Service
 from wakeful.errors import CallerError
+from wakeful.verbs.verb import SCOPES, Scope
 from wakeful.views.times import show_time, show_time_or_none
 
 # A century; longer would not fit a time that people can read.
