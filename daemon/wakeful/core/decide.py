@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wakeful.core.calls.values import Called
-from wakeful.core.deciding.activation import say_start
+from wakeful.core.deciding.activation import answer_activation
 from wakeful.core.deciding.busy import refresh_busy
 from wakeful.core.deciding.clock_bindings import follow_set_clock
 from wakeful.core.deciding.decision import Decision
@@ -16,8 +16,8 @@ from wakeful.core.observations import (
     DaemonStopping,
     FilesWritten,
     LandingEnded,
-    OutputsKept,
     Moment,
+    OutputsKept,
     ProcessEnded,
     RoomSeen,
     RunAttached,
@@ -62,7 +62,7 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
         _dispatch_affected(core, decision)
     settle_finished(core, decision)
     if isinstance(observation, Called):
-        say_start(core, decision, observation.call)
+        answer_activation(core, decision, observation.call)
     if decision.forget:
         # Asked for and given up within one decision: nobody follows it any more.
         targets = core.looked.targets
