@@ -32,7 +32,7 @@ def _rename_file(service: Service, old: str, new: str, words: str, *, is_repeate
     if is_repeated and (old in ids or new not in ids):
         return {"name": new}
     # A fork has no file.
-    if not service.core.state.by_name(new).is_filed:
+    if not service.core.state.by_name(new).declaration.is_filed:
         return {"name": new}
     try:
         service.rename_spec(old, new)
