@@ -9,48 +9,8 @@ from wakeful.core.deciding.clock_bindings import follow_set_clock
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.dispatch import dispatch, offer_slots, settle_finished
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import (
-    AgentsRead,
-    ClockTicked,
-    DaemonStarted,
-    DaemonStopping,
-    FilesWritten,
-    LandingEnded,
-    Moment,
-    OutputsKept,
-    ProcessEnded,
-    RoomSeen,
-    RunAttached,
-    RunRecovered,
-    SecretsSeen,
-    SettingsRead,
-    SpecsRead,
-    StrictnessSeen,
-    TargetLooked,
-    TargetsHinted,
-)
-from wakeful.core.take import take
-
-Observation = (
-    DaemonStarted
-    | DaemonStopping
-    | SpecsRead
-    | AgentsRead
-    | SettingsRead
-    | TargetsHinted
-    | TargetLooked
-    | RoomSeen
-    | SecretsSeen
-    | StrictnessSeen
-    | ClockTicked
-    | ProcessEnded
-    | OutputsKept
-    | FilesWritten
-    | LandingEnded
-    | RunAttached
-    | RunRecovered
-    | Called
-)
+from wakeful.core.observations import Moment
+from wakeful.core.take import Observation, take
 
 
 def decide(core: Core, observation: Observation, moment: Moment) -> Decision:

@@ -12,8 +12,7 @@ from wakeful.core.deciding.clock_slots import next_slot_after
 from wakeful.core.looking.looked import Bound, ClockLook, Looked, TargetLook
 from wakeful.core.looking.targets import find_commit
 from wakeful.core.record.events import Cause
-from wakeful.core.record.fold import is_ahead
-from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread
+from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread, is_ahead
 from wakeful.core.spec.session import (
     ClockBinding,
     CommitsBinding,
