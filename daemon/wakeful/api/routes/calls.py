@@ -13,9 +13,9 @@ from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import Forbidden, answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
 from wakeful.api.gate.callers import Caller
+from wakeful.api.requests import Forbidden, answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.routes import history_calls, lifecycle_calls, trace
 from wakeful.api.routes.call_steps import CallSteps, Done, Preview
 from wakeful.api.routes.participants import refuse_by_uid

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from wakeful.api.answers import find_named
+from wakeful.api.requests import find_named
 from wakeful.api.routes.call_steps import CallSteps, Done, More, Preview
 from wakeful.api.routes.workspaces import (
     finish_files,
