@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from wakeful.api.bodies import find_body_type
 from wakeful.api.routes.calls import CALLS
+from wakeful.cli.client import Options
 from wakeful.cli.command import MODULES
 from wakeful.core.calls.roles import MAINTAINERS_ONLY
 from wakeful.history.repeated_calls import FIRST_KINDS
@@ -61,6 +64,14 @@ def test_what_undoes_a_verb_is_a_verb() -> None:
 def test_every_verb_of_the_command_line_is_carried_out_by_a_module_or_is_a_call() -> None:
     assert MODULES.keys() <= COMMANDS.keys()
     assert all(COMMANDS[name].is_call for name in COMMANDS.keys() - MODULES.keys())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_function_of_a_verb_takes_the_arguments_of_the_table(name: str) -> None:
+    """By their names, and no others."""
+    module = importlib.import_module(f"wakeful.cli.{MODULES[name]}")
+    given = {one.name: None for one in COMMANDS[name].typed}
+    inspect.signature(getattr(module, f"{name}_verb")).bind(Options(), **given)
 
 
 def test_the_body_of_every_call_has_a_json_schema() -> None:
