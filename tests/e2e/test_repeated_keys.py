@@ -1,6 +1,8 @@
-"""A call with a key can be repeated: every verb that says so in the table of verbs, from the command line to the log and back.
+"""A call with a key can be repeated: every verb that says so in the table of verbs, from the command line to the log
+and back.
 
-The tables here name each verb with what makes it possible and what it is called with. A verb that is not in them fails the first test.
+The tables here name each verb with what makes it possible and what it is called with. A verb that is not in them
+fails the first test.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ from wakeful.api.service import Service
 from wakeful.errors import WakefulError
 from wakeful.views.session_rows import Rows
 
-# The handlers of the routes in the table of verbs and in gate/scopes.py. The calls share one handler, and so do the verbs on bundles.
+# The handlers of the routes in the table of verbs and in gate/scopes.py. The calls share one handler, and so do the
+# verbs on bundles.
 HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /version": sessions.read_version,
     "GET /sessions": sessions.read_sessions,
@@ -62,9 +63,7 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "POST /work/begin": agent_work.begin,
     "GET /work/rules": agent_work.read_rules,
     "GET /work/skill": agent_work.read_skill,
-    "POST /work/words": agent_work.take_words,
     "POST /work/compress": agent_work.compress,
-    "POST /work/redact": agent_work.redact,
     "POST /work/images": agent_work.keep_image,
     "GET /work/images/{address}": agent_work.read_image,
     "POST /work/subagent": agent_work.begin_sub,
@@ -79,8 +78,10 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "POST /tokens/revoke": credentials.revoke_token,
 }
 ROUTES = (
-    # Asked twice in each turn of an agent, and routes are tried in this order.
+    # Asked in the turns of agents, and routes are tried in this order.
     Route("/work/steps", agent_work.record_steps, methods=["POST"]),
+    Route("/work/redact", agent_work.redact, methods=["POST"]),
+    Route("/work/words", agent_work.take_words, methods=["POST"]),
     Route("/call/{verb}", calls.call, methods=["POST"]),
     Route("/bundle/{verb}", retention.carry_all, methods=["POST"]),
     *(Route(RULES[key].path, handler, methods=[RULES[key].method]) for key, handler in HANDLERS.items()),

@@ -1,7 +1,7 @@
 """What a request asks, and how its answer looks. Shared by all routes.
 
-The query is read into numbers, moments, kinds and the session that a path names; a wrong value is refused in words, never taken for "no
-bound". Answers are JSON documents, lines of JSON, and errors as `{error: words}`.
+The query is read into numbers, moments, kinds and the session that a path names; a wrong value is refused in words,
+never taken for "no bound". Answers are JSON documents, lines of JSON, and errors as `{error: words}`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ def read_bound(request: Request, service: Service, name: str) -> int | None:
 
 
 def read_kinds(request: Request) -> tuple[str, ...] | None:
-    """The kinds asked for, None for all. One that no record can have is a slip of the finger, not a search without a find."""
+    """The kinds asked for, None for all.
+
+    One that no record can have is a slip of the finger, not a search without a find.
+    """
     kinds = tuple(request.query_params.getlist("kind"))
     for kind in kinds:
         if kind not in _KINDS:

@@ -1,7 +1,8 @@
 """The command line's side of the control socket: HTTP/1.1 over a UNIX socket, one request a connection.
 
-system/http_wire.py knows the bytes. A body that ends early is an error, never a short answer. Where systemd listens for the daemon, a command
-given while the daemon restarts waits in the socket's queue: it says so after a moment, and is bounded.
+system/http_wire.py knows the bytes. A body that ends early is an error, never a short answer. Where systemd listens
+for the daemon, a command given while the daemon restarts waits in the socket's queue: it says so after a moment, and
+is bounded.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Answer(NamedTuple):
 class Client:
     """Speaks to the daemon behind one socket; with the run's token when a run uses it.
 
-    `project` is the state folder whose daemon is meant, `pid` the process that it noted there: another one is not spoken to."""
+    `project` is the state folder whose daemon is meant, `pid` the process that it noted there:
+    another one is not spoken to."""
 
     def __init__(
         self, path: str, token: str | None = None, *, pid: int | None = None, project: str | None = None
@@ -90,7 +92,8 @@ class Client:
         return split_lines(self.stream(route, **query))
 
     def post_lines(self, route: str, **body: Any) -> Iterator[bytes]:
-        """Lines of JSON, without their newline, for as long as it takes; leaving them unread ends what was asked for."""
+        """Lines of JSON, without their newline, for as long as it takes;
+        leaving them unread ends what was asked for."""
         given = {name: value for name, value in body.items() if value is not None}
         return split_lines(self._ask("POST", route, {}, body=json.dumps(given).encode(), is_patient=True).body)
 
@@ -131,7 +134,8 @@ class Client:
         try:
             answer = self._exchange(request, is_patient=is_patient)
         except DaemonLeft:
-            # Reading twice is reading once, and a key is carried out once: a restart in that very moment need not be seen.
+            # Reading twice is reading once, and a key is carried out once:
+            # a restart in that very moment need not be seen.
             if method != "GET" and "Idempotency-Key" not in headers:
                 raise
             answer = self._exchange(request, is_patient=is_patient)
@@ -145,7 +149,8 @@ class Client:
     def _exchange(self, request: bytes, *, is_patient: bool) -> Answer:
         connection = self._connect()
         try:
-            # A busy daemon answers without reading, and may be gone before the request is sent: its answer can be read all the same.
+            # A busy daemon answers without reading, and may be gone before the request is sent:
+            # its answer can be read all the same.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(request)
             self._await_answer(connection)
@@ -184,14 +189,16 @@ class Client:
                 connection.recv(1, socket.MSG_PEEK)
             except TimeoutError:
                 print(
-                    f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to {PATIENCE_SECONDS:.0f} s for its answer",
+                    f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to "
+                    f"{PATIENCE_SECONDS:.0f} s for its answer",
                     file=sys.stderr,
                     flush=True,
                 )
         connection.settimeout(PATIENCE_SECONDS)
 
     def _await_visibly(self, connection: socket.socket) -> None:
-        """A person sees every second that passes: of a first search, of the costs of a long log, of a merge of many files."""
+        """A person sees every second that passes: of a first search, of the costs of a long log,
+        of a merge of many files."""
         connection.settimeout(1.0)
         waited = 0
         try:
@@ -225,7 +232,8 @@ class Client:
 def connect(path: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # The kernel serves those that wait in line in their order. A timeout of Python's would not wait, and be refused while the line is full.
+        # The kernel serves those that wait in line in their order. A timeout of Python's would not wait,
+        # and be refused while the line is full.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(PATIENCE_SECONDS), 0))
         connection.connect(path)
         connection.settimeout(PATIENCE_SECONDS)
@@ -233,7 +241,8 @@ def connect(path: str) -> socket.socket:
     except BlockingIOError:
         connection.close()
         raise DaemonBusy(
-            f"the daemon at {escape(path)} is busy: more clients want to connect than it can take, or it is stopped; wakeful doctor tells more"
+            f"the daemon at {escape(path)} is busy: more clients want to connect than it can take, or it is stopped; "
+            "wakeful doctor tells more"
         ) from None
     except Failure:
         connection.close()
@@ -254,7 +263,8 @@ def _refuse_stranger(connection: socket.socket, path: str) -> None:
     uid = find_stranger(connection)
     if uid is not None:
         raise Failure(
-            f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; give your own with --socket"
+            f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; "
+            "give your own with --socket"
         )
 
 

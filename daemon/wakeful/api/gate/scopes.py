@@ -1,8 +1,9 @@
 """How far a caller reaches: each request is judged by its route in the table of verbs.
 
-gate.py asks for every request. The daemon's own user without a token is not restricted. A token reaches what its scopes name.
-A token for one session reaches only what is about that session alone. A run's token reaches the routes that are marked for runs. A route
-that is not in the table is reached by no token: a new route begins closed. What a client says of its own rights is never read.
+gate.py asks for every request. The daemon's own user without a token is not restricted. A token reaches what its
+scopes name. A token for one session reaches only what is about that session alone. A run's token reaches the routes
+that are marked for runs. A route that is not in the table is reached by no token: a new route begins closed. What a
+client says of its own rights is never read.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN
 
 
 def find_rule(routes: Sequence[Any], asked: Asked) -> tuple[Route | None, dict[str, str]]:
-    """The rule of the route that will answer, found as the router finds it, and what the path names; no rule, no token."""
+    """The rule of the route that will answer, found as the router finds it, and what the path names; no rule, no
+    token.
+    """
     for route in routes:
         match, more = route.matches(asked)
         if match is Match.FULL and isinstance(route, StarletteRoute):
@@ -61,7 +64,8 @@ def judge_request(
             or (rule.session == "path" and decode_name(named["name"]) != caller.run.name)
         ):
             raise Forbidden(
-                f"a run may note, send, remember, recall and read the history of its own session, {caller.run.name}, and nothing else"
+                f"a run may note, send, remember, recall and read the history of its own session, {caller.run.name}, "
+                "and nothing else"
             )
         return False
     token = caller.token

@@ -1,7 +1,9 @@
-"""Tokens that people hand out (GET /tokens, POST /tokens, POST /tokens/revoke), and the names of secrets (GET /secrets).
+"""Tokens that people hand out (GET /tokens, POST /tokens, POST /tokens/revoke), and the names of secrets (GET
+/secrets).
 
-Only the daemon's own user reaches the tokens. The text of a token is in the one answer that makes it, and nowhere else. The value of a
-secret is in no answer. Secrets are looked at anew for each answer: a person who set one need not wait for the next look.
+Only the daemon's own user reaches the tokens. The text of a token is in the one answer that makes it, and nowhere
+else. The value of a secret is in no answer. Secrets are looked at anew for each answer: a person who set one need not
+wait for the next look.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The routes that read sessions, what is recorded now, output, and what runs use. They change nothing and never hold the loop for long.
+"""The routes that read sessions, what is recorded now, output, and what runs use.
 
-`wakeful top` asks every second or two: rows of sessions at rest are kept between two questions, and only the process trees of runs are
-measured. CPU is told in seconds so far; a client that asks twice knows the share.
+They change nothing and never hold the loop for long.
+
+`wakeful top` asks every second or two: rows of sessions at rest are kept between two questions, and only the process
+trees of runs are measured. CPU is told in seconds so far; a client that asks twice knows the share.
 """
 
 from __future__ import annotations
@@ -176,7 +178,8 @@ async def _stream_follow(
         try:
             while True:
                 text = _line_of_follow(await following, with_words)
-                # A reader that does not read has one line here, and a part of it on the way: what was awaited would hold the record, too.
+                # A reader that does not read has one line here, and a part of it on the way:
+                # what was awaited would hold the record, too.
                 del following
                 for start in range(0, len(text), _PART_BYTES):
                     yield text[start : start + _PART_BYTES]

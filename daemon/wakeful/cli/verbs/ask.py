@@ -95,13 +95,16 @@ def _comes_soon(descriptor: int) -> bool:
 
 
 class Following:
-    """The run that takes a question in, to its end. `speech` shows what its agent says, as it comes; None shows nothing.
+    """The run that takes a question in, to its end.
 
-    `show_live` gets each line of words in flight as it is. `answer_question` is asked what its agent asks a person; it returns None
-    where nobody answers, and then the run is over with the question."""
+    `speech` shows what its agent says, as it comes; None shows nothing.
+
+    `show_live` gets each line of words in flight as it is. `answer_question` is asked what its agent asks a person; it
+    returns None where nobody answers, and then the run is over with the question."""
 
     def __init__(
-        self, client: Client, name: str, record: int, speech: Speech | None, show_live: Callable[[dict[str, Any]], None] | None = None,
+        self, client: Client, name: str, record: int, speech: Speech | None, show_live: Callable[[dict[str, Any]],
+        None] | None = None,
         answer_question: Callable[[dict[str, Any]], str | None] | None = None,
     ) -> None:  # fmt: skip
         """`record` is the message that was asked: others may ask at the same time."""

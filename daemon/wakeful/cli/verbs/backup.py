@@ -19,7 +19,8 @@ from wakeful.service.offline_store import find_session, open_reader, restore
 
 
 def locate_state(options: Options, state: str | None) -> Path:
-    """The folder that was named, else the one the daemon that answers uses, else the one its stopped daemon would have used."""
+    """The folder that was named, else the one the daemon that answers uses,
+    else the one its stopped daemon would have used."""
     if state is None:
         try:
             return Path(options.client().get("/version")["state"])

@@ -1,7 +1,7 @@
 """Sessions as files: `save`, `load`, `archive`, `migrate`.
 
-The daemon reads and writes the bundles; here a bar tells how far it is. Between hosts a bundle goes by file, or through the
-ssh program to `wakeful load --move -` there, whose receipt is fed back.
+The daemon reads and writes the bundles; here a bar tells how far it is. Between hosts a bundle goes by file, or through
+the ssh program to `wakeful load --move -` there, whose receipt is fed back.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def migrate_verb(
         raise click.UsageError("give an agent or model, or --to, or --receipt, or --give-up: these are different calls")
     if is_trusted and not (to or "").startswith("ssh://"):
         raise click.UsageError(
-            "--trust goes with --to ssh://HOST; a bundle that is carried there is trusted there: wakeful load --move FILE --trust"
+            "--trust goes with --to ssh://HOST; a bundle that is carried there is trusted there: "
+            "wakeful load --move FILE --trust"
         )
     if to is None:
         given = read_receipt(receipt_file) if receipt_file is not None else None
@@ -136,7 +137,8 @@ def read_receipt(path: str) -> dict[str, Any]:
         found = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise Failure(
-            f"{escape(path)}: no receipt can be read there ({error}); expected what `wakeful load --move FILE --json` printed"
+            f"{escape(path)}: no receipt can be read there ({error}); "
+            "expected what `wakeful load --move FILE --json` printed"
         ) from None
     found = found.get("receipt", found) if isinstance(found, dict) else None
     if not isinstance(found, dict) or "move" not in found:
@@ -174,7 +176,8 @@ def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> No
     if done.returncode != 0:
         said = escape(" ".join((done.stderr or done.stdout).split())[-300:])
         raise Failure(
-            f"{escape(name)} is frozen, and {escape(to)} did not take it (exit {done.returncode}): {said}; {_what_now(name)}"
+            f"{escape(name)} is frozen, and {escape(to)} did not take it (exit {done.returncode}): {said}; "
+            f"{_what_now(name)}"
         )
     try:
         answer = json.loads(done.stdout)
@@ -188,7 +191,10 @@ def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> No
 
 def _what_now(name: str) -> str:
     shown = escape(name)
-    return f"look there whether it arrived, then: wakeful migrate {shown} --receipt FILE, or: wakeful migrate {shown} --give-up"
+    return (
+        f"look there whether it arrived, then: wakeful migrate {shown} --receipt FILE, or: "
+        f"wakeful migrate {shown} --give-up"
+    )
 
 
 def carry(options: Options, what: str, **body: Any) -> dict[str, Any]:

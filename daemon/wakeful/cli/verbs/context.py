@@ -108,8 +108,14 @@ def _say_total(found: dict[str, Any]) -> str:
         else "tools and the answer"
     )
     source = f" (the window: {escape(tokens['window_source'])})" if tokens["window_source"] else ""
-    total = f"{tokens['total']:,} of {tokens['window']:,} tokens{source}, by estimate; {tools} come on top. It is compressed from {tokens['compress_at']:,} on."
+    total = (
+        f"{tokens['total']:,} of {tokens['window']:,} tokens{source}, by estimate; {tools} come on top. It is "
+        f"compressed from {tokens['compress_at']:,} on."
+    )
     if counted is None or not counted["estimated"]:
         return total
     error = (counted["counted"] - counted["estimated"]) / counted["estimated"]
-    return f"{total} Its last request was estimated at {counted['estimated']:,}; {escape(counted['model'])} counted {counted['counted']:,} ({error:+.0%})."
+    return (
+        f"{total} Its last request was estimated at {counted['estimated']:,}; {escape(counted['model'])} counted "
+        f"{counted['counted']:,} ({error:+.0%})."
+    )

@@ -1,6 +1,7 @@
 """The calls on a session's history whose answer has more than words: `rewind`, `merge`, `resolve`, `compress`, `erase`.
 
-A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoint's name. `--dry-run` says what would be done.
+A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoint's name.
+`--dry-run` says what would be done.
 """
 
 from __future__ import annotations

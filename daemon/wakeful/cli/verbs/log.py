@@ -34,7 +34,8 @@ _KIND_COLOURS = {
 def log_verb(options: Options, name: str, is_following: bool, **bounds: Any) -> None:
     if bounds["past"] and (bounds["from"] is not None or bounds["last"] is not None or is_following):
         raise click.UsageError(
-            "--past shows all from the beginning; narrow it by --since, --until, --kind, --run, --author, --outcome or --text"
+            "--past shows all from the beginning; narrow it by --since, --until, --kind, --run, --author, "
+            "--outcome or --text"
         )
     client = options.client()
     if not is_following:
@@ -86,7 +87,10 @@ def follow_verb(options: Options, name: tuple[str, ...], with_thoughts: bool, wi
 
 
 class _Screen:
-    """Records, a line each, and between them the words of agents. Those of one session at a time: another one begins a new line."""
+    """Records, a line each, and between them the words of agents.
+
+    Those of one session at a time: another one begins a new line.
+    """
 
     def __init__(self, *, with_thoughts: bool) -> None:
         self._with_thoughts = with_thoughts

@@ -1,7 +1,8 @@
 """`wakeful talk`: a whole conversation with a session's agent in the terminal, line by line, with history.
 
-Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are for us. Words of the agent and of everybody
-else pass through `Flow` and `escape`: a terminal obeys none of them. Ctrl-C stops the answer, Ctrl-D ends the conversation.
+Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are for us. Words of
+the agent and of everybody else pass through `Flow` and `escape`: a terminal obeys none of them. Ctrl-C stops the
+answer, Ctrl-D ends the conversation.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class _Conversation:
     def hold(self, shown: dict[str, Any]) -> None:
         """Until the person ends it."""
         _print(
-            f"{shown['name']}: agent {shown['agent'] or 'none'}, {shown['state']}. /help lists what you can type; Ctrl-D ends."
+            f"{shown['name']}: agent {shown['agent'] or 'none'}, {shown['state']}. /help lists what you can type; "
+            "Ctrl-D ends."
         )
         hold = shown.get("hold") or {}
         if hold.get("kind") == "asking":
