@@ -40,6 +40,7 @@ from wakeful.core.observations import (
     Usage,
 )
 from wakeful.core.record.events import Event, RunStarted
+from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.fold import fold
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec, Settings
@@ -183,9 +184,7 @@ class World:
         sessions: dict[str, Session] = {}
         for index, entry in enumerate(self.log[:upto]):
             if index == snapshot_at:
-                sessions = {
-                    one: msgspec.json.decode(msgspec.json.encode(s), type=Session) for one, s in sessions.items()
-                }
+                sessions = {one: decode_flat(msgspec.json.encode(flatten(s))) for one, s in sessions.items()}
             sessions[entry.session] = fold(
                 sessions.get(entry.session), entry.event, seq=entry.seq, at=entry.at, author=entry.author
             )

@@ -118,7 +118,7 @@ def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
     # A run needs the keys of its agent's sub-agents, too.
     news |= {agent.name for agent in core.agents.values() if not news.isdisjoint(agent.subagents)}
     for session in core.state if news else ():
-        if session.unread or (has_prompt(session) and session.owner in news):
+        if session.mailbox.unread or (has_prompt(session) and session.owner in news):
             decision.touch(session.id)
 
 
@@ -142,7 +142,9 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
         declared += _last_good(core, declared, unread)
         named = {d.spec.name for d in declared}
         removed |= {
-            one.name for one in core.state if one.is_declared and one.name not in named and one.needs_trust is None
+            one.name
+            for one in core.state
+            if one.declaration.is_declared and one.name not in named and one.declaration.needs_trust is None
         }
     elif unread:
         declared += _reopened(core, unread)
@@ -189,14 +191,19 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
     specs = {d.spec.name: d.spec for d in declared}
     kept = []
     for session in core.state:
-        if not session.is_declared or session.is_shut or session.spec is None or session.needs_trust is not None:
+        if (
+            not session.declaration.is_declared
+            or session.is_shut
+            or session.spec is None
+            or session.declaration.needs_trust is not None
+        ):
             continue
-        is_unfiled = not session.is_filed and session.name not in specs
+        is_unfiled = not session.declaration.is_filed and session.name not in specs
         cannot_be_read = is_refused(session.name, refused)
         if session.name in specs or cannot_be_read or is_unfiled:
             core.graph.place(session.spec)
         if (cannot_be_read and session.name not in specs) or is_unfiled:
-            kept.append(Declaration(session.spec, session.text_digest, session.is_filed))
+            kept.append(Declaration(session.spec, session.declaration.text_digest, session.declaration.is_filed))
     return kept
 
 
@@ -206,10 +213,10 @@ def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
     unread = (
         session
         for session in core.state
-        if session.is_declared and not session.is_shut and session.id not in core.looked.bounds
+        if session.declaration.is_declared and not session.is_shut and session.id not in core.looked.bounds
     )
     return [
-        Declaration(one.spec, one.text_digest, one.is_filed)
+        Declaration(one.spec, one.declaration.text_digest, one.declaration.is_filed)
         for one in unread
         if one.spec is not None and is_refused(one.name, refused)
     ]
@@ -218,9 +225,9 @@ def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
 def _standing(core: Core, name: str) -> Declaration | None:
     """The last good spec of a session whose new one was refused."""
     session = core.state.by_name(name) if name in core.state.ids else None
-    if session is None or not session.is_declared or session.spec is None:
+    if session is None or not session.declaration.is_declared or session.spec is None:
         return None
-    return Declaration(session.spec, session.text_digest, session.is_filed)
+    return Declaration(session.spec, session.declaration.text_digest, session.declaration.is_filed)
 
 
 def _is_shut(core: Core, name: str) -> bool:
@@ -230,7 +237,7 @@ def _is_shut(core: Core, name: str) -> bool:
 
 def _is_unfiled(core: Core, name: str) -> bool:
     session_id = core.state.ids.get(name)
-    return session_id is not None and not core.state.get(session_id).is_filed
+    return session_id is not None and not core.state.get(session_id).declaration.is_filed
 
 
 def _is_running(core: Core, name: str) -> bool:
@@ -248,7 +255,7 @@ def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> N
     session_id = core.state.ids.get(name)
     session = core.state.get(session_id) if session_id is not None else None
     # A closed log takes no records.
-    if session is None or not session.is_declared or session.is_shut:
+    if session is None or not session.declaration.is_declared or session.is_shut:
         return
     session = core.emit(decision, session.id, ev.SpecRemoved())
     if not is_leaving:

@@ -15,6 +15,7 @@ from typing import get_args
 import msgspec
 
 from wakeful.core.record.events import Event, PayloadErased
+from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.state import Session
 from wakeful.errors import InternalError
 from wakeful.eventlog.chain import hash_bytes
@@ -62,12 +63,11 @@ def gather_stand_ins(erasures: Iterable[Record]) -> dict[int, bytes]:
     return stand_ins
 
 
-_STATE = msgspec.json.Decoder(Session)
 _MARK = b"%d\n" % FOLD
 
 
 def encode_state(session: Session) -> bytes:
-    return _MARK + _ENCODER.encode(session)
+    return _MARK + _ENCODER.encode(flatten(session))
 
 
 def hash_state(session: Session) -> str:
@@ -78,4 +78,4 @@ def hash_state(session: Session) -> str:
 
 def decode_state(state: bytes) -> Session | None:
     """The session a snapshot holds; None where another release folded it."""
-    return _STATE.decode(memoryview(state)[len(_MARK) :]) if state.startswith(_MARK) else None
+    return decode_flat(memoryview(state)[len(_MARK) :]) if state.startswith(_MARK) else None

@@ -518,7 +518,7 @@ class Daemon:
 
     def _summary(self) -> str:
         state = self.core.state
-        declared = sum(session.is_declared for session in state)
+        declared = sum(session.declaration.is_declared for session in state)
         problems = f", {count(len(self.problems()), 'spec')} refused" if self.problems() else ""
         targets = len(self.core.looked.targets)
         return (

@@ -101,7 +101,7 @@ async def read_secrets(request: Request) -> Response:
     service = service_of(request)
     users: dict[str, list[str]] = {}
     for session in sorted(service.core.state, key=lambda session: session.name):
-        if session.is_declared:
+        if session.declaration.is_declared:
             for name in list_needed(service.core, session):
                 users.setdefault(name, []).append(session.name)
     known, folder = service.secrets()

@@ -239,13 +239,17 @@ async def prepare_merge(service: Service, body: Any) -> Prepared:
 
 async def _prepare_merge_once(service: Service, body: Any) -> Prepared:
     session, fork = find_named(service, body.name), find_named(service, body.fork)
-    base_seq = session.merges.get(fork.id, 1)
+    base_seq = session.lineage.merges.get(fork.id, 1)
     between = await asyncio.to_thread(_find_between, service, session, fork)
     base, summary = await asyncio.to_thread(_read_fork, service, session, fork, base_seq, between)
     plan = await plan_files(service, session, fork, base_seq, is_dry=body.dry_run)
     if body.dry_run:
         merged = merge_facts(
-            base.facts, session.facts, fork.facts, fork=fork.name, numbers_from=session.conflicts_opened + 1
+            base.knowledge.facts,
+            session.knowledge.facts,
+            fork.knowledge.facts,
+            fork=fork.name,
+            numbers_from=session.lineage.conflicts_opened + 1,
         )
         words = (
             f"would take {count(len(merged.taken) + len(merged.retracted), 'fact')} and open "
@@ -255,8 +259,8 @@ async def _prepare_merge_once(service: Service, body: Any) -> Prepared:
     return calls.Merge(
         name=body.name,
         fork=body.fork,
-        base=base.facts,
-        base_todo=base.todo,
+        base=base.knowledge.facts,
+        base_todo=base.knowledge.todo,
         base_seq=base_seq,
         fork_seq=fork.seq,
         summary=summary,
@@ -298,7 +302,7 @@ async def prepare_resolve(service: Service, body: Any) -> Prepared:
 
 
 def _find_conflict(session: Session, key: str) -> int:
-    numbers = [conflict.number for conflict in session.conflicts if conflict.key == key]
+    numbers = [conflict.number for conflict in session.lineage.conflicts if conflict.key == key]
     if len(numbers) != 1:
         found = "none" if not numbers else f"those numbered {', '.join(map(str, numbers))}"
         raise CallerError(
@@ -335,13 +339,13 @@ async def prepare_migrate(service: Service, body: Any) -> Prepared:
     receipt = body.receipt
     if receipt.session != session.id:
         raise CallerError(f"this receipt is for {receipt.name} ({receipt.session}), not for {body.name} ({session.id})")
-    if receipt.seq <= session.seq and not session.has_departed:
+    if receipt.seq <= session.seq and not session.move.has_departed:
         raise CallerError(
             f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); "
             "it is not of this move"
         )
     text = msgspec.json.encode(receipt).decode()
-    if receipt.record is None or session.has_departed or session.move != receipt.move:
+    if receipt.record is None or session.move.has_departed or session.move.id != receipt.move:
         return calls.Depart(name=body.name, move=receipt.move, receipt=text)
     with moving(session.id, session.name):
         past = await asyncio.to_thread(_take_arrival, service, session, receipt, receipt.record)

@@ -112,7 +112,7 @@ async def find_due(service: Service) -> tuple[Due, ...]:
             session=session.id,
             name=session.name,
             last_active_at=session.last_active_at,
-            runs=session.runs,
+            runs=session.tally.runs,
             size_bytes=sizes.get(session.id, 0),
             held=judge_session(session, is_owed=_is_owed(service, session)),
             retention=own.get(session.id),

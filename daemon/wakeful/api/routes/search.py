@@ -64,9 +64,9 @@ def _search(service: Service, text: str, limit: int, bounds: dict[str, Any], ses
             found += [record for record in records if last is None or record.seq <= last]
     # Nobody opens what was loaded to be read: it has the name of a session that came of it.
     named = {
-        one.origin.session: f"{one.name}, before it was loaded"
+        one.lineage.origin.session: f"{one.name}, before it was loaded"
         for one in sessions.values()
-        if one.origin is not None and one.origin.session not in sessions
+        if one.lineage.origin is not None and one.lineage.origin.session not in sessions
     }
     return b"".join(
         encode_find(

@@ -236,7 +236,11 @@ def _view_tokens(tokens: Tokens) -> dict[str, str | None]:
 
 def _view_workspaces(sessions: list[Session]) -> list[dict[str, Any]]:
     """Places of forks that ended: left to be looked at, and removed by a person alone."""
-    ended = [(one.name, one.workspace.folder) for one in sessions if one.is_terminated and one.workspace is not None]
+    ended = [
+        (one.name, one.lineage.workspace.folder)
+        for one in sessions
+        if one.is_terminated and one.lineage.workspace is not None
+    ]
     found = [{"session": name, "folder": folder, "bytes": measure(folder)} for name, folder in sorted(ended)]
     return [one for one in found if one["bytes"] is not None]
 

@@ -49,15 +49,15 @@ def _(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> 
     if not call.text.strip():
         raise CallerError(f"nothing is asked of {call.name}; give the question as one argument")
     check_size(core, "message", call.text)
-    check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
+    check_level(core, session, "conversation", session.knowledge.conversation.size_bytes + count_bytes(call.text))
     agent = _find_asked(core, session, call.agent)
     message = ev.MessageAdded(
-        position=session.mailbox + 1, sender=called.author, text=call.text, agent=agent,
-        asker=called.author.partition("#")[0], activation=session.activations + 1, is_fresh=call.fresh,
+        position=session.mailbox.position + 1, sender=called.author, text=call.text, agent=agent,
+        asker=called.author.partition("#")[0], activation=session.activation.position + 1, is_fresh=call.fresh,
     )  # fmt: skip
     session = emit_call(core, decision, session, message, called)
     asked = ev.ActivationRequested(
-        position=session.activations + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh
+        position=session.activation.position + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh
     )
     # The key stands with the first of both: one transaction.
     core.emit(decision, session.id, asked, author=called.author, run=called.run)
@@ -328,7 +328,10 @@ def _find_spent(
     tokens = step.input_tokens + step.max_output_tokens
     wanted = Amounts(tokens=run.progress.spent_tokens + tokens, usd=run.progress.spent_usd + (usd or 0.0))
     own = sum_spent(core, agent.name) if agent.budget is not None else {}
-    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
+    for whose, budget, spent in (
+        ("", run.spec.budget, session.tally.spent),
+        (f"agent {agent.name}: ", agent.budget, own),
+    ):
         if budget is not None and (hold := _find_spent_of(whose, budget, spent, wanted, step, usd, wall)) is not None:
             return hold
     return None
@@ -372,7 +375,10 @@ def _find_overspent(
     taken = Amounts(tokens=run.progress.tokens + step.usage.total, usd=run.progress.usd + usd)
     own = sum_spent(core, agent.name) if agent.budget is not None else {}
     about = ", by estimate" if step.usage.is_estimated else ""
-    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
+    for whose, budget, spent in (
+        ("", run.spec.budget, session.tally.spent),
+        (f"agent {agent.name}: ", agent.budget, own),
+    ):
         if budget is None:
             continue
         if (over := find_overspent(budget.run, taken)) is not None:
@@ -395,7 +401,7 @@ def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
     """What an agent spent of its own budget in all sessions, as periods that may have turned since."""
     total: dict[str, Spent] = {}
     for session in core.state:
-        for period, spent in session.agents_spent.get(agent, {}).items():
+        for period, spent in session.tally.agents_spent.get(agent, {}).items():
             known = total.get(period)
             if known is None or spent.since > known.since:
                 total[period] = spent

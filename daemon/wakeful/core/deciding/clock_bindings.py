@@ -27,7 +27,7 @@ MOST_SLOTS_COUNTED = 1000
 def first_positions(spec: SessionSpec, session: Session | None, session_id: str, wall: int) -> dict[str, str]:
     """New or changed clock bindings start at the latest slot before the edit (rule 8)."""
     before = session.spec.bindings if session is not None and session.spec is not None else ()
-    known = {binding.identity for binding in before} & (session.seen.keys() if session is not None else set())
+    known = {binding.identity for binding in before} & (session.marks.seen.keys() if session is not None else set())
     positions = {}
     for binding in spec.bindings:
         if isinstance(binding, CronBinding | EveryBinding) and binding.identity not in known:
@@ -60,7 +60,7 @@ def follow_set_clock(core: Core, decision: Decision) -> None:
 def _move_slots(core: Core, decision: Decision, session: Session, bound: Bound, step: int) -> None:
     """An interval is time that passed: its next slot is as far away as before the clock was set."""
     assert isinstance(bound.binding, EveryBinding)
-    seen = session.seen.get(bound.key)
+    seen = session.marks.seen.get(bound.key)
     if seen is None:
         return
     started = session.run.versions.get(bound.key) if session.run is not None else None
@@ -104,7 +104,7 @@ def _find_taken(session: Session, bound: Bound) -> str | None:
 
     The slot of a run under way is as good as seen: it would be when the run ends.
     """
-    seen = session.seen.get(bound.key)
+    seen = session.marks.seen.get(bound.key)
     started = session.run.versions.get(bound.key) if session.run is not None else None
     return started if started is not None and (seen is None or started > seen) else seen
 
@@ -145,7 +145,7 @@ def account_slots(core: Core, decision: Decision, session: Session) -> Session:
     for bound in core.looked.bounds[session.id]:
         if not bound.is_clock:
             continue
-        clock, seen = core.looked.clocks.get((session.id, bound.key)), session.seen.get(bound.key)
+        clock, seen = core.looked.clocks.get((session.id, bound.key)), session.marks.seen.get(bound.key)
         if clock is None or clock.latest is None or seen is None or clock.latest <= seen:
             continue
         skipped = _find_skipped(bound.binding, session, seen, clock.latest, decision.moment.wall)

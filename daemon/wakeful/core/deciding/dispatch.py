@@ -71,7 +71,7 @@ def dispatch(core: Core, decision: Decision, session_id: str) -> None:
 def _take_first_sight(core: Core, decision: Decision, session: Session) -> Session:
     """`first: adopt` takes what is there as seen, once all of it was looked at (rule 25)."""
     assert session.spec is not None
-    if session.is_first_taken or takes_first_run(session.spec):
+    if session.marks.is_first_taken or takes_first_run(session.spec):
         return session
     bounds = core.looked.bounds[session.id]
     looks = (core.looked.target(bound) for bound in bounds if bound.kind != "service")
@@ -86,7 +86,7 @@ def _take_first_sight(core: Core, decision: Decision, session: Session) -> Sessi
 def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Session:
     """`when: changed`: a slot that finds nothing new is accounted for, and costs no run."""
     assert session.spec is not None
-    if session.spec.when != "changed" or session.wake is not None or not session.is_first_taken:
+    if session.spec.when != "changed" or session.wake is not None or not session.marks.is_first_taken:
         return session
     if has_other_news(core.state, core.looked, session) or not _is_all_clear(core.looked, session):
         return session
@@ -113,7 +113,7 @@ def _look_onward(core: Core, decision: Decision, session: Session) -> None:
         if not bound.is_each_commit or bound.target is None:
             continue
         look = core.looked.targets[bound.target]
-        if look.is_clear and look.base != session.seen.get(bound.key):
+        if look.is_clear and look.base != session.marks.seen.get(bound.key):
             look.dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
 
@@ -168,7 +168,7 @@ def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
         core.mono.drop("settle", session.id)
     causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
     chain = max(chain, _find_feeding_chain(core, session, causes), key=len)
-    return core.emit(decision, session.id, ev.WakeRequested(wake=session.wakes + 1, causes=causes, chain=chain))
+    return core.emit(decision, session.id, ev.WakeRequested(wake=session.tally.wakes + 1, causes=causes, chain=chain))
 
 
 def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
@@ -345,14 +345,14 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
     if is_aside:
         # An answer deals with the question alone. Other messages are for the agent of the session.
         versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
-    if session.activations:
+    if session.activation.position:
         versions[ACTIVATION] = str(find_activation(session, is_aside=is_aside))
     attempt = find_attempt(core, session, versions)
     asker = _find_asker(session) if is_aside else None
     resumed_from = _resumed_from(session, asker, is_aside=is_aside)
     return ev.RunStarted(
-        run=session.runs + 1,
-        run_id=f"{session.id}.{session.runs + 1}",
+        run=session.tally.runs + 1,
+        run_id=f"{session.id}.{session.tally.runs + 1}",
         wake=wake.wake,
         # Attempts belong to the start versions; changed versions begin anew (rule 21).
         attempt=attempt,
@@ -363,7 +363,7 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
         mixed=is_mixed,
         resumed_from=resumed_from,
         is_backlog=is_backlog(core, session, wake.causes),
-        paced=session.paced + 1 if find_pace(core, session, wall) is not None else 0,
+        paced=session.tally.paced + 1 if find_pace(core, session, wall) is not None else 0,
         is_fresh=_begins_anew(session, asker, attempt, resumed_from),
         trace=find_trace(core, session),
         agent=agent,
@@ -402,7 +402,7 @@ def _select_causes(
             continue
         if cause.key != ACTIVATION or cause.new == taken:
             selected.append(cause)
-        elif int(taken) > int(session.seen.get(ACTIVATION, "0")):
+        elif int(taken) > int(session.marks.seen.get(ACTIVATION, "0")):
             selected.append(replace(cause, new=taken))
     return tuple(selected)
 
@@ -420,10 +420,10 @@ def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int
     A new question goes on from none.
     """
     last = session.last_run
-    if is_aside and (last is None or last.seq == session.dealt_until):
+    if is_aside and (last is None or last.seq == session.knowledge.dealt_until):
         return None
-    if asker != session.asker:
-        return session.talks[asker or OWN].cut_run if (asker or OWN) in session.talks else None
+    if asker != session.knowledge.asker:
+        return session.knowledge.talks[asker or OWN].cut_run if (asker or OWN) in session.knowledge.talks else None
     return find_cut_run(session)
 
 
@@ -431,7 +431,7 @@ def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from
     """Asked for, or the rule of its spec; a retry, and what goes on from a run that was cut short, goes on."""
     if asker is not None:
         return attempt == 0 and resumed_from is None and any(one.is_fresh for one in list_addressed(session))
-    if session.is_fresh_wanted:
+    if session.activation.is_fresh:
         return True
     assert session.spec is not None
     return session.spec.conversation == "fresh" and attempt == 0 and resumed_from is None
@@ -441,7 +441,12 @@ def settle_finished(core: Core, decision: Decision) -> None:
     """A run that ended and was followed by nothing leaves its session at rest, and the log says so."""
     for session_id in decision.finished:
         session = core.state.get(session_id)
-        is_open = session.run is not None or session.wake is not None or session.is_shut or not session.is_declared
+        is_open = (
+            session.run is not None
+            or session.wake is not None
+            or session.is_shut
+            or not session.declaration.is_declared
+        )
         if is_open or find_hold_words(core, session, decision.moment) is not None:
             continue
         assert session.last_run is not None

@@ -49,16 +49,14 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
         return session.brake
     if (doubt := find_doubt(core, session)) is not None:
         return doubt
-    if not session.is_declared:
+    if not session.declaration.is_declared:
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:
         return "disabled in its spec"
     if (refused := _find_unisolated(core, session)) is not None:
         return refused
-    if session.detached:
-        return (
-            f"a fork without a place of its own: {', '.join(session.detached)} would overwrite what its parent writes"
-        )
+    if session.lineage.detached:
+        return f"a fork without a place of its own: {', '.join(session.lineage.detached)} would overwrite what its parent writes"
     hold = session.hold
     if hold is not None:
         if hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment):

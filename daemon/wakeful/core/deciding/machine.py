@@ -182,7 +182,7 @@ class Core:
             session = self.state.get(session_id)
             for bound in self.looked.bounds.get(session_id, ()):
                 if bound.target == look.target.key and isinstance(bound.binding, CommitsBinding):
-                    marks = session.seen if bound.binding.each_commit else session.good
+                    marks = session.marks.seen if bound.binding.each_commit else session.marks.good
                     return marks.get(bound.key)
         return None
 

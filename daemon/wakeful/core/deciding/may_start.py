@@ -183,7 +183,7 @@ def _find_loop(core: Core, session: Session) -> str | None:
 def _find_spent(session: Session, moment: Moment) -> Hold | None:
     """Also for an activation, and for a try anew: each costs what the first did."""
     budget = session.spec.budget if session.spec is not None else None
-    found = find_exhausted(budget, session.spent, moment.wall) if budget is not None else None
+    found = find_exhausted(budget, session.tally.spent, moment.wall) if budget is not None else None
     if found is None:
         return None
     return Hold(kind="budget", words=found.words, until=found.until, length_seconds=(found.until - moment.wall) / 1e6)
