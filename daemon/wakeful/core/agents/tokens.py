@@ -56,8 +56,10 @@ def estimate_definition(tool: ToolDefinition) -> int:
 
 def complete_usage(usage: TokenUsage, input_tokens: int, answered: Answered) -> TokenUsage:
     """The usage of a request: by its provider's count, and by estimate where the provider told none. Every request has words that go in."""
+    if usage.input and usage.output:
+        return usage
     said = estimate_entry(answered)
-    if usage.input and (usage.output or not said):
+    if usage.input and not said:
         return usage
     return replace(usage, input=usage.input or input_tokens, output=usage.output or said, is_estimated=True)
 
