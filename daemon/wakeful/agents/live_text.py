@@ -1,7 +1,9 @@
-"""The words of a model on their way to followers: written to the run's output, and posted to the daemon as words in flight.
+"""The words of a model on their way to followers: written to the run's output,
+and posted to the daemon as words in flight.
 
-Nobody waits for it. One post is under way at a time; what comes meanwhile is put together for the next. While the daemon is slow or
-away no more than a bound is held: words beyond it are dropped, and followers are told. The log has every finished turn in any case.
+Nobody waits for it. One post is under way at a time; what comes meanwhile is put together for the next. While the
+daemon is slow or away no more than a bound is held: words beyond it are dropped, and followers are told. The log has
+every finished turn in any case.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Words of agents on a screen, as they come: put into lines, told apart from thoughts, and completed by the record of their turn.
+"""Words of agents on a screen, as they come: put into lines, told apart from thoughts,
+and completed by the record of their turn.
 
-Words in flight may be void (the model broke off), or missing (they came too fast for us): the record of the turn has the last word. No
-character of theirs is obeyed by a terminal. `ask`, `talk` and `follow` show with it; what they show it on is theirs to say.
+Words in flight may be void (the model broke off), or missing (they came too fast for us): the record of the turn has
+the last word. No character of theirs is obeyed by a terminal. `ask`, `talk` and `follow` show with it;
+what they show it on is theirs to say.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ WORDS_LOST = "words in flight were lost; the whole answer follows when it is rec
 class Flow:
     """Text that comes in pieces, in lines of a width behind a lead; `width` None leaves lines as they are.
 
-    A word is shown as soon as a part of it is there, so a long one may be cut at the end of a line. Empty lines at the end are not shown."""
+    A word is shown as soon as a part of it is there, so a long one may be cut at the end of a line.
+    Empty lines at the end are not shown."""
 
     def __init__(
         self, write: Callable[[str], None], *, lead: str = "", width: int | None = None, colour: str = ""

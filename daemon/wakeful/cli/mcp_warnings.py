@@ -1,6 +1,8 @@
-"""The warnings of `check` about MCP servers that are programs: why one would not start, and why it did not start in the last run.
+"""The warnings of `check` about MCP servers that are programs: why one would not start,
+and why it did not start in the last run.
 
-The first is found from here, and starts nothing. The second only a daemon knows that reads the same folder; without one there is nothing to tell.
+The first is found from here, and starts nothing. The second only a daemon knows that reads the same folder;
+without one there is nothing to tell.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from wakeful.cli.exit_codes import Failure
 from wakeful.cli.options import Options
 from wakeful.core.spec.session import SessionSpec
 from wakeful.service.program_reach import list_server_programs, say_missing_package
-from wakeful.specs.likely_mistakes import Mistakes
+from wakeful.specs.check_warnings import Mistakes
 from wakeful.specs.load import AGENTS, SUFFIX, FolderReading, locate
 from wakeful.specs.problem import Problem
 

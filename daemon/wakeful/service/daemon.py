@@ -1,7 +1,8 @@
 """The running daemon: its life from the first look to the last run, and the facade the API is built on.
 
-Wiring constructs it over edges that are ready to use and awaits `live`: start, look at everything once, say `ready`, keep
-specs read and the supervisor told, stop in good order. It decides nothing itself: that is the core's, through the reactor.
+Wiring constructs it over edges that are ready to use and awaits `live`: start, look at everything once, say `ready`,
+keep specs read and the supervisor told, stop in good order. It decides nothing itself: that is the core's,
+through the reactor.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import Record, StoreGone, StoreShort
+from wakeful.eventlog.contract import DaemonLog, Record, StoreGone, StoreShort
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output, take_tail
 from wakeful.run_files.keeper import Keeper
@@ -81,8 +82,8 @@ _LONGEST_PAUSE_SECONDS = 60.0
 _LONGEST_END_SECONDS = 60
 # How long a daemon whose log was taken away may take to end its runs.
 ABANDONING_SECONDS = 15.0
-# Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took 0.3 s of a
-# burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
+# Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took
+# 0.3 s of a burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
 _COLLECTED_AFTER = (20_000, 10)
 # A whole collection now and then: 5 ms with a dozen sessions, since the objects of the start are left out.
 COLLECTING_SECONDS = 30.0
@@ -93,6 +94,7 @@ COLLECTING_PAUSES = 1000
 class Edges:
     """What the daemon reaches the outside through, each known by its contract alone."""
 
+    log: DaemonLog
     sources: Sources
     specs: SpecWatch
     landing: OutputLanding
@@ -120,7 +122,7 @@ class Daemon:
         self.blobs = edges.blobs
         self.reactor = reactor
         self.core = reactor.core
-        self.log = reactor.log
+        self.log = edges.log
         self.replays = edges.replays
         self.workspaces = edges.workspaces
         self.trust = edges.trust
@@ -230,7 +232,10 @@ class Daemon:
         try:
             write_address(state, str(self.places.socket), is_systemd=is_systemd)
         except OSError as error:
-            words = f"cannot write down in {state} where it listens: {error.strerror}; commands need --socket {self.places.socket}"
+            words = (
+                f"cannot write down in {state} where it listens: {error.strerror}; "
+                f"commands need --socket {self.places.socket}"
+            )
             self._voice.say(words, priority=WARNING)
         yield
         # The socket of systemd outlives us: who connects there waits for the next daemon.
@@ -243,7 +248,8 @@ class Daemon:
         return {session.left_run: session.id for session in damaged if session.left_run is not None}
 
     async def _keep_on(self, keep: Callable[[], Awaitable[None]]) -> None:
-        """Run until cancelled. An error that ends a keeper is told, and the keeper begins again: a shortage of a second must not end the daemon."""
+        """Run until cancelled. An error that ends a keeper is told, and the keeper begins again: a shortage of a
+        second must not end the daemon."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             began = self._loop.time()
@@ -277,7 +283,8 @@ class Daemon:
         self._voice.say(words, priority=WARNING)
 
     def abandon(self, gone: OperatorError) -> None:
-        """The log was taken away, or cannot be read: say so, decide nothing more, end the runs and exit with 1. The service manager starts the next daemon."""
+        """The log was taken away, or cannot be read: say so, decide nothing more, end the runs and exit with 1. The
+        service manager starts the next daemon."""
         if self._abandoned is not None:
             return
         self._abandoned = gone
@@ -312,7 +319,8 @@ class Daemon:
         await self.reactor.recorded_so_far()
 
     async def _run_once(self) -> int:
-        """`--once`: to the end of the wave, retries included. 1 if a run failed, now or before, if a spec was refused, or for want of room."""
+        """`--once`: to the end of the wave, retries included. 1 if a run failed, now or before, if a spec was
+        refused, or for want of room."""
         while not self._stopping.is_set() and self._is_wave_going():
             shortage = self.core.looked.shortage
             if shortage is not None and not self.core.state.running:
@@ -336,21 +344,26 @@ class Daemon:
         return 1 if wrong else 0
 
     def _tell_failed_before(self) -> list[str]:
-        """The sessions that sleep because their runs went wrong. Of those that did not fail now, say so, and quote what they printed."""
+        """The sessions that sleep because their runs went wrong. Of those that did not fail now, say so,
+        and quote what they printed."""
         held = [
             one for one in self.core.state if one.is_armed and one.hold is not None and one.hold.kind in FAILED_HOLDS
         ]
         for session in held:
             if session.id not in self._failed:
                 assert session.hold is not None
-                words = f"still sleeps: {session.hold.words}; it runs when an input changes, or by: wakeful activate {session.name}"
+                words = (
+                    f"still sleeps: {session.hold.words}; it runs when an input changes, or by: "
+                    f"wakeful activate {session.name}"
+                )
                 self._voice.say(words, name=session.name, priority=WARNING)
                 if session.last_run is not None:
                     self._quote_output(session, session.last_run.run)
         return [session.name for session in held]
 
     def _quote_output(self, session: Session, run: int) -> None:
-        """The end of what a failed run printed. Only for `--once`: its state folder may be gone with the machine it ran on."""
+        """The end of what a failed run printed. Only for `--once`:
+        its state folder may be gone with the machine it ran on."""
         try:
             found = read_output(self.log, self._edges.blobs, session, run)
         except WakefulError as gone:
@@ -360,7 +373,8 @@ class Daemon:
         more = (
             ""
             if tail.is_whole
-            else f", the end of {count(found.total_bytes, 'byte')}; `wakeful output {session.name} --state {self.places.state}` has more"
+            else f", the end of {count(found.total_bytes, 'byte')}; `wakeful output {session.name} --state "
+            f"{self.places.state}` has more"
         )
         self._voice.say(f"run {run} printed{more}:" if tail.lines else f"run {run} printed nothing", name=session.name)
         self._voice.quote(tail.lines, name=session.name, run=run)
@@ -376,7 +390,8 @@ class Daemon:
         )
 
     async def _wind_down(self) -> None:
-        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again. At a restart those go on that somebody keeps."""
+        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again.
+        At a restart those go on that somebody keeps."""
         self._supervisor.stopping()
         if self._abandoned is not None:
             return
@@ -399,8 +414,12 @@ class Daemon:
         await self.reactor.recorded_so_far()
 
     def _bound_end(self) -> None:
-        """From here on the end waits for disks alone. One that hangs must not keep the daemon: what was acknowledged is on disk."""
-        words = f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was acknowledged is on record"
+        """From here on the end waits for disks alone. One that hangs must not keep the daemon:
+        what was acknowledged is on disk."""
+        words = (
+            f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was "
+            "acknowledged is on record"
+        )
         signal.signal(signal.SIGALRM, lambda number, frame: self._end_at_once(OperatorError(words)))
         signal.alarm(_LONGEST_END_SECONDS)
 
@@ -437,7 +456,8 @@ class Daemon:
             self._listeners.discard(heard)
 
     async def _close(self) -> None:
-        """Stop the reactor first, so that nothing is decided while the edges are closed one by one. If one fails, the others and the log are still closed."""
+        """Stop the reactor first, so that nothing is decided while the edges are closed one by one. If one fails,
+        the others and the log are still closed."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -486,7 +506,8 @@ class Daemon:
             self._supervisor.status(self._summary())
 
     async def _keep_collecting(self) -> None:
-        """Free the cycles that closed connections leave, a transport and its socket each; an ended run leaves none. Takes a thousandth of the time at most."""
+        """Free the cycles that closed connections leave, a transport and its socket each; an ended run leaves none.
+        Takes a thousandth of the time at most."""
         pause = COLLECTING_SECONDS
         while True:
             await asyncio.sleep(pause)
@@ -578,14 +599,16 @@ class Daemon:
         await self.reactor.recorded_so_far()
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
-        # A repeated rename must not reach the checks below: they would refuse it, because the first one has moved the file.
+        # A repeated rename must not reach the checks below: they would refuse it,
+        # because the first one has moved the file.
         if key is not None and (repeated := self.reactor.find_repeated(call, key)) is not None:
             return await repeated
         if isinstance(call, Rename) and self._spec_file(call.new).exists():
             raise CallerError(f"{self._spec_file(call.new)} exists already; choose a free name")
         if isinstance(call, Rename) and call.name in self.core.state.ids and not self._spec_file(call.name).exists():
             raise CallerError(
-                f"{call.name} has no file of its own to be renamed; write {self._spec_file(call.name)} first, or rename what its template finds"
+                f"{call.name} has no file of its own to be renamed; write {self._spec_file(call.name)} first, or "
+                "rename what its template finds"
             )
         reply = await self.reactor.call(call, author=author, key=key, run=run)
         if isinstance(call, Open | Thaw | Restore | Arrive):
@@ -596,7 +619,8 @@ class Daemon:
         return self.reactor.submit(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
-        # Reports of the last files may still be in the watcher's queue: without them the look finds half of the writing, and readers start on it.
+        # Reports of the last files may still be in the watcher's queue: without them the look finds half of the
+        # writing, and readers start on it.
         self._edges.sources.hear()
         self.reactor.observe(FilesWritten(session=session_id, paths=tuple(paths)))
         # Looks take milliseconds, and the core gives up on one that hangs.
@@ -695,7 +719,8 @@ def _label(record: Record) -> dict[str, str]:
 
 
 def _spare_collections() -> None:
-    """What a start made, lasts: collections that go through it took 0.2 s each with 10,000 sessions, in the way of a wake."""
+    """What a start made, lasts: collections that go through it took 0.2 s each with 10,000 sessions,
+    in the way of a wake."""
     gc.freeze()
     gc.set_threshold(*_COLLECTED_AFTER)
     gc.enable()

@@ -1,7 +1,7 @@
 """Puts the daemon together, and is the only place that constructs edges.
 
-`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and what they report to,
-and hand them to `Daemon`, which lives (daemon.py). Nothing here runs after that.
+`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and what they report
+to, and hand them to `Daemon`, which lives (daemon.py). Nothing here runs after that.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from wakeful.core.record.state import DamagedSession, OpenRun, Session
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import PromptRun, SessionSpec
 from wakeful.errors import OperatorError
-from wakeful.eventlog.contract import EventLog, StoreFailed, StoreGone
+from wakeful.eventlog.contract import DaemonLog, StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process, open_log
-from wakeful.eventlog.statelock import StateLock, lock_state
+from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.history.conversation import read_received
 from wakeful.history.stored_sessions import load_sessions
 from wakeful.run_files.capture import Limits as ContentLimits
@@ -77,22 +77,20 @@ from wakeful.service.program_reach import ProgramReach
 from wakeful.service.reactor import Reactor
 from wakeful.service.run_starter import FindDistrust, RunStarter
 from wakeful.settings import SETTINGS_FILE, Places, find_settings_file, read_settings, resolve_places, settings_home
-from wakeful.sources.all_sources import Door
+from wakeful.sources.all_sources import AllSources
 from wakeful.sources.checks.probes import LaunchProbe, ProbeSource
 from wakeful.sources.checks.services import ServiceSource
-from wakeful.sources.clock import Clock
-from wakeful.sources.contract import Sources
+from wakeful.sources.contract import Defects, Sources
 from wakeful.sources.declarations.declarations import Declarations
 from wakeful.sources.declarations.watch import DeclarationsWatch
-from wakeful.sources.defects import Defects
-from wakeful.sources.disk_room import RoomWatch
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.git.bound_repositories import BoundRepositories, FindWriter
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.sources.git.source import CommitSource
+from wakeful.sources.hints.choice import HintsSwitch
 from wakeful.sources.hints.contract import MakeHints
-from wakeful.sources.hints.switch import HintsSwitch
+from wakeful.sources.host import Clock, RoomWatch
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 from wakeful.system.journal import WARNING, find_journal
@@ -102,7 +100,7 @@ from wakeful.system.systemd import HandedOver, find_keeper, take_handed_over
 from wakeful.text.repeated_lines import Repeats, RepeatsFilter
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
-from wakeful.trust.runs_that_wrote import ReachedBy
+from wakeful.trust.possible_writers import PossibleWriters
 from wakeful.trust.spec_reader import HouseReader
 from wakeful.views.narration import Style, Voice, visible
 from wakeful.workspaces.fork_workspaces import Workspaces
@@ -146,7 +144,8 @@ def run_daemon(
 
 
 def _watch_children() -> None:
-    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts, and there may be none."""
+    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts,
+    and there may be none."""
     if sys.version_info < (3, 12) and can_tell_ends():
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
@@ -158,7 +157,8 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
     path = handed_over.getsockname()
     if named and os.path.realpath(places.socket) != os.path.realpath(path):
         raise OperatorError(
-            f"systemd listens on {path} for this daemon, and --socket says {places.socket}: leave --socket out, or change ListenStream="
+            f"systemd listens on {path} for this daemon, and --socket says {places.socket}: leave --socket out, "
+            "or change ListenStream="
         )
     return replace(places, socket=Path(path))
 
@@ -167,12 +167,16 @@ def _tell_other_project(places: Places) -> None:
     """A project's own state folder is for commands; a daemon uses it where that is said (design.md, section 8)."""
     project = find_project().folder
     if project is not None and Path(project) != places.state:
-        words = f"wakeful: the log of this daemon is in {places.state}. Commands given here look for the daemon of {project}: to start that one, add --state {project}"
+        words = (
+            f"wakeful: the log of this daemon is in {places.state}. Commands given here look for the daemon of "
+            f"{project}: to start that one, add --state {project}"
+        )
         print(visible(words, 1000), file=sys.stderr, flush=True)
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
-    """A folder that is not there would undeclare every session: one that was named is missed, the default one is made."""
+    """A folder that is not there would undeclare every session: one that was named is missed,
+    the default one is made."""
     if folder.is_dir():
         return
     if is_named:
@@ -195,7 +199,8 @@ async def _live(
         ) from error
 
     def end(failed: StoreFailed) -> None:
-        """Called by the log's writer. A log that was taken away can still be left in good order; one whose writes fail cannot."""
+        """Called by the log's writer. A log that was taken away can still be left in good order;
+        one whose writes fail cannot."""
         if not isinstance(failed, StoreGone):
             exit_process(failed)
         loop.call_soon_threadsafe(lambda: daemon.abandon(failed))
@@ -215,14 +220,15 @@ async def _live(
 
 def build_daemon(
     places: Places,
-    log: EventLog,
+    log: DaemonLog,
     handed_over: HandedOver = HandedOver(),
     *,
     is_once: bool,
     style: Style | None = None,
     origin: Sign | None = None,
 ) -> Daemon:
-    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens, else as text.
+    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens,
+    else as text.
 
     `origin` is the sign of the run that started this daemon, if one did."""
     sessions, snapshots = load_sessions(log)
@@ -263,7 +269,7 @@ def build_daemon(
         lambda target: runner.launch_probe(target, probe_places),
     )
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
-    reached = ReachedBy(
+    reached = PossibleWriters(
         reactor.core,
         lambda spec, is_guarded: list_writable(spec, is_guarded=is_guarded),
         lambda: time.time_ns() // 1000,
@@ -282,6 +288,7 @@ def build_daemon(
     strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
     specs = _build_specs(places, reactor, hints, voice, known, house, strictness, runner.warm_up)
     edges = Edges(
+        log=log,
         sources=sources,
         specs=specs,
         landing=_build_landing(places, reactor, sessions, left, runner, writers),
@@ -328,7 +335,8 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
 
 
 def _build_secrets(reactor: Reactor, places: SecretPlaces) -> KnownSecrets:
-    """Whatever comes in passes it, before anything is made of it; also what libraries write to standard error of their own accord."""
+    """Whatever comes in passes it, before anything is made of it;
+    also what libraries write to standard error of their own accord."""
 
     def list_all_needed() -> set[str]:
         return {
@@ -398,7 +406,7 @@ def _list_keys(core: Core, read: SpecsRead) -> set[str]:
     return {key for agent in agents if agent is not None for key in gather_team(core, agent).secrets}
 
 
-def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core, runner: CommandRunner) -> None:
+def _tell_of_runs(house: HouseReader, reached: PossibleWriters, core: Core, runner: CommandRunner) -> None:
     """Who reads specs knows nothing of runs, and of what the log says was declared."""
 
     def have_read() -> None:
@@ -413,7 +421,8 @@ def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core, runner: Co
 
 
 def connect_to_log(house: HouseReader, core: Core) -> None:
-    """A bundle's claim about its own spec is not trusted. Only the text of a spec file that was in force on this host counts as known."""
+    """A bundle's claim about its own spec is not trusted.
+    Only the text of a spec file that was in force on this host counts as known."""
 
     def find_known(name: str) -> str | None:
         session = core.state.by_name(name) if name in core.state.ids else None
@@ -432,7 +441,8 @@ def _build_desk(ledger: Ledger, house: HouseReader, core: Core) -> TrustDesk:
 
 
 def _watch_programs(house: HouseReader, specs: DeclarationsWatch) -> FindDistrust:
-    """Asked before every run. What was found changed is read at once: the session is to sleep before its run is told to have failed."""
+    """Asked before every run. What was found changed is read at once:
+    the session is to sleep before its run is told to have failed."""
     loop = asyncio.get_running_loop()
 
     def find(name: str) -> str | None:
@@ -472,7 +482,7 @@ def _build_sources(
     bound: BoundRepositories,
     voice: Voice,
     launch_probe: LaunchProbe,
-) -> Door:
+) -> AllSources:
     observe, loop = reactor.observe, asyncio.get_running_loop()
 
     def tell_defect(words: str, error: BaseException) -> None:
@@ -494,7 +504,7 @@ def _build_sources(
     files = FileSource(report, loop, str(places.state), make_hints, cache, defects=defects)
     keeper.is_looking = lambda: files.is_looking
     files.find_since = reactor.core.inherited_since
-    return Door(
+    return AllSources(
         files,
         CommitSource(report, loop, make_hints, bound=bound, defects=defects),
         ProbeSource(observe, loop, launch_probe, known.redact_tail, defects=defects),
@@ -503,7 +513,8 @@ def _build_sources(
 
 
 def _find_git_writer(core: Core) -> FindWriter:
-    """Make the lookup for a session that could have replaced a `.git`. The code that reads repositories knows nothing of runs."""
+    """Make the lookup for a session that could have replaced a `.git`.
+    The code that reads repositories knows nothing of runs."""
 
     def find(top: str, *, was_there: bool, is_running: bool) -> str | None:
         for session in core.state:
@@ -523,7 +534,7 @@ def _build_runner(
     sources: Sources,
     blobs: Blobs,
     known: KnownSecrets,
-    reached: ReachedBy,
+    reached: PossibleWriters,
     writers: Writers,
     reactor: Reactor,
     kept: KeptRuns | None,
@@ -583,7 +594,8 @@ def _build_landing(
 
 
 def _find_protected(places: Places, run_folders: str, known: KnownSecrets) -> Protected:
-    """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust. And what none may read."""
+    """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust.
+    And what none may read."""
     settings = find_settings_file(places.specs)
     own = settings_home(os.environ)
     return Protected(
@@ -604,7 +616,8 @@ def _find_protected(places: Places, run_folders: str, known: KnownSecrets) -> Pr
 
 
 class _Written:
-    """Tells what runs may write, of every session on record: what one wrote before it was closed or undeclared lies there still."""
+    """Tells what runs may write, of every session on record:
+    what one wrote before it was closed or undeclared lies there still."""
 
     def __init__(self, sessions: Iterable[Session]) -> None:
         self.places = WrittenPlaces()
@@ -631,7 +644,8 @@ def _redeclare(reactor: Reactor, runner: Runner, written: _Written) -> Callable[
 
 def _make_replay_order(core: Core) -> MakeReplayOrder:
     def make(session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder:
-        # No socket, no token and no secrets: a replay changes nothing, also not by asking, and reaches nobody in our name.
+        # No socket, no token and no secrets: a replay changes nothing, also not by asking,
+        # and reaches nobody in our name.
         premises = Premises(
             scratch=f"{folder}/scratch",
             temporary=f"{folder}/temporary",
@@ -653,7 +667,8 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _find_code() -> tuple[str, ...]:
-    """Where the code of the process that thinks lies: the interpreter's own folders, and ours where it is not installed there."""
+    """Where the code of the process that thinks lies: the interpreter's own folders,
+    and ours where it is not installed there."""
     # Not all of sys.path: the folder somebody stood in may be on it.
     packages = (place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages"))
     places = (sys.prefix, sys.base_prefix, *packages, str(Path(__file__).parent))

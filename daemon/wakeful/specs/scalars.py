@@ -10,14 +10,16 @@ import difflib
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any, get_args
+from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 from wakeful.core.looking.patterns import Pattern, PatternError
 from wakeful.core.spec.agent import PROVIDERS, split_model
 from wakeful.core.spec.session import SECRET_NAME, Role
-from wakeful.specs.shell_signs import has_shell_sign
+from wakeful.specs.command_words import has_shell_sign
 from wakeful.specs.yaml_text import shorten
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
@@ -218,7 +220,8 @@ def parse_secret_names(value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) and _SECRET_NAME.fullmatch(name) for name in names):
         raise ValueError(
-            "expected a list of names such as [gh-token, DB_PASSWORD]: each begins with a letter and goes on with letters, digits and _ . -"
+            "expected a list of names such as [gh-token, DB_PASSWORD]: each begins with a letter and goes on with "
+            "letters, digits and _ . -"
         )
     variables: dict[str, str] = {}
     for name in names:
@@ -233,7 +236,8 @@ def parse_secret_name(value: Any) -> str:
     if _SECRET_NAME.fullmatch(text) is None:
         # Not repeated: it may be the secret itself.
         raise ValueError(
-            "this is no secret's name: it begins with a letter and goes on with letters, digits and _ . -; set one with: wakeful secret set NAME"
+            "this is no secret's name: it begins with a letter and goes on with letters, digits and _ . -; set one "
+            "with: wakeful secret set NAME"
         )
     return text
 
@@ -247,7 +251,8 @@ def parse_model_name(value: Any) -> str:
     if near:
         raise ValueError(f"there is no provider '{shorten(word)}'; did you mean '{near[0]}:{shorten(model)}'?")
     raise ValueError(
-        f"'{shorten(text)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {', '.join(PROVIDERS)}"
+        f"'{shorten(text)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; "
+        f"providers are {', '.join(PROVIDERS)}"
     )
 
 
@@ -342,7 +347,8 @@ def parse_service(value: Any) -> str:
     text = _text(value, "an address such as tcp://localhost:5432")
     if _SERVICE.fullmatch(text) is None:
         raise ValueError(
-            f"'{shorten(text)}' is not a service; write tcp://HOST:PORT, http://…, or mcp:NAME for a server of its agent"
+            f"'{shorten(text)}' is not a service; write tcp://HOST:PORT, http://…, "
+            "or mcp:NAME for a server of its agent"
         )
     return text
 
@@ -379,7 +385,8 @@ def _parse_fetch_host(value: Any) -> str:
     if found is None or not 0 < int(found[2] or 443) < 65536:
         shown = f"'{shorten(value)}'" if isinstance(value, str) else "something that is not text"
         raise ValueError(
-            f"{shown} is not a host; write HOST or HOST:PORT such as docs.example.org, without https:// and without a path"
+            f"{shown} is not a host; write HOST or HOST:PORT such as docs.example.org, "
+            "without https:// and without a path"
         )
     return f"{found[1].lower().rstrip('.')}:{int(found[2] or 443)}"
 
@@ -401,7 +408,10 @@ def find_name_problem(name: str) -> str | None:
         return f"a name has 1 to {LONGEST_NAME} characters"
     for part in name.split("/"):
         if _NAME_PART.fullmatch(part) is None:
-            return f"'{shorten(name)}' cannot be a name; use letters, digits and - _ . @, with / between folders, no - or . first"
+            return (
+                f"'{shorten(name)}' cannot be a name; use letters, digits and - _ . @, with / between folders, "
+                "no - or . first"
+            )
     if name.split("/")[0] == "agents":
         return "'agents/' holds agents; put the session elsewhere"
     return None
@@ -532,3 +542,41 @@ FetchHosts = Annotated[
 ]
 PlacePaths = Annotated[tuple[str, ...], *_typed(parse_places, _WORDS_SCHEMA)]
 SessionName = Annotated[str, *_typed(parse_session_name, {"type": ["string", "number"]})]
+
+
+LOCALTIME = "/etc/localtime"
+
+
+def is_zone(name: str) -> bool:
+    if name == "UTC":
+        # Known without a zone database.
+        return True
+    try:
+        ZoneInfo(name)
+    # KeyError: unknown; ValueError: a path; OSError: a folder such as Europe.
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
+
+
+def find_local_zone(environ: Mapping[str, str], localtime: str = LOCALTIME) -> str | None:
+    """TZ, else where /etc/localtime points, else UTC as the C library has it; None where TZ is no name."""
+    if declared := environ.get("TZ", "").removeprefix(":"):
+        return _zone_of_path(declared) if declared.startswith("/") else (declared if is_zone(declared) else None)
+    return _zone_of_path(localtime) if os.path.exists(localtime) else "UTC"
+
+
+def _zone_of_path(path: str) -> str | None:
+    _, found, name = os.path.realpath(path).partition("/zoneinfo/")
+    name = name.removeprefix("posix/").removeprefix("right/")
+    return name if found and is_zone(name) else _zone_named_in_etc()
+
+
+def _zone_named_in_etc() -> str | None:
+    """Debian keeps the name apart where /etc/localtime is a copy and not a link."""
+    try:
+        with open("/etc/timezone", encoding="ascii") as file:
+            name = file.read(100).strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name if is_zone(name) else None

@@ -1,8 +1,10 @@
-"""Reads the daemon's own folder of specs and every attached project, and says of each spec whether it may count as it stands.
+"""Reads the daemon's own folder of specs and every attached project,
+and says of each spec whether it may count as it stands.
 
-What `Declarations` reads through. A folder that is followed counts as it is edited, unless others can write it; a project is pinned: its
-specs count while they, the agents and defaults they lean on, and the programs they name are what a person trusted.
-Decides nothing about sessions: a spec that may not count is handed on with the reason, and the core lets it sleep.
+What `Declarations` reads through. A folder that is followed counts as it is edited, unless others can write it; a
+project is pinned: its specs count while they, the agents and defaults they lean on, and the programs they name are what
+a person trusted. Decides nothing about sessions: a spec that may not count is handed on with the reason,
+and the core lets it sleep.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from wakeful.specs.problem import Problem
 from wakeful.specs.prompt_file import StatKey
 from wakeful.text.counting import TellFar
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
-from wakeful.trust.own_settings import OwnSettings
-from wakeful.trust.path_chain import FindRun, Ways, read_mark
+from wakeful.trust.path_trust import FindRun, PathTrust, read_mark
 from wakeful.trust.programs import Programs, list_programs
+from wakeful.trust.settings_trust import SettingsTrust
 
 # Behind the path of a wakeful.yaml: of a project's settings the defaults are what its specs lean on.
 DEFAULTS_MARK = "#defaults"
@@ -98,19 +100,21 @@ class HouseReader:
         self._pools: frozenset[str] = frozenset()
         # Files of followed folders as they were read last, by folder and path below it.
         self._seen: dict[str, dict[str, FileReading]] = {}
-        self._ways = Ways(ledger)
+        self._ways = PathTrust(ledger)
         # Folders of specs -> where runs are shielded from them: the place that was theirs when they were first read.
         self._shielded: dict[str, str] = {}
-        self._own_settings = OwnSettings(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt_settings)
+        self._own_settings = SettingsTrust(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt_settings)
         self._main.accept = self._accept_settings
-        # Callbacks of the code that knows runs and the log: one finds the earlier declaration, the other is called when everything is read.
+        # Callbacks of the code that knows runs and the log: one finds the earlier declaration,
+        # the other is called when everything is read.
         self.find_known: Callable[[str], str | None] = lambda name: None
         self.have_read: Callable[[], None] = lambda: None
         # Set by the code that knows how runs are confined.
         self.find_reach: FindReach = lambda spec, agent: ()
 
     def ask_about_runs(self, find_run: FindRun, find_any_run: Callable[[int], str | None]) -> None:
-        """Set the two lookups: the run that could have changed a path at a moment, and any run that could have changed a file then."""
+        """Set the two lookups: the run that could have changed a path at a moment,
+        and any run that could have changed a file then."""
         self._ways.find_run, self._ways.find_any_run = find_run, find_any_run
 
     def tell(self, tell_far: TellFar) -> None:
@@ -169,7 +173,8 @@ class HouseReader:
         self._main.keep()
 
     def find_changed_program(self, name: str) -> str | None:
-        """Why a run of this session must not start now, in words: its program is read when it starts, not when specs are."""
+        """Why a run of this session must not start now, in words: its program is read when it starts,
+        not when specs are."""
         standing = self.standings.get(name)
         if standing is None:
             return None
@@ -184,7 +189,10 @@ class HouseReader:
         return None
 
     def read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
-        """What a project would bring if it were attached, all of it pinned, and what of it cannot be taken. Changes nothing."""
+        """What a project would bring if it were attached, all of it pinned, and what of it cannot be taken.
+
+        Changes nothing.
+        """
         apart = HouseReader(Path(self._specs), self._ledger, self._environ)
         apart.find_reach = self.find_reach
         reading = apart._read_project(project, Settings(pools=dict.fromkeys(self._pools, 1)))
@@ -251,7 +259,8 @@ class HouseReader:
     def _judge_agents(
         self, reader: ProjectReader, reading: ProjectReading, prefix: str, pinned: str | None
     ) -> ProjectReading:
-        """The agents that may count as their files stand, under the names they have here: any may be asked in any session."""
+        """The agents that may count as their files stand, under the names they have here:
+        any may be asked in any session."""
         folder = reader.folder
         assert folder is not None
         base, is_doubtful = folder.basis[1].base, pinned is not None or bool(self._ledger.pages.doubted)
@@ -342,7 +351,8 @@ class HouseReader:
                 self._ledger.doubt(key, words, known)
 
     def _doubt_settings(self, path: str, known: str | None) -> bool:
-        """`known` is the digest of what counted before; None: there was no such file, and nothing could be shielded from runs."""
+        """`known` is the digest of what counted before; None: there was no such file,
+        and nothing could be shielded from runs."""
         self._ways.judge([path], self._find_shielded(self._specs))
         words = self._ways.find_doubt(path, None, None if known is None else os.path.realpath(path))
         if words is not None:
@@ -413,10 +423,8 @@ class HouseReader:
         if is_spec and trusted.get(standing.spec_file, ABSENT) == ABSENT:
             words, look = "a new spec", "shows it"
         elif changed and all(REACH_MARK in one for one in changed):
-            words, look = (
-                f"its programs reach more: {', '.join(standing.label(one.partition(REACH_MARK)[2]) for one in changed)}",
-                "shows it",
-            )
+            reached = ", ".join(standing.label(one.partition(REACH_MARK)[2]) for one in changed)
+            words, look = f"its programs reach more: {reached}", "shows it"
         else:
             words = "its spec changed" if is_spec else f"{standing.label(changed[0])} changed"
             look = "shows the difference"
@@ -445,7 +453,8 @@ class HouseReader:
         return files | {program: self._programs.digest(program) for program in list_programs(spec, owner)}
 
     def _list_reach(self, path: str, spec: SessionSpec, agent: AgentSpec | None) -> dict[str, str]:
-        """A line of the ledger for each place: what is reached no more is no reason to ask, and the sessions of a template share them."""
+        """A line of the ledger for each place: what is reached no more is no reason to ask,
+        and the sessions of a template share them."""
         return {
             f"{path}{REACH_MARK}{place}": digest_content(show_reach(place)) for place in self.find_reach(spec, agent)
         }

@@ -1,7 +1,7 @@
 """Events in one readable line each: what the daemon prints while it runs and `follow` shows.
 
-Names and paths come from outside, so control characters are shown, never sent to the terminal. Where the journal of systemd
-listens, or JSON was asked for, the same words go out as fields, with their priority, session and run.
+Names and paths come from outside, so control characters are shown, never sent to the terminal. Where the journal of
+systemd listens, or JSON was asked for, the same words go out as fields, with their priority, session and run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def _tell_run(event: ev.Event) -> str | None:
             return f"run {run} goes on: it outlived the daemon that started it"
         case ev.OutputsLanded(run=run, kept=(first, *more)):
             rest = f" and {len(more)} more" if more else ""
-            return f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in {visible(first.kept or 'no place')}"
+            return (
+                f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in "
+                f"{visible(first.kept or 'no place')}"
+            )
         case ev.RunFinished():
             return _finished(event)
         case ev.TurnAnswered(answer=answer, purpose="work") if answer.text:
@@ -72,7 +75,10 @@ def _tell_run(event: ev.Event) -> str | None:
         case ev.SubagentHalted(words=words):
             return f"{visible(name_actor(event.run, event.sub))} cannot go on: {visible(words)}"
         case ev.ToolCalled(call=call):
-            return f"{visible(name_actor(event.run, event.sub))} calls {visible(call.name)} {visible(_say_arguments(call.arguments))}".rstrip()
+            return (
+                f"{visible(name_actor(event.run, event.sub))} calls {visible(call.name)} "
+                f"{visible(_say_arguments(call.arguments))}"
+            ).rstrip()
         case ev.QuestionAsked(run=run, text=text):
             return f"run {run} asks: {visible(text)}"
         case ev.SlotSkipped(binding=binding, slot=slot, reason=reason):
@@ -235,7 +241,10 @@ LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
 
 
 class Line(NamedTuple):
-    """One thing said: as a person reads it, and what the journal and JSON know of it. A passing one gives way to the next."""
+    """One thing said: as a person reads it, and what the journal and JSON know of it.
+
+    A passing one gives way to the next.
+    """
 
     text: str
     message: str
@@ -245,7 +254,8 @@ class Line(NamedTuple):
 
 
 class Voice:
-    """The daemon's own words: plain lines on standard output, in colour where a person looks at a terminal; entries where the journal listens.
+    """The daemon's own words: plain lines on standard output, in colour where a person looks at a terminal;
+    entries where the journal listens.
 
     Printed by a thread of its own: a stopped terminal or a full pipe must not stop the loop, so lines beyond the
     bound are counted and dropped. It falls silent when nobody can hear it any more (a closed window, a pipe into
@@ -278,7 +288,10 @@ class Voice:
         priority: Priority = INFO,
         fields: Mapping[str, str] | None = None,
     ) -> None:
-        """One line, with the local time it happened at: now, unless told. `fields` are what is known of it besides its session's name."""
+        """One line, with the local time it happened at: now, unless told.
+
+        `fields` are what is known of it besides its session's name.
+        """
         moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
         message = (f"{visible(name)}: " if name else "") + visible(words, 500)
         about = {"WAKEFUL_SESSION": name, **(fields or {})} if name else fields or {}

@@ -37,7 +37,8 @@ from wakeful.views.narration import Style
     "--once",
     "is_once",
     is_flag=True,
-    help="Run all that is owed to the end of the wave, then exit: 1 if a run failed, now or before, or a spec was refused.",
+    help="Run all that is owed to the end of the wave, then exit: 1 if a run failed, now or before, "
+    "or a spec was refused.",
 )
 @click.option(
     "--log",

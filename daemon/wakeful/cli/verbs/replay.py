@@ -17,7 +17,7 @@ from wakeful.cli.options import Options
 from wakeful.cli.progress import Waiting
 from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.diff import format_diff
-from wakeful.specs.shell_signs import has_shell_sign
+from wakeful.specs.command_words import has_shell_sign
 
 
 @verb("replay", "wakeful replay payroll 3", "wakeful replay payroll 3 --command 'python3 new.py' --keep copy")
@@ -94,7 +94,10 @@ def _say_report(report: dict[str, Any]) -> Iterator[str]:
     same = sum(file["verdict"] == "same" for file in report["files"])
     partial = "; something it found is missing" if report["missing"] else ""
     verdict = paint("same", "good") if report["same"] else paint("different", "bad")
-    yield f"{verdict}  run {report['run']} of {escape(report['name'])}, {same} of {count(len(report['files']), 'file')} alike, {report['seconds']:.1f} s{partial}"
+    yield (
+        f"{verdict}  run {report['run']} of {escape(report['name'])}, {same} of "
+        f"{count(len(report['files']), 'file')} alike, {report['seconds']:.1f} s{partial}"
+    )
 
 
 def _say_end(report: dict[str, Any], side: str) -> str:

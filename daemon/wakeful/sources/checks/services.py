@@ -1,7 +1,7 @@
 """Services as conditions: `tcp://host:port`, `http://…`, `https://…`, `unix:/path` and `mcp:NAME`, each up or down.
 
-The reactor follows targets and asks for looks; a look connects, for HTTP also asks, and reports "up" or "down" with words.
-Down is a version, not unknown: while it holds the session sleeps. A service hints itself every `check_every`.
+The reactor follows targets and asks for looks; a look connects, for HTTP also asks, and reports "up" or "down" with
+words. Down is a version, not unknown: while it holds the session sleeps. A service hints itself every `check_every`.
 Nothing is sent but one HEAD request, to an MCP server its first request, and no connection outlives its look.
 """
 
@@ -16,8 +16,7 @@ from wakeful.core.spec.agent import McpServer
 from wakeful.sources.checks.http_request import ServiceDown, ask_http, leave, split_address
 from wakeful.sources.checks.mcp_servers import check_server
 from wakeful.sources.checks.source import Checked, CheckedSource
-from wakeful.sources.contract import SourceReport
-from wakeful.sources.defects import Defects
+from wakeful.sources.contract import Defects, SourceReport
 
 UP = "up"
 DOWN = "down"

@@ -1,8 +1,8 @@
 """Watches the declarations themselves: sessions.d/, its agents and wakeful.yaml.
 
 Wiring hands it a reader (settings.ProjectReader); `DeclarationsWatch` arms hints on `folders()` and calls `read()` on a
-hint, on SIGHUP and every `poll_seconds`; a reading that finds nothing new costs one stat a file and reports nothing. Differences leave as
-one batch (rule 26). Decides nothing about sessions, and forgets nothing a broken file once said.
+hint, on SIGHUP and every `poll_seconds`; a reading that finds nothing new costs one stat a file and reports nothing.
+Differences leave as one batch (rule 26). Decides nothing about sessions, and forgets nothing a broken file once said.
 """
 
 from __future__ import annotations
@@ -80,11 +80,13 @@ class Declarations:
 
     @property
     def poll_seconds(self) -> float:
-        """How long to wait before looking again unasked: often for few files, rarely for 10,000 (which cost 0.1 s to stat)."""
+        """How long to wait before looking again unasked: often for few files,
+        rarely for 10,000 (which cost 0.1 s to stat)."""
         return max(LEAST_POLL_SECONDS, self._cost_seconds / POLL_SHARE)
 
     def folders(self) -> tuple[str, ...]:
-        """The folders in which a change may show, as of the last reading; none of them needs to be watched below itself."""
+        """The folders in which a change may show, as of the last reading;
+        none of them needs to be watched below itself."""
         return self._folders
 
     def is_news(self, folder: str, name: str) -> bool:
@@ -92,7 +94,8 @@ class Declarations:
         return self._reading is None or self._reading.is_news(folder, name)
 
     def read(self) -> None:
-        """Look, and report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order: a spec finds its agent there.
+        """Look, and report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order:
+        a spec finds its agent there.
 
         The first reading always reports settings and specs."""
         began = time.monotonic()
@@ -121,7 +124,8 @@ class Declarations:
             self._report(agents)
 
     def report_again(self, name: str) -> None:
-        """Say once more what is declared under this name although nothing changed: its session was closed and is open again."""
+        """Say once more what is declared under this name although nothing changed:
+        its session was closed and is open again."""
         declaration = (self._declared or {}).get(name)
         refused = {key: words for key, words in self._refused.items() if is_refused(name, {key: words})}
         # Its file may have gone while its log took no records; one that cannot be read has not gone.

@@ -75,7 +75,8 @@ class DeclarationsWatch:
         self._hints.close()
 
     def _arm(self, folders: set[str]) -> bool:
-        """Watch these, and where one is missing the place at which it may come back; whether any of them was not watched before."""
+        """Watch these, and where one is missing the place at which it may come back;
+        whether any of them was not watched before."""
         refused = self._hints.arm(folders)
         missing = [folder for folder, reason in refused.items() if reason in (NOT_THERE, NOT_A_FOLDER)]
         awaited: dict[str, set[str]] = {}
@@ -110,7 +111,8 @@ class DeclarationsWatch:
 
 
 def _find_above(folder: str) -> tuple[str, str]:
-    """The nearest folder above a missing one that is there, and the name below it by which the missing one would come."""
+    """The nearest folder above a missing one that is there,
+    and the name below it by which the missing one would come."""
     while not os.path.isdir(above := os.path.dirname(folder)) and above != folder:
         folder = above
     return above, os.path.basename(folder)

@@ -1,9 +1,10 @@
 """The threads that looks are made in, apart by what could hold them up.
 
-Owned by the file source, which submits on the loop. Near looks share one thread: two of them in Python take each other's
-turns, and a burst of 100,000 files took half as long again. Looks at hundreds of paths have two, each with a process that
-reads for it: while one waits for its process, the other counts what it was told. What takes long for its bytes is apart, and
-what cannot be watched as well: a server that does not answer must not hold up the looks at this machine's files.
+Owned by the file source, which submits on the loop. Near looks share one thread: two of them in Python take each
+other's turns, and a burst of 100,000 files took half as long again. Looks at hundreds of paths have two, each with a
+process that reads for it: while one waits for its process, the other counts what it was told. What takes long for its
+bytes is apart, and what cannot be watched as well: a server that does not answer must not hold up the looks at this
+machine's files.
 """
 
 from __future__ import annotations
@@ -12,9 +13,6 @@ import asyncio
 
 from wakeful.sources.files.reader_process import Reader
 from wakeful.system.blocking_pool import Pool
-
-# Of looks that nobody waits for yet, in a lane.
-_LOOKS_AHEAD = 2
 
 
 class Lane:
@@ -46,11 +44,6 @@ class Lanes:
     def is_near_taken(self) -> bool:
         """Are there looks at this machine's files under way that others wait for?"""
         return any(lane.looks for lane in (self.near, *self._large))
-
-    @property
-    def has_room(self) -> bool:
-        """Would a large look that nobody waits for hold up none? The second in a lane follows the first without asking the loop."""
-        return any(lane.looks < _LOOKS_AHEAD for lane in self._large)
 
     def is_near(self, lane: Lane) -> bool:
         return lane is self.near or lane in self._large

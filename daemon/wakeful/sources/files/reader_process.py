@@ -1,9 +1,10 @@
 """A second process that lists folders and reads small files, for looks at hundreds of paths.
 
-Reading one file takes five system calls, and after each of them the interpreter must be had again: beside a loop that is busy
-with what was just found, a file that takes 16 us by itself takes 2 ms. So a large look asks this process, and waits once a
-batch. It answers for what is plain, a regular file that is small and keeps still, and says None of the rest: whoever asked
-looks there himself, and can tell what is wrong. Started on the loop when a look will need it, ended when it has rested.
+Reading one file takes five system calls, and after each of them the interpreter must be had again: beside a loop that
+is busy with what was just found, a file that takes 16 us by itself takes 2 ms. So a large look asks this process, and
+waits once a batch. It answers for what is plain, a regular file that is small and keeps still, and says None of the
+rest: whoever asked looks there himself, and can tell what is wrong. Started on the loop when a look will need it,
+ended when it has rested.
 """
 
 from __future__ import annotations
@@ -18,16 +19,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from wakeful.sources.files.entry import RACY_NANOSECONDS, SMALL_BYTES, Seen, hash_small_file, kind_of_file, pack_key
-from wakeful.sources.files.folder import Listing, list_folder
+from wakeful.sources.files.entry import (
+    RACY_NANOSECONDS,
+    SMALL_BYTES,
+    Listing,
+    Seen,
+    hash_small_file,
+    kind_of_file,
+    list_folder,
+    pack_key,
+)
 
 # From so many paths on it is worth asking, and starting it (some 40 ms).
 WORTH_ASKING = 512
 _FOLDERS_AT_ONCE = 16
-# Two answers about so many files fit into a pipe: a question sent ahead never waits for an answer that nobody reads yet.
+# Two answers about so many files fit into a pipe: a question sent ahead never waits for an answer that nobody reads
+# yet.
 _FILES_AT_ONCE = 256
 _REST_SECONDS = 10.0
 _LENGTH = struct.Struct("<I")
@@ -58,7 +68,10 @@ class ReaderGone(Exception):
 
 
 class Reader:
-    """Asked by one thread at a time. Started and ended on the loop: what is spawned while a run is would carry that run's mark."""
+    """Asked by one thread at a time.
+
+    Started and ended on the loop: what is spawned while a run is would carry that run's mark.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -103,18 +116,6 @@ class Reader:
                 _send(questions, ("list", list(folders[first : first + _FOLDERS_AT_ONCE])))
                 listings += [one if one is None else Listing(*one) for one in _receive(answers)]
         return listings
-
-    def survey(self, folders: Sequence[str], most: int) -> Generator[tuple[str, Listing | None]]:
-        """Each folder's listing, with keys, as they are taken; None where there is more to say, or more than `most`.
-
-        It goes on ahead of whoever takes, as far as a pipe holds.
-        """
-        with self._asking() as (questions, answers):
-            _send(questions, ("survey", list(folders), most))
-            for first in range(0, len(folders), _FOLDERS_AT_ONCE):
-                found = _receive(answers)
-                for folder, one in zip(folders[first : first + _FOLDERS_AT_ONCE], found, strict=True):
-                    yield folder, one if one is None else Listing(*one)
 
     def read(self, paths: Sequence[str], before: Sequence[Seen | None], *, wants_content: bool) -> Iterator[Answers]:
         """Batch by batch. A file that is as it was seen before is not read.
@@ -168,8 +169,8 @@ class Reader:
 
 
 def _spawn() -> subprocess.Popen[bytes]:
-    # A program of its own, never a fork of a process with threads. -P: not of the present folder. A session of its own: a
-    # Ctrl-C is meant for the daemon. Its errors are seen where ours are.
+    # A program of its own, never a fork of a process with threads. -P: not of the present folder. A session of its own:
+    # a Ctrl-C is meant for the daemon. Its errors are seen where ours are.
     words = [sys.executable, "-P", "-m", __name__]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
@@ -192,9 +193,9 @@ def _read_whole(stream: IO[bytes], size: int) -> bytes:
     return found
 
 
-def _list(folder: str, most: int = sys.maxsize, *, wants_keys: bool = False) -> tuple[object, ...] | None:
+def _list(folder: str) -> tuple[object, ...] | None:
     try:
-        listing = list_folder(folder, most, wants_keys=wants_keys)
+        listing = list_folder(folder, sys.maxsize)
     except OSError:
         return None
     return None if listing is None else tuple(listing)
@@ -242,15 +243,6 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
             match _receive(questions):
                 case ("list", folders):
                     _send(answers, [_list(folder) for folder in folders])
-                case ("survey", folders, most):
-                    for first in range(0, len(folders), _FOLDERS_AT_ONCE):
-                        _send(
-                            answers,
-                            [
-                                _list(folder, most, wants_keys=True)
-                                for folder in folders[first : first + _FOLDERS_AT_ONCE]
-                            ],
-                        )
                 case ("read", paths, keys, hashed_at, wants_content):
                     _send(answers, tuple(_read(paths, keys, hashed_at, wants_content)))
         except (EOFError, BrokenPipeError):

@@ -1,8 +1,9 @@
-"""What was last seen at every path, for the whole daemon (rule 10), and kept over restarts so that nothing is read twice.
+"""What was last seen at every path, for the whole daemon (rule 10),
+and kept over restarts so that nothing is read twice.
 
 A cache: it lives in a database file of its own, is written in batches by a thread, and is thrown away when it cannot be
-read. Beside the paths it keeps the last version per target: if the kept paths still add up to it, an edit made while the
-daemon was down has a known delta. Owned by the file source; nothing here is ever the truth.
+read. Beside the paths it keeps the last version per target: if the kept paths still add up to it, an edit made while
+the daemon was down has a known delta. Owned by the file source; nothing here is ever the truth.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class StatCache:
         self._changed_mounts: set[str] = set()
         self._changed_paths: set[str] = set()
         self._changed_targets: set[str] = set()
-        # Whether some bytes hold the value of a secret: a path that does is not written to the disk, and is hashed again by the next daemon.
+        # Whether some bytes hold the value of a secret: a path that does is not written to the disk,
+        # and is hashed again by the next daemon.
         self.holds_secret: Callable[[bytes], bool] = lambda text: False
         self._path = Path(state_dir, _FILE) if state_dir is not None else None
         self._database: apsw.Connection | None = None
@@ -127,9 +129,6 @@ class StatCache:
     def version(self, target: str) -> str | None:
         """What this target's last look of an earlier daemon found."""
         return self._versions.get(target)
-
-    def count_targets(self) -> int:
-        return len(self._versions)
 
     def kept_below(self, pattern: Pattern) -> list[tuple[str, Seen]]:
         """The paths kept on disk at or below the literal part of a pattern; whoever asks filters them."""
@@ -289,7 +288,8 @@ class Batch:
         return ((key,) for key, points in self._mounts.items() if points is None)
 
     def leave_out(self, holds_secret: Callable[[bytes], bool]) -> Batch:
-        """The same, with the paths that hold a secret among those to be removed: one may have been written before the secret was known."""
+        """The same, with the paths that hold a secret among those to be removed:
+        one may have been written before the secret was known."""
         if not holds_secret(b"\0".join(map(os.fsencode, self._paths))):
             return self
         return Batch(
