@@ -20,7 +20,7 @@ from wakeful.api.routes.follow import LiveFollower
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.core.calls.values import Call, Called, Reply, Work
-from wakeful.core.decide import Observation, decide
+from wakeful.core.decide import decide
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Found
@@ -43,6 +43,7 @@ from wakeful.core.observations import (
     Usage,
 )
 from wakeful.core.spec.session import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
+from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, DaemonLog, Draft

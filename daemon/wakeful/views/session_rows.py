@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from wakeful.core.deciding.agent_obstacles import has_prompt
+from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import Queue, find_hold_words, find_queue, say_queue
+from wakeful.core.deciding.may_start import Queue, find_queue, say_queue
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.observations import Moment

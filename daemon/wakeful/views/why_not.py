@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import Waits, judge_start
+from wakeful.core.deciding.may_start import WaitsForTime, judge_start
 from wakeful.core.deciding.owed import is_activation_owed, is_new
 from wakeful.core.looking.looked import Bound
 from wakeful.core.observations import Moment
@@ -108,4 +108,4 @@ def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:
     if wake.retry_at is not None and wake.retry_at > moment.wall:
         return wake.retry_at
     verdict = judge_start(core, session, moment)
-    return verdict.until if isinstance(verdict, Waits) else None
+    return verdict.deadline.until if isinstance(verdict, WaitsForTime) else None

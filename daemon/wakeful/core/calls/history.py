@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from wakeful.core.agents.prices import find_meant_model
 from wakeful.core.calls import values as calls
-from wakeful.core.calls.lifecycle import check_size, emit_call, find_living, find_resting, judge_call
+from wakeful.core.calls.lifecycle import Judge, check_size, emit_call, find_living, find_resting
 from wakeful.core.calls.roles import refuse_damaged
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, declare_again, new_id
@@ -25,16 +25,12 @@ from wakeful.core.deciding.written_files import begin_writing
 from wakeful.core.observations import Declaration
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten
-from wakeful.core.record.fold import ORDERED_KEYS
 from wakeful.core.record.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
-from wakeful.core.record.state import ACTIVATION, Session
+from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Session
 from wakeful.core.record.todo import merge_items
 from wakeful.core.spec.session import FileBinding, SessionSpec
 from wakeful.errors import CallerError
 from wakeful.text.counting import count
-
-# Every call is registered once this module is read.
-__all__ = ["judge_call"]
 
 FROM_BUNDLE = "its spec came in a bundle"
 # Not to be taken for a seq or a time.
@@ -43,8 +39,7 @@ _MARK = re.compile(r"[A-Za-z][\w.-]{0,79}")
 _OWN_POSITIONS = ("cron ", "every ", "message", ACTIVATION)
 
 
-@judge_call.register
-def _(call: calls.Save, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_save(call: calls.Save, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if not _MARK.fullmatch(call.mark):
         raise CallerError(
@@ -70,8 +65,7 @@ def _refuse_outside(session: Session, seq: int) -> None:
         )
 
 
-@judge_call.register
-def _(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_rewind(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "rewind")
     _refuse_outside(session, call.to)
     if call.to == session.seq:
@@ -108,8 +102,7 @@ def _versions_now(core: Core, session: Session) -> dict[str, str]:
 # -- fork and merge -----------------------------------------------------------------------------
 
 
-@judge_call.register
-def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_fork(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) -> str:
     past = call.past
     known = core.state.sessions.get(core.state.ids.get(call.new, ""))
     if (
@@ -204,8 +197,7 @@ def _writes(binding: object) -> bool:
     return isinstance(binding, FileBinding) and binding.access != "read"
 
 
-@judge_call.register
-def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_merge(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -> str:
     session, fork = find_resting(core, call.name, "merge into"), core.state.by_name(call.fork)
     refuse_damaged(fork)
     if not call.is_descended and (fork.lineage.origin is None or fork.lineage.origin.session != session.id):
@@ -257,16 +249,14 @@ def _say_files(files: dict[str, str]) -> str:
     return "".join(f"; {count(number, 'file')} {word}" for word, number in sorted(counts.items()))
 
 
-@judge_call.register
-def _(call: calls.Finish, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_finish(call: calls.Finish, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "finish writing the files of")
     _refuse_outside(session, call.position)
     begin_writing(core, decision, session, call.words, call.position, called.author)
     return f"held while the files of {call.words} are written"
 
 
-@judge_call.register
-def _(call: calls.Resolve, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_resolve(call: calls.Resolve, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     conflict = next((one for one in session.lineage.conflicts if one.number == call.number), None)
     if conflict is None:
@@ -295,8 +285,7 @@ def _choose(call: calls.Resolve, session: Session, conflict: Conflict) -> str | 
             return call.value
 
 
-@judge_call.register
-def _(call: calls.Compress, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_compress(call: calls.Compress, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.seq != call.at:
         raise CallerError(f"{call.name} went on while the summary was made; ask for it again")
@@ -322,8 +311,7 @@ def _(call: calls.Compress, core: Core, decision: Decision, called: calls.Called
 # -- moves --------------------------------------------------------------------------------------
 
 
-@judge_call.register
-def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_migrate(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "migrate")
     if (call.agent, call.model) == (session.declaration.agent, session.declaration.model):
         return "that is who works here already"
@@ -338,8 +326,7 @@ def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called)
     )
 
 
-@judge_call.register
-def _(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_freeze(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "move")
     # What is owed is owed where it goes: seen moves with it (rule 45).
     session = _withdraw(core, decision, session, f"moves to {call.to}")
@@ -348,8 +335,7 @@ def _(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) 
     return "frozen until its receipt comes"
 
 
-@judge_call.register
-def _(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_thaw(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     if session.move.id is None:
         return "not frozen: nothing to give up"
@@ -360,8 +346,7 @@ def _(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) ->
     return "stays here; the bundle that was cut must not be loaded"
 
 
-@judge_call.register
-def _(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_depart(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     if session.move.has_departed and call.move in (session.move.id, session.move.arrived_by):
         return "its receipt came already"
@@ -376,8 +361,7 @@ def _(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) 
     return "lives elsewhere now; this is its record"
 
 
-@judge_call.register
-def _(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_arrive(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
     past = call.past
     known = core.state.sessions.get(past.id)
     if known is not None and known.move.id is None and not known.move.has_departed:
@@ -429,8 +413,7 @@ def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: c
     return f"; the session that had its name here is {new} now, and closed: `wakeful show {new}`"
 
 
-@judge_call.register
-def _(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_archive(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     if session.archive is not None:
         return "archived already"
@@ -446,8 +429,7 @@ def _(call: calls.Archive, core: Core, decision: Decision, called: calls.Called)
     return f"archived; `wakeful load {call.name}` brings it back"
 
 
-@judge_call.register
-def _(call: calls.Restore, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_restore(call: calls.Restore, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     if session.archive is None:
         return "not archived: nothing to bring back"
@@ -456,8 +438,7 @@ def _(call: calls.Restore, core: Core, decision: Decision, called: calls.Called)
     return "is back"
 
 
-@judge_call.register
-def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_erase(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     # A terminated log may still hold a secret; one in an archive is not here.
     if not session.is_terminated or session.archive is not None:
@@ -467,3 +448,22 @@ def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -
         event = ev.PayloadErased(erased=call.seq, kind=call.kind, stand_in=call.stand_in, reason=call.reason)
         emit_call(core, decision, session, event, called)
     return f"the payload of record {call.seq} is gone; its hash stays in the chain"
+
+
+HISTORY_CALLS: dict[type[calls.Call], Judge] = {
+    calls.Save: _judge_save,
+    calls.Rewind: _judge_rewind,
+    calls.Fork: _judge_fork,
+    calls.Merge: _judge_merge,
+    calls.Finish: _judge_finish,
+    calls.Resolve: _judge_resolve,
+    calls.Compress: _judge_compress,
+    calls.Migrate: _judge_migrate,
+    calls.Freeze: _judge_freeze,
+    calls.Thaw: _judge_thaw,
+    calls.Depart: _judge_depart,
+    calls.Arrive: _judge_arrive,
+    calls.Archive: _judge_archive,
+    calls.Restore: _judge_restore,
+    calls.Erase: _judge_erase,
+}

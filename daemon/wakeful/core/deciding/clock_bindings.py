@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from wakeful.core.deciding.clock_slots import jitter_us, latest_slot, move_slot, next_slot_after, period_us, slot_us
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import find_following_slot
 from wakeful.core.looking.looked import Bound, ClockLook
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
@@ -153,7 +154,18 @@ def account_slots(core: Core, decision: Decision, session: Session) -> Session:
             slot, count, reason = skipped
             event = ev.SlotSkipped(binding=bound.name, key=bound.key, slot=slot, count=count, reason=reason)
             session = core.emit(decision, session.id, event)
+        _keep_following(session, bound, clock)
     return session
+
+
+def _keep_following(session: Session, bound: Bound, clock: ClockLook) -> None:
+    """`catch_up: all` takes the slot after seen (rule 36), and is asked for it often."""
+    seen = session.marks.seen.get(bound.key)
+    assert isinstance(bound.binding, CronBinding | EveryBinding)
+    if seen is None or bound.binding.catch_up != "all" or (clock.following is not None and clock.following[0] == seen):
+        return
+    following = find_following_slot(bound.binding, seen, session.id)
+    clock.following = (seen, following) if following is not None else None
 
 
 def _find_skipped(

@@ -15,9 +15,21 @@ from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.attempts import find_attempt
 from wakeful.core.deciding.clock_bindings import account_slots
 from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline
 from wakeful.core.deciding.loop_guard import find_pace, is_backlog
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import Ready, Sleeps, Waits, find_hold_words, judge_start, waits_for_time
+from wakeful.core.deciding.may_start import (
+    GivesWay,
+    Ready,
+    Sleeps,
+    WaitsForFedInput,
+    WaitsForOther,
+    WaitsForSlot,
+    WaitsForTime,
+    WaitsForUpstream,
+    judge_start,
+    waits_for_time,
+)
 from wakeful.core.deciding.owed import (
     describe_causes,
     find_activation,
@@ -124,12 +136,13 @@ def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Sessio
     hold = session.hold
     if hold is None:
         return session
-    if hold.until is not None and core.has_run_out(
-        session.id, "hold", hold.until, hold.length_seconds, decision.moment
-    ):
+    deadline = find_hold_deadline(hold)
+    if deadline is not None and core.has_passed(session.id, deadline, decision.moment):
         if hold.kind == "asking":
             return deny_unanswered(core, decision, session)
         return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
+    if deadline is not None:
+        core.await_deadline(session.id, deadline, decision.moment)
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
         return core.emit(decision, session.id, ev.SessionResumed(reason="something newer came"))
     return session
@@ -162,7 +175,7 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
 
 
 def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
-    if not is_activation_owed(session) and _is_settling(core, decision, session):
+    if not is_activation_owed(session) and _await_quiet(core, decision, session):
         return session
     if core.looked.owed_since.pop(session.id, None) is not None:
         core.mono.drop("settle", session.id)
@@ -171,9 +184,10 @@ def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
     return core.emit(decision, session.id, ev.WakeRequested(wake=session.tally.wakes + 1, causes=causes, chain=chain))
 
 
-def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
-    """One save of several files is one wake: wait while other waking bindings are still dirty,
-    within bounds (rule 12)."""
+def _await_quiet(core: Core, decision: Decision, session: Session) -> bool:
+    """One save of several files is one wake: wait while other waking bindings are still dirty, within bounds (rule 12).
+
+    True while the session waits."""
     longest = -1.0
     for bound in core.looked.bounds[session.id]:
         if bound.target is None or not bound.wake:
@@ -253,19 +267,25 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
         words = core.state.get(min(core.state.braked)).brake
         core.emit(decision, session.id, ev.SessionBraked(words=words or ""))
         return
+    retry = find_retry_deadline(session.wake) if session.wake is not None else None
+    if retry is not None and not core.has_passed(session.id, retry, decision.moment):
+        core.await_deadline(session.id, retry, decision.moment)
     verdict = judge_start(core, session, decision.moment)
     match verdict:
-        case Ready() | Waits(for_slot=True):
+        case Ready() | WaitsForSlot():
             _queue(core, session)
         case Sleeps(hold=hold):
             core.emit(decision, session.id, ev.SessionSlept(hold=hold))
             _free_upstreams(core, decision, session)
-        case Waits(for_upstream=True):
+        case WaitsForUpstream() | WaitsForFedInput():
             _mark_held(core, session)
-        case Waits(gives_way_to=str(reader)):
+        case GivesWay(reader_id=reader):
             core.looked.fairness.giving_way.setdefault(reader, {})[session.id] = None
             decision.touch(reader)
-        case Waits():
+        case WaitsForTime(deadline=deadline):
+            core.await_deadline(session.id, deadline, decision.moment)
+            _free_upstreams(core, decision, session)
+        case WaitsForOther():
             _free_upstreams(core, decision, session)
         case _:
             assert_never(verdict)

@@ -12,9 +12,9 @@ from wakeful.core.deciding.clock_slots import next_slot_after
 from wakeful.core.looking.looked import Bound, ClockLook, Looked, TargetLook
 from wakeful.core.looking.targets import find_commit
 from wakeful.core.record.events import Cause
-from wakeful.core.record.fold import is_ahead
-from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread
+from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread, is_ahead
 from wakeful.core.spec.session import (
+    ClockBinding,
     CommitsBinding,
     CronBinding,
     EveryBinding,
@@ -107,10 +107,14 @@ def _next_slot(session: Session, bound: Bound, clock: ClockLook) -> str | None:
         return latest
     if binding.catch_up != "all" or latest <= seen:
         return max(latest, seen)
-    if clock.following is None or clock.following[0] != seen:
-        coming = next_slot_after(binding, seen, session.id)
-        clock.following = (seen, coming.slot if coming is not None else latest)
-    return min(clock.following[1], latest)
+    if clock.following is not None and clock.following[0] == seen:
+        return min(clock.following[1], latest)
+    return min(find_following_slot(binding, seen, session.id) or latest, latest)
+
+
+def find_following_slot(binding: ClockBinding, seen: str, session_id: str) -> str | None:
+    coming = next_slot_after(binding, seen, session_id)
+    return coming.slot if coming is not None else None
 
 
 def upstream_position(state: State, name: str) -> int:

@@ -38,7 +38,7 @@ def attend_run(core: Core, decision: Decision, session: Session) -> None:
         return
     if ended is None:
         _mind_overlap(core, decision, session)
-    elif _is_last_look_done(core, decision, session, ended):
+    elif _await_last_look(core, decision, session, ended):
         finish_run(core, decision, session, ended)
 
 
@@ -94,7 +94,8 @@ def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
     return all(look is None or look.applied >= generation or look.held is not None for look, generation in looks)
 
 
-def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
+def _await_last_look(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
+    """True when the last look is done, or has taken too long."""
     if has_last_look(core, ended) and not ended.is_keeping:
         return True
     deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS

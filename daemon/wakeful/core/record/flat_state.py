@@ -7,15 +7,13 @@ stay as they were before there were groups, so old logs and snapshots are read a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
 from wakeful.core.record.state import Activation, Declaration, Knowledge, Lineage, Mailbox, Marks, Move, Session, Tally
-
-_Part = TypeVar("_Part", bound=Struct)
 
 _GROUPS: dict[str, type[Struct]] = {
     "declaration": Declaration,
@@ -38,7 +36,9 @@ _Ungrouped = msgspec.defstruct(
     frozen=True,
     kw_only=True,
 )
-_DECODERS = {part: msgspec.json.Decoder(part) for part in (_Ungrouped, *_GROUPS.values())}
+_DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {
+    part: msgspec.json.Decoder(part) for part in (_Ungrouped, *_GROUPS.values())
+}
 
 
 def flatten(session: Session) -> dict[str, Any]:
@@ -64,5 +64,6 @@ def decode_flat(text: bytes | memoryview) -> Session:
 
 def _group(read: Callable[[type[Struct]], Struct]) -> Session:
     top = read(_Ungrouped)
-    own = {name: getattr(top, name) for name in _Ungrouped.__struct_fields__}
-    return Session(**own, **{name: read(part) for name, part in _GROUPS.items()})
+    values: dict[str, Any] = {name: getattr(top, name) for name in _Ungrouped.__struct_fields__}
+    values |= {name: read(part) for name, part in _GROUPS.items()}
+    return Session(**values)

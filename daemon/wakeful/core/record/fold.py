@@ -6,16 +6,24 @@ in the log: it never refuses, never looks, never decides.
 
 from __future__ import annotations
 
-from functools import singledispatch
-
 from msgspec.structs import replace
 
 from wakeful.core.record import events as ev
 from wakeful.core.record.conversations import enter_talk
-from wakeful.core.record.flat_state import group_fields
 from wakeful.core.record.fold_agent_steps import fold_turn, settle_run
-from wakeful.core.record.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, cut_line, drop_conflict
-from wakeful.core.record.state import ACTIVATION, LastRun, OpenRun, OpenWake, SelfFed, Session, Stop, Unread
+from wakeful.core.record.fold_history import HISTORY_FOLDS, Fold, recall_past
+from wakeful.core.record.knowledge import Fact, cut_line
+from wakeful.core.record.state import (
+    ACTIVATION,
+    LastRun,
+    OpenRun,
+    OpenWake,
+    SelfFed,
+    Session,
+    Stop,
+    Unread,
+    advance_marks,
+)
 from wakeful.core.spec.budget import UNITS, Spent, charge
 from wakeful.core.spec.session import PromptRun, SessionSpec, observe_spec
 
@@ -27,7 +35,7 @@ def fold(session: Session | None, event: ev.Event, *, seq: int, at: int, author:
     if isinstance(event, ev.SessionOpened):
         return _open(event, at, seq)
     assert session is not None, "the first record of a session is session_opened"
-    return replace(_apply(event, session, at, author, seq), seq=seq)
+    return replace(_FOLDS[type(event)](event, session, at, author, seq), seq=seq)
 
 
 def _open(event: ev.SessionOpened, at: int, seq: int) -> Session:
@@ -40,21 +48,14 @@ def _open(event: ev.SessionOpened, at: int, seq: int) -> Session:
         marks=replace(session.marks, seen=event.seen, is_first_taken=event.is_first_taken),
         declaration=replace(session.declaration, is_filed=False, needs_trust=event.needs_trust),
     )
-    return _recall(session, event.recollection, seq)
+    return recall_past(session, event.recollection, seq)
 
 
-@singledispatch
-def _apply(event: ev.Event, session: Session, at: int, author: str, seq: int) -> Session:
-    raise TypeError(f"no fold for {type(event).__name__}")
-
-
-@_apply.register
-def _(event: ev.SessionRenamed, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_renamed(event: ev.SessionRenamed, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, name=event.new)
 
 
-@_apply.register
-def _(event: ev.SpecDeclared, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_spec_declared(event: ev.SpecDeclared, session: Session, at: int, author: str, seq: int) -> Session:
     marks, declaration, lineage = session.marks, session.declaration, session.lineage
     return replace(
         session,
@@ -78,8 +79,7 @@ def _(event: ev.SpecDeclared, session: Session, at: int, author: str, seq: int) 
     )
 
 
-@_apply.register
-def _(event: ev.SpecRemoved, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_spec_removed(event: ev.SpecRemoved, session: Session, at: int, author: str, seq: int) -> Session:
     # The run ends under its spec; the wake, its back-off and the edges go (rule 26). What was
     # owed is not lost: seen did not move, so the same file declared again is owed again.
     return replace(
@@ -87,16 +87,14 @@ def _(event: ev.SpecRemoved, session: Session, at: int, author: str, seq: int) -
     )
 
 
-@_apply.register
-def _(event: ev.SpecTrusted, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_spec_trusted(event: ev.SpecTrusted, session: Session, at: int, author: str, seq: int) -> Session:
     # Of a spec that lies in a file this is a record alone: what is trusted there is kept outside of the log, which a
     # bundle could bring from anywhere. The spec of a bundle is doubted by a record that was made here,
     # after all that the bundle brought.
     return replace(session, declaration=replace(session.declaration, needs_trust=None))
 
 
-@_apply.register
-def _(event: ev.SessionAdopted, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_adopted(event: ev.SessionAdopted, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(
         session,
         marks=replace(
@@ -108,8 +106,9 @@ def _(event: ev.SessionAdopted, session: Session, at: int, author: str, seq: int
     )
 
 
-@_apply.register
-def _(event: ev.ActivationRequested, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_activation_requested(
+    event: ev.ActivationRequested, session: Session, at: int, author: str, seq: int
+) -> Session:
     # What was spent, and what a person was asked, is not lifted by asking for a run.
     hold = session.hold if session.hold is not None and session.hold.kind in ("snoozed", "budget", "asking") else None
     return replace(
@@ -128,8 +127,7 @@ def _(event: ev.ActivationRequested, session: Session, at: int, author: str, seq
     )
 
 
-@_apply.register
-def _(event: ev.MessageAdded, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_message_added(event: ev.MessageAdded, session: Session, at: int, author: str, seq: int) -> Session:
     session = replace(
         session,
         mailbox=replace(session.mailbox, position=event.position),
@@ -159,13 +157,11 @@ def _add_unread(session: Session, event: ev.MessageAdded, seq: int) -> tuple[Unr
     return (*unread, Unread(event.position, event.agent, event.asker, event.activation, event.is_fresh, seq))
 
 
-@_apply.register
-def _(event: ev.MessageSent, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_message_sent(event: ev.MessageSent, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, last_active_at=at)
 
 
-@_apply.register
-def _(event: ev.NoteAdded, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_note_added(event: ev.NoteAdded, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(
         session,
         knowledge=replace(
@@ -175,8 +171,7 @@ def _(event: ev.NoteAdded, session: Session, at: int, author: str, seq: int) -> 
     )
 
 
-@_apply.register
-def _(event: ev.FactSet, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_fact_set(event: ev.FactSet, session: Session, at: int, author: str, seq: int) -> Session:
     fact = Fact(
         key=event.key,
         value=event.value,
@@ -193,8 +188,7 @@ def _(event: ev.FactSet, session: Session, at: int, author: str, seq: int) -> Se
     )
 
 
-@_apply.register
-def _(event: ev.FactRetracted, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_fact_retracted(event: ev.FactRetracted, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(
         session,
         knowledge=replace(
@@ -203,33 +197,28 @@ def _(event: ev.FactRetracted, session: Session, at: int, author: str, seq: int)
     )
 
 
-@_apply.register
-def _(event: ev.MemorySet, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_memory_set(event: ev.MemorySet, session: Session, at: int, author: str, seq: int) -> Session:
     memory = {key: value for key, value in session.knowledge.memory.items() if key != event.key}
     if event.value is not None:
         memory[event.key] = event.value
     return replace(session, knowledge=replace(session.knowledge, memory=memory), last_active_at=at)
 
 
-@_apply.register
-def _(event: ev.TodoSet, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_todo_set(event: ev.TodoSet, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, knowledge=replace(session.knowledge, todo=event.items), last_active_at=at)
 
 
-@_apply.register
-def _(event: ev.WakeRequested, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_wake_requested(event: ev.WakeRequested, session: Session, at: int, author: str, seq: int) -> Session:
     wake = OpenWake(wake=event.wake, requested_at=at, causes=event.causes, chain=event.chain, seq=seq)
     return replace(session, wake=wake, tally=replace(session.tally, wakes=event.wake))
 
 
-@_apply.register
-def _(event: ev.WakeExtended, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_wake_extended(event: ev.WakeExtended, session: Session, at: int, author: str, seq: int) -> Session:
     assert session.wake is not None
     return replace(session, wake=replace(session.wake, causes=event.causes, chain=event.chain))
 
 
-@_apply.register
-def _(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_wake_withdrawn(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int) -> Session:
     # Nothing is left to be asked about.
     hold = session.hold if session.hold is not None and session.hold.kind != "asking" else None
     if not event.versions:
@@ -240,7 +229,7 @@ def _(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int)
         question=None,
         marks=replace(
             session.marks,
-            seen=_advance(session.marks.seen, event.versions),
+            seen=advance_marks(session.marks.seen, event.versions),
             touched=tuple(key for key in session.marks.touched if key not in event.versions),
             is_first_taken=True,
             is_suspect=session.marks.is_suspect and not event.is_cancelled,
@@ -250,8 +239,7 @@ def _(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int)
     )
 
 
-@_apply.register
-def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_run_started(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) -> Session:
     assert session.wake is not None and session.spec is not None
     run = OpenRun(
         run=event.run,
@@ -321,32 +309,27 @@ def _begin_anew(session: Session) -> Session:
     )
 
 
-@_apply.register
-def _(event: ev.RunStopRequested, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_run_stop_requested(event: ev.RunStopRequested, session: Session, at: int, author: str, seq: int) -> Session:
     assert session.run is not None
     return replace(session, run=replace(session.run, stop=Stop(event.why, author, event.reason)))
 
 
-@_apply.register
-def _(event: ev.RunReadopted, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_run_readopted(event: ev.RunReadopted, session: Session, at: int, author: str, seq: int) -> Session:
     assert session.run is not None
     return replace(session, run=replace(session.run, incarnation=event.incarnation, daemons=session.run.daemons + 1))
 
 
-@_apply.register
-def _(event: ev.OutputsStaged, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_outputs_staged(event: ev.OutputsStaged, session: Session, at: int, author: str, seq: int) -> Session:
     assert session.run is not None
     return replace(session, run=replace(session.run, staged=event))
 
 
-@_apply.register
-def _(event: ev.OutputsLanded, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_outputs_landed(event: ev.OutputsLanded, session: Session, at: int, author: str, seq: int) -> Session:
     assert session.run is not None
     return replace(session, run=replace(session.run, landed=event))
 
 
-@_apply.register
-def _(
+def _fold_agent_step(
     event: ev.PromptAssembled
     | ev.TurnRequested
     | ev.TurnAnswered
@@ -365,8 +348,7 @@ def _(
     return fold_turn(session, event, at)
 
 
-@_apply.register
-def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_run_finished(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -> Session:
     run = session.run
     assert run is not None
     ended = _end_run(session, run, event, at, seq)
@@ -456,7 +438,7 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
         binding.identity: event.written[binding.name] for binding in run.spec.files if binding.name in event.written
     }
     versions = {**run.versions, **left}
-    seen = _advance(session.marks.seen, versions)
+    seen = advance_marks(session.marks.seen, versions)
     for key in event.touched:
         seen.pop(key, None)
     return replace(
@@ -464,7 +446,7 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
         marks=replace(
             session.marks,
             seen=seen,
-            good=_advance(session.marks.good, versions) if succeeded else session.marks.good,
+            good=advance_marks(session.marks.good, versions) if succeeded else session.marks.good,
             touched=event.touched,
             self_fed=_count_self_fed(session, run, event),
             conflicted=event.conflicts,
@@ -485,8 +467,7 @@ def _count_self_fed(session: Session, run: OpenRun, event: ev.RunFinished) -> di
     return {key: SelfFed(known.get(key, 0) + 1, left) for key, left in event.self_fed.items()}
 
 
-@_apply.register
-def _(event: ev.SlotSkipped, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_slot_skipped(event: ev.SlotSkipped, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(
         session,
         marks=replace(
@@ -496,8 +477,7 @@ def _(event: ev.SlotSkipped, session: Session, at: int, author: str, seq: int) -
     )
 
 
-@_apply.register
-def _(event: ev.ClockRebased, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_clock_rebased(event: ev.ClockRebased, session: Session, at: int, author: str, seq: int) -> Session:
     run = session.run
     if run is not None and event.key in run.versions:
         # It counts as seen when the run ends, and must not be ahead of the clock then.
@@ -513,18 +493,15 @@ def _(event: ev.ClockRebased, session: Session, at: int, author: str, seq: int) 
     )
 
 
-@_apply.register
-def _(event: ev.SessionSuspended, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_suspended(event: ev.SessionSuspended, session: Session, at: int, author: str, seq: int) -> Session:
     return session
 
 
-@_apply.register
-def _(event: ev.SessionSlept, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_slept(event: ev.SessionSlept, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, hold=event.hold)
 
 
-@_apply.register
-def _(event: ev.SessionResumed, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_resumed(event: ev.SessionResumed, session: Session, at: int, author: str, seq: int) -> Session:
     if not event.is_forgiven:
         return replace(session, hold=None)
     return replace(
@@ -536,18 +513,15 @@ def _(event: ev.SessionResumed, session: Session, at: int, author: str, seq: int
     )
 
 
-@_apply.register
-def _(event: ev.SessionBraked, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_braked(event: ev.SessionBraked, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, brake=event.words)
 
 
-@_apply.register
-def _(event: ev.SessionReleased, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_released(event: ev.SessionReleased, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, brake=None)
 
 
-@_apply.register
-def _(event: ev.QuestionAnswered, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_question_answered(event: ev.QuestionAnswered, session: Session, at: int, author: str, seq: int) -> Session:
     if session.question is not None:
         return replace(session, hold=None, question=None, last_active_at=at)
     return replace(
@@ -555,8 +529,7 @@ def _(event: ev.QuestionAnswered, session: Session, at: int, author: str, seq: i
     )
 
 
-@_apply.register
-def _(event: ev.SessionTerminated, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_terminated(event: ev.SessionTerminated, session: Session, at: int, author: str, seq: int) -> Session:
     # What was asked of it is closed with it: opened again, it does not run by itself for an old activation.
     seen = (
         {**session.marks.seen, ACTIVATION: str(session.activation.position)}
@@ -574,192 +547,8 @@ def _(event: ev.SessionTerminated, session: Session, at: int, author: str, seq: 
     )
 
 
-@_apply.register
-def _(event: ev.SessionReopened, session: Session, at: int, author: str, seq: int) -> Session:
+def _fold_session_reopened(event: ev.SessionReopened, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, is_terminated=False)
-
-
-# -- calls on history -------------------------------------------------------------------------
-
-
-def _recall(session: Session, past: Recollection, seq: int) -> Session:
-    """Go on from what a position of the past knew; the record that says so begins the new stretch of the line."""
-    here = Stretch(session.id, seq)
-    return replace(
-        session,
-        knowledge=replace(
-            session.knowledge,
-            facts=past.facts,
-            memory=past.memory,
-            todo=past.todo,
-            handoff=past.handoff,
-            conversation=replace(past.conversation, stretches=(*past.conversation.stretches, here)),
-            asker=past.asker,
-            talks=past.talks,
-        ),
-        # Ordered kinds never go back (rules 16, 44).
-        marks=replace(
-            session.marks,
-            good={**_only(session.marks.good, is_ordered=True), **_only(past.good, is_ordered=False)},
-        ),
-        lineage=replace(session.lineage, conflicts=past.conflicts, merges=past.merges, line=(*past.line, here)),
-    )
-
-
-def _only(marks: dict[str, str], *, is_ordered: bool) -> dict[str, str]:
-    return {key: mark for key, mark in marks.items() if key.startswith(ORDERED_KEYS) == is_ordered}
-
-
-@_apply.register
-def _(event: ev.CheckpointMarked, session: Session, at: int, author: str, seq: int) -> Session:
-    checkpoint = Checkpoint(seq=event.position, at=at, author=author, note=event.note)
-    return replace(
-        session, lineage=replace(session.lineage, checkpoints={**session.lineage.checkpoints, event.mark: checkpoint})
-    )
-
-
-@_apply.register
-def _(event: ev.SessionRewound, session: Session, at: int, author: str, seq: int) -> Session:
-    past = replace(event.recollection, conversation=_find_news(session, event))
-    recalled = _recall(session, past, seq)
-    seen = {**session.marks.seen, **event.versions}
-    return replace(recalled, marks=replace(recalled.marks, seen=seen, touched=()), last_active_at=at)
-
-
-def _find_news(session: Session, event: ev.SessionRewound) -> Conversation:
-    """What of the past's conversation no run has dealt with, now that later runs have."""
-    past = event.recollection.conversation
-    if event.to < session.knowledge.dealt_from:
-        return replace(past, recent=0, recent_bytes=0)
-    # While that run was under way it had dealt with nothing yet.
-    return past.keep_late() if event.to < session.knowledge.dealt_until else past
-
-
-@_apply.register
-def _(event: ev.OutputsAdopted, session: Session, at: int, author: str, seq: int) -> Session:
-    # As what a run left: it is no news to the session, and what others make of it later is drift.
-    return replace(
-        session,
-        marks=replace(
-            session.marks, seen={**session.marks.seen, **event.versions}, good={**session.marks.good, **event.versions}
-        ),
-    )
-
-
-@_apply.register
-def _(event: ev.SessionForked, session: Session, at: int, author: str, seq: int) -> Session:
-    return session
-
-
-@_apply.register
-def _(event: ev.SessionMerged, session: Session, at: int, author: str, seq: int) -> Session:
-    facts = {key: fact for key, fact in session.knowledge.facts.items() if key not in event.retracted}
-    # Set here by this record; who said so in the fork stays with it.
-    facts |= {fact.key: replace(fact, seq=seq) for fact in event.taken}
-    return replace(
-        session,
-        knowledge=replace(
-            session.knowledge,
-            facts=facts,
-            handoff="\n\n".join(part for part in (session.knowledge.handoff, event.summary) if part) or None,
-            conversation=session.knowledge.conversation.add(event.summary)
-            if event.summary
-            else session.knowledge.conversation,
-            todo=session.knowledge.todo if event.todo is None else event.todo,
-        ),
-        lineage=replace(
-            session.lineage,
-            conflicts=(*session.lineage.conflicts, *event.conflicts),
-            conflicts_opened=max(
-                (session.lineage.conflicts_opened, *(conflict.number for conflict in event.conflicts))
-            ),
-            merges={**session.lineage.merges, event.fork: event.fork_seq},
-        ),
-        last_active_at=at,
-    )
-
-
-@_apply.register
-def _(event: ev.ConflictResolved, session: Session, at: int, author: str, seq: int) -> Session:
-    facts = {key: fact for key, fact in session.knowledge.facts.items() if key != event.key}
-    if event.value is not None:
-        facts[event.key] = Fact(key=event.key, value=event.value, author=author, seq=seq, rationale=event.rationale)
-    return replace(
-        session,
-        knowledge=replace(session.knowledge, facts=facts),
-        lineage=replace(session.lineage, conflicts=drop_conflict(session.lineage.conflicts, event.number)),
-        last_active_at=at,
-    )
-
-
-@_apply.register
-def _(event: ev.ConversationCompressed, session: Session, at: int, author: str, seq: int) -> Session:
-    conversation = replace(
-        session.knowledge.conversation,
-        stretches=event.kept,
-        summary=event.summary,
-        messages=event.kept_messages,
-        size_bytes=event.kept_bytes,
-    )
-    # How much the model takes in now is known with its next answer.
-    return replace(session, knowledge=replace(session.knowledge, conversation=conversation, size_tokens=0))
-
-
-@_apply.register
-def _(event: ev.SessionMigrated, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, declaration=replace(session.declaration, agent=event.agent, model=event.model))
-
-
-@_apply.register
-def _(event: ev.SessionFrozen, session: Session, at: int, author: str, seq: int) -> Session:
-    # Why it slept before is not forgotten: given up, the move leaves it as it was.
-    return replace(session, move=replace(session.move, id=event.move, to=event.to))
-
-
-@_apply.register
-def _(event: ev.SessionThawed, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, move=replace(session.move, id=None, to=None))
-
-
-@_apply.register
-def _(event: ev.SessionDeparted, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, move=replace(session.move, has_departed=True))
-
-
-@_apply.register
-def _(event: ev.SessionArrived, session: Session, at: int, author: str, seq: int) -> Session:
-    hold = ev.Hold(kind="apart", words=f"came from {event.origin}; activate it to let it go on")
-    session = replace(
-        session,
-        move=replace(session.move, id=None, to=None, has_departed=False, home=event.store, arrived_by=event.move),
-        hold=hold,
-        last_active_at=at,
-    )
-    if event.is_foreign:
-        # Nobody here has read the text that its file had there.
-        session = replace(session, declaration=replace(session.declaration, foreign_until=seq, text_digest=""))
-    # The file that declared it lies elsewhere.
-    return (
-        session
-        if event.needs_trust is None
-        else replace(session, declaration=replace(session.declaration, needs_trust=event.needs_trust, is_filed=False))
-    )
-
-
-@_apply.register
-def _(event: ev.SessionArchived, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(group_fields(event.state), archive=event.bundle)
-
-
-@_apply.register
-def _(event: ev.SessionRestored, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, archive=None)
-
-
-@_apply.register
-def _(event: ev.PayloadErased, session: Session, at: int, author: str, seq: int) -> Session:
-    # Whoever replays folds the stand-in at its place; the state in memory is folded anew when the payload went.
-    return session
 
 
 def _forgive(wake: OpenWake | None) -> OpenWake | None:
@@ -769,23 +558,49 @@ def _forgive(wake: OpenWake | None) -> OpenWake | None:
     return replace(wake, chain=(), lost=0, retry_at=None, attempt=0, failures=0)
 
 
-# Positions that only move forward (rule 4); a binding's identity begins with its kind (rule 8).
-ORDERED_KEYS = ("cron ", "every ", "session ", "message", ACTIVATION)
-
-
-def is_ahead(position: str, than: str | None) -> bool:
-    """Order of positions: counters as numbers, clock slots as text whose order is that of time."""
-    if than is None:
-        return True
-    if position.isdigit() and than.isdigit():
-        return int(position) > int(than)
-    return position > than
-
-
-def _advance(marks: dict[str, str], versions: dict[str, str]) -> dict[str, str]:
-    """Level marks are set; ordered marks never go back (rule 16)."""
-    moved = dict(marks)
-    for key, version in versions.items():
-        if not key.startswith(ORDERED_KEYS) or is_ahead(version, moved.get(key)):
-            moved[key] = version
-    return moved
+# One function for each kind of event; `session_opened` makes the session and stands in `fold` itself.
+_FOLDS: dict[type[ev.Event], Fold] = {
+    ev.SessionRenamed: _fold_session_renamed,
+    ev.SpecDeclared: _fold_spec_declared,
+    ev.SpecRemoved: _fold_spec_removed,
+    ev.SpecTrusted: _fold_spec_trusted,
+    ev.SessionAdopted: _fold_session_adopted,
+    ev.ActivationRequested: _fold_activation_requested,
+    ev.MessageAdded: _fold_message_added,
+    ev.MessageSent: _fold_message_sent,
+    ev.NoteAdded: _fold_note_added,
+    ev.FactSet: _fold_fact_set,
+    ev.FactRetracted: _fold_fact_retracted,
+    ev.MemorySet: _fold_memory_set,
+    ev.TodoSet: _fold_todo_set,
+    ev.WakeRequested: _fold_wake_requested,
+    ev.WakeExtended: _fold_wake_extended,
+    ev.WakeWithdrawn: _fold_wake_withdrawn,
+    ev.RunStarted: _fold_run_started,
+    ev.RunStopRequested: _fold_run_stop_requested,
+    ev.RunReadopted: _fold_run_readopted,
+    ev.OutputsStaged: _fold_outputs_staged,
+    ev.OutputsLanded: _fold_outputs_landed,
+    ev.PromptAssembled: _fold_agent_step,
+    ev.TurnRequested: _fold_agent_step,
+    ev.TurnAnswered: _fold_agent_step,
+    ev.TurnMetered: _fold_agent_step,
+    ev.TurnFailed: _fold_agent_step,
+    ev.ToolCalled: _fold_agent_step,
+    ev.ToolReturned: _fold_agent_step,
+    ev.QuestionAsked: _fold_agent_step,
+    ev.WorkHalted: _fold_agent_step,
+    ev.SubagentHalted: _fold_agent_step,
+    ev.RunFinished: _fold_run_finished,
+    ev.SlotSkipped: _fold_slot_skipped,
+    ev.ClockRebased: _fold_clock_rebased,
+    ev.SessionSuspended: _fold_session_suspended,
+    ev.SessionSlept: _fold_session_slept,
+    ev.SessionResumed: _fold_session_resumed,
+    ev.SessionBraked: _fold_session_braked,
+    ev.SessionReleased: _fold_session_released,
+    ev.QuestionAnswered: _fold_question_answered,
+    ev.SessionTerminated: _fold_session_terminated,
+    ev.SessionReopened: _fold_session_reopened,
+    **HISTORY_FOLDS,
+}

@@ -400,6 +400,33 @@ class Session(Struct, frozen=True, kw_only=True):
         return spec.pool if spec else None
 
 
+# Positions that only move forward (rule 4); a binding's identity begins with its kind (rule 8).
+ORDERED_KEYS = ("cron ", "every ", "session ", "message", ACTIVATION)
+
+
+def is_ahead(position: str, than: str | None) -> bool:
+    """Order of positions: counters as numbers, clock slots as text whose order is that of time."""
+    if than is None:
+        return True
+    if position.isdigit() and than.isdigit():
+        return int(position) > int(than)
+    return position > than
+
+
+def advance_marks(marks: dict[str, str], versions: dict[str, str]) -> dict[str, str]:
+    """Level marks are set; ordered marks never go back (rule 16)."""
+    moved = dict(marks)
+    for key, version in versions.items():
+        if not key.startswith(ORDERED_KEYS) or is_ahead(version, moved.get(key)):
+            moved[key] = version
+    return moved
+
+
+def keep_kind(marks: dict[str, str], *, is_ordered: bool) -> dict[str, str]:
+    """The marks of ordered bindings, or those of the others."""
+    return {key: mark for key, mark in marks.items() if key.startswith(ORDERED_KEYS) == is_ordered}
+
+
 class DamagedSession(Session, frozen=True, kw_only=True):
     """A session of which a record cannot be read: as far as it could be folded, without its run and wake.
 
