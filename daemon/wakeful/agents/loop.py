@@ -33,7 +33,7 @@ from wakeful.agents.tools.box import ToolBox, read_arguments
 from wakeful.agents.tools.image import find_image
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.tokens import complete_usage, estimate_definition, estimate_entry, estimate_tokens
-from wakeful.core.agents.turns import Answered, Asked, Entry, Image, Returned, ToolCall, ToolDefinition
+from wakeful.core.agents.turns import Answered, Entry, Image, Returned, ToolCall, ToolDefinition
 from wakeful.core.spec.agent import AgentSpec
 
 # Puts a question to a person: no tool carries it out, the run ends with it.

@@ -179,18 +179,20 @@ def _make_response_sendable(response: library.ModelResponse) -> library.ModelRes
                 parts.append(replace(part, content=make_sendable(text)))
             case library.ThinkingPart(content=text):
                 parts += [] if has_lone_half(text) else [replace(part, content=make_sendable(text))]
-            case library.ToolCallPart(tool_name=name, tool_call_id=call):
-                parts.append(
-                    replace(
-                        part,
-                        tool_name=make_sendable(name).replace("\\", "_"),
-                        tool_call_id=make_sendable(call),
-                        args=_write_arguments(part),
-                    )
-                )
+            case library.ToolCallPart():
+                parts.append(_make_call_sendable(part))
             case _:
                 parts.append(part)
     return replace(response, parts=parts)
+
+
+def _make_call_sendable(part: library.ToolCallPart) -> library.ToolCallPart:
+    return replace(
+        part,
+        tool_name=make_sendable(part.tool_name).replace("\\", "_"),
+        tool_call_id=make_sendable(part.tool_call_id),
+        args=_write_arguments(part),
+    )
 
 
 def _write_arguments(part: library.ToolCallPart) -> str | dict[str, Any] | None:

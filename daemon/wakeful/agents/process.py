@@ -107,7 +107,7 @@ async def _ask_window(model: ModelSpec, silence_seconds: float, environ: Mapping
         raise NotInstalled(
             f"the libraries that speak with models are not installed ({missing}); {advise_agents()}"
         ) from None
-    found = await find_window(model, read_secret(model.key, environ), silence_seconds)
+    found: work.FoundWindow = await find_window(model, read_secret(model.key, environ), silence_seconds)
     if found.tokens is None:
         say(f"[how much {model.name} takes in is not known: {found.source}; set context.tokens in its agent's file]\n")
     return found
@@ -118,11 +118,12 @@ def _find_work(beginning: work.Beginning) -> Work:
     if not beginning.agent.acp:
         return _work
     try:
-        return importlib.import_module("wakeful.agents.acp.run").work_outside
+        outside: Work = importlib.import_module("wakeful.agents.acp.run").work_outside
     except ModuleNotFoundError as missing:
         raise NotInstalled(
             f"the libraries that speak with external agents are not installed ({missing}); {advise_agents()}"
         ) from None
+    return outside
 
 
 async def _work(

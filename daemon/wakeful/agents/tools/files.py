@@ -43,7 +43,7 @@ Before = Callable[[str], Awaitable[bytes | None]]
 _Path = Annotated[str, Meta(description="relative to the session's root, or absolute")]
 
 
-class ReadArguments(Arguments):
+class ReadArguments(Arguments, frozen=True):
     path: _Path
     offset: Annotated[int, Meta(ge=1, description="the first line wanted")] = 1
     limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="how many lines")] = _MOST_LINES
@@ -52,16 +52,16 @@ class ReadArguments(Arguments):
     ] = 1
 
 
-class ListArguments(Arguments):
+class ListArguments(Arguments, frozen=True):
     path: Annotated[str, Meta(description="a folder or a pattern such as src/**/*.py; empty: everything")] = ""
 
 
-class WriteArguments(Arguments):
+class WriteArguments(Arguments, frozen=True):
     path: _Path
     content: Annotated[str, Meta(description="the whole new content")]
 
 
-class EditArguments(Arguments):
+class EditArguments(Arguments, frozen=True):
     path: _Path
     old: Annotated[
         str, Meta(min_length=1, description="the exact text to replace, with enough around it to occur once")
@@ -70,7 +70,7 @@ class EditArguments(Arguments):
     all: Annotated[bool, Meta(description="replace every occurrence")] = False
 
 
-class DiffArguments(Arguments):
+class DiffArguments(Arguments, frozen=True):
     path: _Path
     against: Annotated[
         str, Meta(description="another bound file, taken as the older one; empty: the file as the last run saw it")

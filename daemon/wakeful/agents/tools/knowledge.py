@@ -33,37 +33,37 @@ TODO_WORDS = (
 _HAND_OFF_PART = re.compile(r"^(done|next|blocked): ", re.MULTILINE)
 
 
-class RememberArguments(Arguments):
+class RememberArguments(Arguments, frozen=True):
     key: Annotated[str, Meta(min_length=1, description="a short name, such as currency")]
     value: str
     because: Annotated[str, Meta(description="why this is so, kept with it")] = ""
     for_now: Annotated[bool, Meta(description="only for this conversation: a fresh start clears it")] = False
 
 
-class RecallArguments(Arguments):
+class RecallArguments(Arguments, frozen=True):
     key: Annotated[str, Meta(description="empty: all facts")] = ""
 
 
-class HistoryArguments(Arguments):
+class HistoryArguments(Arguments, frozen=True):
     most: Annotated[int, Meta(ge=1, le=_MOST_RECORDS, description="how many records, the newest of those meant")] = 30
     before: Annotated[int, Meta(ge=0, description="only records older than this number; 0: all")] = 0
     kind: Annotated[str, Meta(description="only of this kind, such as run_finished")] = ""
     record: Annotated[int, Meta(ge=0, description="instead, one record whole, by its number")] = 0
 
 
-class SendArguments(Arguments):
+class SendArguments(Arguments, frozen=True):
     session: Annotated[str, Meta(min_length=1, description="the name of another session")]
     text: Annotated[str, Meta(min_length=1)]
     wake: Annotated[bool, Meta(description="false: it waits until something else wakes that session")] = True
 
 
-class HandOffArguments(Arguments):
+class HandOffArguments(Arguments, frozen=True):
     done: Annotated[str, Meta(description="what this run has done")] | UnsetType = UNSET
     next: Annotated[str, Meta(description="what the next run should do")] | UnsetType = UNSET
     blocked: Annotated[str, Meta(description="what stands in the way, and who can change that")] | UnsetType = UNSET
 
 
-class TodoArguments(Arguments):
+class TodoArguments(Arguments, frozen=True):
     items: (
         Annotated[
             list[str],

@@ -424,7 +424,7 @@ def _read_part(part: Any) -> str:
         case "image":
             return _say_image(part)
         case "text":
-            return part.text
+            return str(part.text)
         case "resource" if hasattr(part.resource, "text"):
             return f"{part.resource.uri}:\n{part.resource.text}"
         case "resource_link":

@@ -46,7 +46,7 @@ _KEEPER = (
 _SOURCE = str(Path(keeper.__file__).parents[3])
 
 
-class ShellArguments(Arguments):
+class ShellArguments(Arguments, frozen=True):
     line: Annotated[str, Meta(description="for sh -c")] = ""
     argv: Annotated[list[str], Meta(description="instead, a program and its arguments, without a shell")] = []
     timeout_seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS)] = 120

@@ -17,7 +17,7 @@ from wakeful.agents.tools.tool import Arguments, CheckedTool
 from wakeful.core.spec.agent import Skill
 
 
-class SkillArguments(Arguments):
+class SkillArguments(Arguments, frozen=True):
     name: Annotated[str, Meta(min_length=1, description="the name of a skill")]
     file: Annotated[str, Meta(description="another file of the skill, by its path there; empty: its instructions")] = ""
 
