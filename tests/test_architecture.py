@@ -69,10 +69,25 @@ SHOWN_BY_EDGES = {("contract",), ("codec",), ("chain",)}
 # Besides, the process that thinks confines itself, and what it starts, by the means of the runners.
 CONSTRUCTS_EDGES = {"service", "agents"}
 
+# Package -> the order inside it, from the inside out: its modules and sub-packages in steps. What stands in one step may import the steps
+# before it, itself, and nothing else of the package. A part of the package that no step names is refused until one does.
+ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
+    "sources": (
+        {"contract"},
+        {"processes"},
+        {"hints"},
+        # A look at files is held while git rewrites them, so files know git.
+        {"git", "checks", "host"},
+        {"files"},
+        {"declarations"},
+        {"all_sources"},
+    ),
+}
+
 # The core reads no clock, draws no lots and touches no file: all of that arrives in observations.
 FORBIDDEN_IN_CORE = {
     "asyncio", "multiprocessing", "os", "random", "secrets", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile",
-    "threading", "time", "uuid", "apscheduler", "apsw", "asyncinotify", "click", "psutil", "pydantic", "rich", "starlette",
+    "threading", "time", "uuid", "apsw", "asyncinotify", "click", "psutil", "pydantic", "rich", "starlette",
     "uvicorn", "watchfiles", "yaml",
 }  # fmt: skip
 
@@ -197,6 +212,30 @@ def test_imports_point_inward() -> None:
         f"{found.where}: {found.layer} imports {'.'.join(found.target)}"
         for found in our_imports()
         if layer_of(found.target) not in LEAVES | {found.layer} | LAYERS.get(found.layer, set())
+    ]
+    assert outward == []
+
+
+@pytest.mark.parametrize("package", ORDER_INSIDE)
+def test_imports_inside_a_package_keep_its_order(package: str) -> None:
+    """Inside the packages of the table, too, imports point one way."""
+    steps = {part: number for number, parts in enumerate(ORDER_INSIDE[package]) for part in parts}
+    found = [
+        (place(path, node), module_of(path)[2:3], target[2:3])
+        for path, tree in sources().items()
+        if layer_of(module_of(path)) == package
+        for node, _, _ in walk_imports(tree)
+        for target in named_modules(node, path)
+        if target[:2] == ("wakeful", package)
+    ]
+    parts = {
+        module_of(path)[2] for path in sources() if module_of(path)[1:2] == (package,) and len(module_of(path)) > 2
+    }
+    assert parts == steps.keys(), "every part of the package has its step"
+    outward = [
+        f"{where}: {own[0]} imports {target[0]}"
+        for where, own, target in found
+        if own and target and own != target and steps[target[0]] >= steps[own[0]]
     ]
     assert outward == []
 

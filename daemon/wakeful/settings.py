@@ -35,8 +35,8 @@ from wakeful.specs.load import (
 from wakeful.specs.models import DaemonKeys, LimitKeys, PriceKeys
 from wakeful.specs.parse_cache import load_readings, save_readings
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
+from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.templates import Glob
-from wakeful.specs.timezones import find_local_zone
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
 from wakeful.text.counting import TellFar, tell_nobody
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 import runpy
 import sys
 import time
-from datetime import datetime, tzinfo
 from pathlib import Path
-
-from apscheduler.schedulers import base
 
 OFFSET, PROGRAM = Path(sys.argv[1]), sys.argv[2]
 read_machine_ns = time.time_ns
@@ -22,14 +19,7 @@ def read_ns() -> int:
     return read_machine_ns() + round(float(OFFSET.read_text()) * 1e9)
 
 
-class SetDatetime(datetime):
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> datetime:
-        return datetime.fromtimestamp(read_ns() / 1e9, tz)
-
-
 time.time_ns = read_ns
 time.time = lambda: read_ns() / 1e9
-base.datetime = SetDatetime
 sys.argv = sys.argv[2:]
 runpy.run_path(PROGRAM, run_name="__main__")

@@ -16,7 +16,7 @@ from e2e.box import Box, copy_examples
 from pages.blocks import PAGES, read_blocks
 from sources.gitrepo import GitRepo
 from waiting import PATIENCE_SECONDS
-from wakeful.specs.shell_signs import has_shell_sign
+from wakeful.specs.command_words import has_shell_sign
 
 WORDS = """
     objective: Keep a count of the words in my notes.

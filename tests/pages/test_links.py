@@ -8,10 +8,10 @@ import pytest
 
 from pages.blocks import PAGES, REPOSITORY
 
-ALL = {
-    **PAGES,
-    **{name: REPOSITORY / name for name in ("CONTRIBUTING.md", "CHANGELOG.md") if (REPOSITORY / name).is_file()},
-}
+ALL = {**PAGES, "CHANGELOG.md": REPOSITORY / "CHANGELOG.md"}
+# The page for contributors stands on the map of the code.
+if (REPOSITORY / "docs" / "architecture.md").is_file():
+    ALL["CONTRIBUTING.md"] = REPOSITORY / "CONTRIBUTING.md"
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"#+ +(.*)")
 _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@ from wakeful.runners.isolation.installations import find_base, find_installation
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_text
-from wakeful.specs.spec_lines import spell, suggest
+from wakeful.specs.trace_suggestions import spell, suggest
 
 OBSTACLE = tracing.find_obstacle() if probe_abi() else "this kernel has no Landlock"
 pytestmark = [

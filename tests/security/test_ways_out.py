@@ -1,4 +1,4 @@
-"""Ways out of the machine, and into the daemon: sockets of every kind, and the control socket."""
+"""PathTrust out of the machine, and into the daemon: sockets of every kind, and the control socket."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ from wakeful.core.looking.path_reports import Excluded, Found, NearlyMatched
 from wakeful.core.looking.targets import FileTarget
 from wakeful.sources.files import open_files
 from wakeful.sources.files import source as files
-from wakeful.sources.files.racy_paths import reread
-from wakeful.sources.files.sweep import Polls
+from wakeful.sources.files.sweep import Polls, reread
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Lost
 

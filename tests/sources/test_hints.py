@@ -19,11 +19,9 @@ import pytest_asyncio
 from waiting import eventually_async
 from wakeful.errors import OperatorError
 from wakeful.sources.hints import choice, inotify
-from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.choice import HintsSwitch, NoHints, choose_hints
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost
 from wakeful.sources.hints.inotify import InotifyHints
-from wakeful.sources.hints.poll import NoHints
-from wakeful.sources.hints.switch import HintsSwitch
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from wakeful.specs.code_words import find_code, takes_code
+from wakeful.specs.command_words import find_code, takes_code
 
 CODE = """
 sh -c 'cat {path}'

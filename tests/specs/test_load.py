@@ -24,10 +24,10 @@ from wakeful.core.spec.session import (
     digest_noticed,
 )
 from wakeful.specs.build import Surroundings
+from wakeful.specs.command_words import find_program
 from wakeful.specs.load import FolderReading, read_folder, read_text
 from wakeful.specs.problem import RefusedSpec
-from wakeful.specs.program import find_program
-from wakeful.specs.timezones import find_local_zone
+from wakeful.specs.scalars import find_local_zone
 
 
 def write(folder: Path, name: str, text: str) -> Path:

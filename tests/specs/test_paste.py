@@ -8,7 +8,7 @@ from wakeful.core.observations import Denied
 from wakeful.core.spec.session import SessionSpec
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_text
-from wakeful.specs.spec_lines import spell, suggest
+from wakeful.specs.trace_suggestions import spell, suggest
 
 SPEC = """
 bindings:

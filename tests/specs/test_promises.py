@@ -10,7 +10,7 @@ from wakeful.core.agents.prices import Price
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
 from wakeful.core.spec.budget import Amounts, Budget
 from wakeful.core.spec.session import CronBinding, MessageBinding, PromptRun, SessionSpec
-from wakeful.specs.unkept_promises import find_unkept
+from wakeful.specs.check_warnings import find_unkept
 
 DAY = Budget(day=Amounts(tokens=100, usd=1))
 CLOCK = CronBinding(name="clock", expression="0 6 * * *", timezone="UTC")

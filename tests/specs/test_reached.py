@@ -13,7 +13,7 @@ from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.writable_places import could_write, list_writable
 from wakeful.service.wiring import connect_to_log
 from wakeful.trust.ledger import Ledger
-from wakeful.trust.runs_that_wrote import LAG_US, ReachedBy
+from wakeful.trust.possible_writers import LAG_US, PossibleWriters
 from wakeful.trust.spec_reader import HouseReader
 
 AT = 1_000_000_000
@@ -26,7 +26,7 @@ def spec(root: Path, *outputs: str, **limits: object) -> SessionSpec:
     )
 
 
-def reached(own: SessionSpec, *, is_open: bool) -> ReachedBy:
+def reached(own: SessionSpec, *, is_open: bool) -> PossibleWriters:
     run = OpenRun(
         run=3, run_id="id.3", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=own
     )
@@ -40,7 +40,7 @@ def reached(own: SessionSpec, *, is_open: bool) -> ReachedBy:
         chain=(),
     )
     session = Session(id="id", name="s", opened_at=0, spec=own, run=run if is_open else None, last_run=last)
-    return ReachedBy(
+    return PossibleWriters(
         Core([session]), lambda one, is_guarded: list_writable(one, is_guarded=is_guarded), lambda: AT + 1_000_000
     )
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.specs.shell_signs import find_signs, has_shell_sign
+from wakeful.specs.command_words import find_signs, has_shell_sign
 
 
 @pytest.mark.parametrize(

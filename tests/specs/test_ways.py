@@ -14,7 +14,7 @@ import pytest
 
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger, Project
-from wakeful.trust.path_chain import Glance, Hold, follow_way
+from wakeful.trust.path_trust import Glance, Hold, follow_way
 from wakeful.trust.spec_reader import HouseReader
 
 SPEC = "objective: x\nrun: {command: ['true']}\n"

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from wakeful.core.agents.steps import Around
 from wakeful.core.agents.tokens import complete_usage
 from wakeful.core.agents.turns import Answered, Entry, TokenUsage
 from wakeful.core.spec.agent import ModelSettings
@@ -114,14 +115,14 @@ class Model(Protocol):
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a call, as the model is told it.
+    """The result of a call, as the model is told it. The model reads an error, and mends it. `images` are contents of files that `image.describe_image` knows.
 
-    The model reads an error, and mends it. `images` are contents of files that `image.describe_image` knows.
-    """
+    `around` goes to the daemon with a page of a text: it finds secrets that reach across the page's ends when the result is recorded."""
 
     text: str
     is_error: bool = False
     images: tuple[bytes, ...] = ()
+    around: Around | None = None
 
 
 class Tool(Protocol):

@@ -445,6 +445,7 @@ class Loop:
                     is_error=result.is_error,
                     wrote=self._tools.take_written(call.id),
                     images=images,
+                    around=result.around,
                 )
             )
             self.has_handed_off = self.has_handed_off or (call.name == HAND_OFF and not result.is_error)

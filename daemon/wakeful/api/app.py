@@ -62,8 +62,10 @@ class Unauthorised(CallerError):
 
 
 ROUTES = (
-    # Asked twice in each turn of an agent, and routes are tried in this order.
+    # Asked in the turns of agents, and routes are tried in this order.
     Route("/work/steps", working.record_steps, methods=["POST"]),
+    Route("/work/redact", working.redact, methods=["POST"]),
+    Route("/work/words", working.take_words, methods=["POST"]),
     Route("/version", reading.read_version),
     Route("/sessions", reading.read_sessions),
     Route("/sessions/{name}", reading.read_session),
@@ -88,9 +90,7 @@ ROUTES = (
     Route("/work/begin", working.begin, methods=["POST"]),
     Route("/work/rules", working.read_rules),
     Route("/work/skill", working.read_skill),
-    Route("/work/words", working.take_words, methods=["POST"]),
     Route("/work/compress", working.compress, methods=["POST"]),
-    Route("/work/redact", working.redact, methods=["POST"]),
     Route("/work/images", working.keep_image, methods=["POST"]),
     Route("/work/images/{address}", working.read_image),
     Route("/work/subagent", working.begin_sub, methods=["POST"]),

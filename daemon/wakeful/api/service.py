@@ -16,7 +16,7 @@ from wakeful.core.calls.values import Call, Reply, Work
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.observations import Enforceable, Moment, ProcessOwner, Usage
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
 from wakeful.system.blobs import Blobs
@@ -81,7 +81,7 @@ class Service(Protocol):
 
     # For reading alone.
     core: Core
-    log: EventLog
+    log: DaemonLog
     version: str
     pid: int
     # Microseconds UTC.

@@ -16,10 +16,9 @@ from pathlib import Path
 import msgspec
 
 from wakeful.bundles.format import count_digest
-from wakeful.bundles.writer import sync_folder
 from wakeful.errors import OperatorError
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_folders import make_private, sync_folder
 
 _LEVEL = 3
 # The same content gives the same file, whenever it is written.

@@ -16,8 +16,9 @@ import msgspec
 from wakeful.bundles.format import BlobLine, BundleRefused, Contents, EndLine, Limits, RecordLine
 from wakeful.bundles.load import check_bundle
 from wakeful.bundles.reader import OpenBundle, read_content
-from wakeful.bundles.writer import BundleWriter, sync_folder
+from wakeful.bundles.writer import BundleWriter
 from wakeful.errors import OperatorError
+from wakeful.system.private_folders import sync_folder
 
 
 class ArchiveUnreadable(OperatorError):

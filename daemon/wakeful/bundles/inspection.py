@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from wakeful.bundles.format import DIGEST_BYTES, HEADER_BYTES, BundleRefused, read_header, write_declaration
 from wakeful.bundles.references import References
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader, PayloadStore
 from wakeful.system.blobs import Blobs
 
 _PAGE = 1_000
@@ -62,7 +63,11 @@ class _Promised(References):
         return
 
 
-def find_broken_archives(log: EventLog, folder: Path) -> Iterator[BrokenArchive]:
+class ArchivingLog(LogReader, PayloadStore, Protocol):
+    """A log that knows which payloads are archived."""
+
+
+def find_broken_archives(log: ArchivingLog, folder: Path) -> Iterator[BrokenArchive]:
     """Every archived session's bundle, byte by byte against the digest in its header."""
     for session in log.heads():
         if log.archived(session) is None:
@@ -108,7 +113,7 @@ def find_damaged_blobs(blobs: Blobs, most_bytes: int) -> DamagedBlobs:
     return DamagedBlobs(tuple(damaged), unread)
 
 
-def find_missing_blobs(log: EventLog, blobs: Blobs) -> Iterator[MissingBlobs]:
+def find_missing_blobs(log: LogReader, blobs: Blobs) -> Iterator[MissingBlobs]:
     """By session, in the order in which they first named one."""
     named: dict[str, _Promised] = {}
     position, records = log.read_after(0, _PAGE, NAMING, imported=True)

@@ -30,8 +30,8 @@ from wakeful.bundles.format import (
 )
 from wakeful.bundles.reader import OpenBundle, read_content
 from wakeful.bundles.scratch_files import ScratchFolder, ScratchNames
-from wakeful.eventlog.chain import NOTHING, hash_bytes, link_record
-from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+from wakeful.eventlog.chain import NOTHING, hash_bytes, hash_record
+from wakeful.eventlog.contract import Head, PayloadStore, Progress, Record, RecordImports
 from wakeful.system.blobs import SHORT_BYTES, Blobs, address_of
 from wakeful.text.counting import count
 
@@ -73,7 +73,7 @@ def verify_bundle(path: Path, progress: Progress | None = None, limits: Limits |
 
 
 def load(
-    log: EventLog,
+    log: RecordImports,
     blobs: Blobs,
     path: Path,
     *,
@@ -108,7 +108,7 @@ def load(
 
 
 def restore_archive(
-    log: EventLog, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None
+    log: PayloadStore, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None
 ) -> int:
     """Verify a bundle, then put the archived payloads it holds and its blobs back; returns how many payloads."""
     restored = 0
@@ -173,11 +173,7 @@ class _Check:
         elif hash_bytes(record.payload) != record.payload_hash:
             raise self._bundle.refuse(f"{where}: its payload is not the one that was recorded")
         try:
-            link = link_record(
-                self._previous, record.session, record.seq, record.at, record.kind, record.author, record.run,
-                record.parent,
-                record.rationale, record.payload_hash,
-            )  # fmt: skip
+            link = hash_record(self._previous, record)
         except (OverflowError, ValueError) as error:
             raise self._bundle.refuse(f"{where} is none that can be recorded: {error}") from error
         if link != record.hash:
@@ -236,7 +232,7 @@ class _Check:
 
 
 def take_in(
-    log: EventLog,
+    log: RecordImports,
     blobs: Blobs,
     bundle: OpenBundle,
     contents: Contents,
@@ -294,7 +290,7 @@ def _cut_batches(
             yield line
 
 
-def _take_records(log: EventLog, session: str, batch: list[Record], missing: int) -> None:
+def _take_records(log: RecordImports, session: str, batch: list[Record], missing: int) -> None:
     fresh = [record for record in batch if record.seq >= missing]
     if fresh:
         log.import_records(session, fresh)

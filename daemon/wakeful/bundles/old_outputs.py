@@ -16,7 +16,7 @@ from wakeful.bundles.references import References
 from wakeful.bundles.retention_rules import USUAL_OUTPUTS, RunOutput, choose_outputs
 from wakeful.core.record.events import Outcome
 from wakeful.core.spec.session import Retention
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.system.blobs import Blobs
 
 # At most so much is moved in one round: the rest is as old tomorrow.
@@ -55,7 +55,7 @@ class _Naming(References):
 
 
 def find_due_outputs(
-    log: EventLog,
+    log: LogReader,
     blobs: Blobs,
     bounds: Mapping[str, Retention],
     now: int,
@@ -92,7 +92,7 @@ def find_due_outputs(
     return DueOutputs(tuple(taken), sessions)
 
 
-def _choose(log: EventLog, blobs: Blobs, session: str, retention: Retention, now: int) -> list[RunOutput]:
+def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, now: int) -> list[RunOutput]:
     """One session's runs that are beyond a bound. What several share counts for the newest of them."""
     naming = _Naming(blobs)
     outputs = []
@@ -125,7 +125,7 @@ def _read_outcome(record: Record) -> Outcome | None:
         return None
 
 
-def _find_needed(log: EventLog, blobs: Blobs, going: Mapping[str, set[int]]) -> frozenset[str]:
+def _find_needed(log: LogReader, blobs: Blobs, going: Mapping[str, set[int]]) -> frozenset[str]:
     """All that the records name which stay, of every session here."""
     references = References(blobs)
     position, records = log.read_after(0, _PAGE, NAMING, imported=True)

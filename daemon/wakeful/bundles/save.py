@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -30,7 +30,7 @@ from wakeful.bundles.format import (
 from wakeful.bundles.references import References
 from wakeful.bundles.scratch_files import find_files, read_file
 from wakeful.bundles.writer import BundleWriter
-from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+from wakeful.eventlog.contract import Head, LogReader, PayloadStore, Progress, Record, RecordImports
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.text.counting import count
 
@@ -47,8 +47,12 @@ class Saved(msgspec.Struct, frozen=True):
     passed_files: tuple[str, ...] = ()
 
 
+class SavedLog(LogReader, PayloadStore, RecordImports, Protocol):
+    """The log of a session that is saved: its archived payloads and its unfinished import forbid a bundle."""
+
+
 def save(
-    log: EventLog,
+    log: SavedLog,
     blobs: Blobs,
     session: str,
     out: Path,
@@ -95,7 +99,7 @@ def save(
     return Saved(out, contents, references.missing, tuple(passed))
 
 
-def _find_head(log: EventLog, session: str, to_seq: int | None) -> Head:
+def _find_head(log: SavedLog, session: str, to_seq: int | None) -> Head:
     head = log.head(session)
     if to_seq is not None and to_seq != head.seq:
         record = next(log.read(session, to_seq, to_seq), None)
@@ -115,7 +119,7 @@ def _find_head(log: EventLog, session: str, to_seq: int | None) -> Head:
 
 
 def _put_records(
-    writer: BundleWriter, log: EventLog, session: str, head: Head, references: References, progress: Progress | None
+    writer: BundleWriter, log: LogReader, session: str, head: Head, references: References, progress: Progress | None
 ) -> int:
     """All records, noting the blobs they name; returns how many were erased."""
     erased = seq = 0

@@ -150,6 +150,9 @@ class Speech:
         is_part = turn == self._request[0] and text.startswith(self._shown)
         if not is_part:
             self.text.end()
+            if self.has_shown(turn) and not self._is_missing:
+                # Another request was answered, so quickly that no word of it was in flight.
+                self._remark(BROKE_OFF)
         self.text.put(text[len(self._shown) :] if is_part else text)
         self.pause()
         self._request, self._shown, self._is_missing = (turn + 1, 0), "", False

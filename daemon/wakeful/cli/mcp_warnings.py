@@ -15,7 +15,7 @@ from wakeful.cli.exit_codes import Failure
 from wakeful.cli.options import Options
 from wakeful.core.spec.session import SessionSpec
 from wakeful.service.program_reach import list_server_programs, say_missing_package
-from wakeful.specs.likely_mistakes import Mistakes
+from wakeful.specs.check_warnings import Mistakes
 from wakeful.specs.load import AGENTS, SUFFIX, FolderReading, locate
 from wakeful.specs.problem import Problem
 

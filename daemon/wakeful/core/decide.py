@@ -16,6 +16,7 @@ from wakeful.core.observations import (
     DaemonStopping,
     FilesWritten,
     LandingEnded,
+    OutputsKept,
     Moment,
     ProcessEnded,
     RoomSeen,
@@ -43,6 +44,7 @@ Observation = (
     | StrictnessSeen
     | ClockTicked
     | ProcessEnded
+    | OutputsKept
     | FilesWritten
     | LandingEnded
     | RunAttached

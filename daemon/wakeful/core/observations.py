@@ -278,9 +278,8 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     usage: Usage = Usage()
     output: Output = Output()
-    # The contents of its files are being kept: the same report follows without this word, and with their address.
+    # The contents of its files are being kept. `OutputsKept` follows, and the run is closed after it.
     is_keeping: bool = False
-    files: str | None = None
     # None: it never got so far.
     isolation: Enforced | None = None
     # What changed meanwhile in folders that its outputs opened, and that no binding declares: paths,
@@ -294,6 +293,14 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     staged: tuple[StagedOutput, ...] | None = None
     # The place of its own that it worked in, in words; None: it worked in place.
     workspace: str | None = None
+
+
+class OutputsKept(Struct, frozen=True, kw_only=True):
+    """The contents of an ended run's files are kept. `files` is the address of their record; None where they could not be kept."""
+
+    session: str
+    run_id: str
+    files: str | None = None
 
 
 class KeptOutput(Struct, frozen=True, kw_only=True):

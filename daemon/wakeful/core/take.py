@@ -17,7 +17,7 @@ from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, new_id
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.outputs import land_outputs
-from wakeful.core.deciding.run_end import begin_end, finish_run
+from wakeful.core.deciding.run_end import begin_end, finish_run, take_kept_outputs
 from wakeful.core.deciding.written_files import end_writing
 from wakeful.core.looking.looked import TargetLook
 from wakeful.core.observations import (
@@ -28,6 +28,7 @@ from wakeful.core.observations import (
     Declaration,
     FilesWritten,
     LandingEnded,
+    OutputsKept,
     ProcessEnded,
     RoomSeen,
     RunAttached,
@@ -329,6 +330,13 @@ def _(observation: ProcessEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
         begin_end(core, decision, session, observation)
+
+
+@take.register
+def _(observation: OutputsKept, core: Core, decision: Decision) -> None:
+    session = _session_of(core, observation.session, observation.run_id)
+    if session is not None:
+        take_kept_outputs(core, decision, session, observation.files)
 
 
 @take.register

@@ -15,7 +15,7 @@ from wakeful.core.record.knowledge import Stretch
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins, hash_state
-from wakeful.eventlog.contract import EventLog, Record, Snapshot
+from wakeful.eventlog.contract import LogReader, Record, Snapshot
 from wakeful.specs.scalars import parse_duration
 from wakeful.views.times import read_time, say_time
 
@@ -34,7 +34,7 @@ def read_moment(text: str, now: int) -> int:
         ) from None
 
 
-def find_seq(log: EventLog, session: Session, position: str, now: int) -> int:
+def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
     """The record a position means; of a TIME, the newest one that was there then."""
     if position.isascii() and position.isdigit():
         return _check_seq(session, position)
@@ -56,9 +56,8 @@ def find_seq(log: EventLog, session: Session, position: str, now: int) -> int:
     return newest.seq
 
 
-def list_origins(log: EventLog, session: Session) -> list[Stretch]:
-    """The records that a fork or a loaded session goes back to, nearest first:
-    its parent's up to where it was forked, and so on."""
+def list_origins(log: LogReader, session: Session) -> list[Stretch]:
+    """The records that a fork or a loaded session goes back to, nearest first: its parent's up to where it was forked, and so on."""
     origins: list[Stretch] = []
     origin = session.origin
     while origin is not None:
@@ -71,7 +70,7 @@ def list_origins(log: EventLog, session: Session) -> list[Stretch]:
     return origins
 
 
-def fold_position(log: EventLog, session: Session, position: str, now: int) -> Session:
+def fold_position(log: LogReader, session: Session, position: str, now: int) -> Session:
     """The session at a position; one before it was forked or loaded is its parent's there, by the parent's id.
 
     `~SEQ` is a record of the parent. A checkpoint, or a time before it was opened, is looked for there, too."""
@@ -104,7 +103,7 @@ def fold_position(log: EventLog, session: Session, position: str, now: int) -> S
         raise
 
 
-def _fold_origin(log: EventLog, session: Session, origin: Stretch, seq: int) -> Session:
+def _fold_origin(log: LogReader, session: Session, origin: Stretch, seq: int) -> Session:
     assert origin.last is not None
     if not 1 <= seq <= origin.last:
         raise CallerError(
@@ -125,7 +124,7 @@ def _check_seq(session: Session, digits: str) -> int:
     return seq
 
 
-def fold_until(log: EventLog, session: Session, seq: int) -> Session:
+def fold_until(log: LogReader, session: Session, seq: int) -> Session:
     """The session as its log knew it when `seq` was its newest record."""
     if seq == session.seq:
         return session
@@ -135,7 +134,7 @@ def fold_until(log: EventLog, session: Session, seq: int) -> Session:
         raise CallerError(_say_gone(session, gone.seq, seq)) from None
 
 
-def fold_at(log: EventLog, session_id: str, seq: int) -> Session:
+def fold_at(log: LogReader, session_id: str, seq: int) -> Session:
     """The same by a session's id; PastGone where a payload it needs is nowhere."""
     snapshot = log.snapshot(session_id, at_or_before=seq)
     base = decode_snapshot(session_id, snapshot)
@@ -151,7 +150,7 @@ class StateHashes:
     """The hash of a session's state after each of its records, asked for in the order of seqs:
     each record is folded once."""
 
-    def __init__(self, log: EventLog, session_id: str) -> None:
+    def __init__(self, log: LogReader, session_id: str) -> None:
         self._log = log
         self._session_id = session_id
         self._past: Session | None = None
@@ -194,7 +193,7 @@ class PastGone(OperatorError):
         self.seq = seq
 
 
-def fold_records(log: EventLog, session_id: str, base: Session | None, records: Iterable[Record]) -> Session | None:
+def fold_records(log: LogReader, session_id: str, base: Session | None, records: Iterable[Record]) -> Session | None:
     """Fold records on `base`. An erased payload is folded by its stand-in; the record of an archive carries the state
     of those before it, which are in its bundle."""
     past, missing = base, 0

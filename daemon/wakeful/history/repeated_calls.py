@@ -14,7 +14,7 @@ from wakeful.core.record.events import SessionForked, SessionOpened, SessionRena
 from wakeful.core.record.state import State
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import Appended, EventLog, Record
+from wakeful.eventlog.contract import Appended, LogReader, Record
 
 _STOPS = ("run_stop_requested", "wake_withdrawn")
 # The kinds of records that a call leaves first in a session's log.
@@ -67,11 +67,8 @@ def name_call(call: calls.Call) -> Named:
     return Named(kinds=(type(call),), name=call.name, new=call.new if isinstance(call, calls.Rename) else None)
 
 
-def find_first(log: EventLog, state: State, named: Named, key: str) -> Record | None:
-    """The first record of the call that was carried out with this key; None where there is none.
-
-    Raises CallerError where another call used it.
-    """
+def find_first(log: LogReader, state: State, named: Named, key: str) -> Record | None:
+    """The first record of the call that was carried out with this key; None where there is none. Raises CallerError where another call used it."""
     expected = tuple(kind for one in named.kinds for kind in FIRST_KINDS.get(one, ()))
     session_id = state.ids.get(named.name)
     others = []
@@ -92,7 +89,7 @@ def find_first(log: EventLog, state: State, named: Named, key: str) -> Record | 
     return None
 
 
-def _find_landed(log: EventLog, named: Named, session_id: str | None, key: str) -> list[Appended]:
+def _find_landed(log: LogReader, named: Named, session_id: str | None, key: str) -> list[Appended]:
     if any(one in _ANYWHERE for one in named.kinds):
         return log.find_keys(key)
     landed = log.find_key(session_id, key) if session_id is not None else None

@@ -12,7 +12,7 @@ from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.system.blobs import Blobs, UnknownBlob
 
 # The part of a failed run's output that people see without asking.
@@ -50,7 +50,7 @@ def check_run(session: Session, run: int | None) -> int:
     return run
 
 
-def read_output(log: EventLog, blobs: Blobs, session: Session, run: int) -> RunOutput:
+def read_output(log: LogReader, blobs: Blobs, session: Session, run: int) -> RunOutput:
     """The output of a run that ended. A CallerError where it is not there any more, or not yet."""
     for record in log.read(session.id, kinds=("run_finished",), run=run):
         if record.payload is None:

@@ -25,7 +25,7 @@ from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import InternalError
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.model_context.diffs import FileSides
 from wakeful.model_context.opening import make_opening, open_again, open_sub, quote_summary
 from wakeful.model_context.parts import Part, Room
@@ -124,7 +124,7 @@ def assemble(
     session: Session,
     agent: AgentSpec,
     *,
-    log: EventLog,
+    log: LogReader,
     blobs: Blobs,
     redact: Callable[[str], str] = str,
     trees: Mapping[str, Compared] = MappingProxyType({}),
@@ -188,7 +188,7 @@ def assemble_sub(
     call_id: str,
     text: str,
     *,
-    log: EventLog,
+    log: LogReader,
     blobs: Blobs,
     redact: Callable[[str], str],
 ) -> Assembled:

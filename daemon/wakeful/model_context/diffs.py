@@ -18,7 +18,7 @@ from wakeful.core.record.knowledge import close_line
 from wakeful.core.record.state import Session
 from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.run_files.file_record import Entry, Found, read_record
 from wakeful.run_files.files_at_positions import diff_lines, read_kept, split_text
 from wakeful.run_files.path_lists import read_entries
@@ -38,7 +38,7 @@ ReadChanged = Callable[[Cause], Compared]
 class FileSides:
     """Reads both sides of the files behind a cause."""
 
-    def __init__(self, session: Session, root: str, *, log: EventLog, blobs: Blobs) -> None:
+    def __init__(self, session: Session, root: str, *, log: LogReader, blobs: Blobs) -> None:
         self._session = session
         self._root = root
         self._log = log

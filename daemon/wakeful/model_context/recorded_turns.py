@@ -24,7 +24,7 @@ from wakeful.core.record.knowledge import Stretch
 from wakeful.core.record.payloads import ERASED
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.eventlog.codec import decode, gather_stand_ins
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
 
 NOT_BEGUN = "not carried out: the run ended before this call began; call it again if it is still wanted"
@@ -108,7 +108,7 @@ class Turns(Struct, frozen=True, kw_only=True):
         return REFUSED if self.permissions.get(call_id) is False else NOT_BEGUN
 
 
-def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool = False) -> Turns:
+def read_turns(log: LogReader, blobs: Blobs, session: Session, *, is_fresh: bool = False) -> Turns:
     """Blocks. The present conversation: none of what a rewind left, a compression replaced, or a fresh start put aside.
 
     `is_fresh`: such a start follows, and no record says so."""
@@ -126,7 +126,7 @@ def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool 
     return replace(turns, has_new_handoff=session.asker is not None and _has_new_handoff(log, session, turns))
 
 
-def _has_new_handoff(log: EventLog, session: Session, turns: Turns) -> bool:
+def _has_new_handoff(log: LogReader, session: Session, turns: Turns) -> bool:
     """Also of runs whose records are not in this conversation: the work has one of its own."""
     if turns.told_at is None or turns.told_at[0] != session.id:
         return True
@@ -136,11 +136,8 @@ def _has_new_handoff(log: EventLog, session: Session, turns: Turns) -> bool:
     return newest is not None and newest.seq > turns.told_at[1]
 
 
-def read_sub_turns(log: EventLog, blobs: Blobs, session: Session, call_id: str) -> Turns:
-    """Blocks.
-
-    The conversation of a sub-agent: what is on record of the work that answers this call, of whichever run.
-    """
+def read_sub_turns(log: LogReader, blobs: Blobs, session: Session, call_id: str) -> Turns:
+    """Blocks. The conversation of a sub-agent: what is on record of the work that answers this call, of whichever run."""
     reader = _Reader(blobs, None)
     erasures = _Erasures(log)
     for record in _read_records(log, session):
@@ -160,7 +157,7 @@ def read_sub_turns(log: EventLog, blobs: Blobs, session: Session, call_id: str) 
 class _Erasures:
     """What stands in for erased payloads; read when the first one is met, of each session on the line."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: LogReader) -> None:
         self._log = log
         self._known: dict[str, dict[int, bytes]] = {}
 
@@ -170,10 +167,9 @@ class _Erasures:
         return self._known[record.session].get(record.seq)
 
 
-def read_messages(log: EventLog, session: Session, run: OpenRun, told: int) -> list[Word]:
-    """Blocks. The messages this run is to deal with, oldest first: those after what runs that ended for good have seen,
-    and after what this conversation was told, up to where the run reads. By position:
-    a message is told once, whatever else came between."""
+def read_messages(log: LogReader, session: Session, run: OpenRun, told: int) -> list[Word]:
+    """Blocks. The messages this run is to deal with, oldest first: those after what runs that ended for good have seen, and after what
+    this conversation was told, up to where the run reads. By position: a message is told once, whatever else came between."""
     last = int(run.versions.get(MAILBOX, str(session.mailbox)))
     seen = max(told, int(session.seen.get(MAILBOX, "0")))
     found: list[Word] = []
@@ -189,18 +185,15 @@ def read_messages(log: EventLog, session: Session, run: OpenRun, told: int) -> l
     return found[::-1]
 
 
-def has_opened(log: EventLog, session: Session, run: OpenRun) -> bool:
+def has_opened(log: LogReader, session: Session, run: OpenRun) -> bool:
     """Blocks. Was this run's opening made, also where a compression has taken it out of the conversation?"""
     return any(
         record.run == run.run for record in log.read(session.id, from_seq=run.seq, kinds=("prompt_assembled",), limit=1)
     )
 
 
-def has_handed_off(log: EventLog, session: Session, run: OpenRun) -> bool:
-    """Blocks.
-
-    Did this run leave a hand-off, or one that it goes on from? That of a run which had to stop is not the agent's own.
-    """
+def has_handed_off(log: LogReader, session: Session, run: OpenRun) -> bool:
+    """Blocks. Did this run leave a hand-off, or one that it goes on from? That of a run which had to stop is not the agent's own."""
     wanted = run.run
     for record in log.read(session.id, to_seq=session.seq, kinds=("run_started", "note_added"), newest_first=True):
         event = decode(record.kind, record.payload) if record.payload is not None else None
@@ -214,7 +207,7 @@ def has_handed_off(log: EventLog, session: Session, run: OpenRun) -> bool:
     return False
 
 
-def _read_records(log: EventLog, session: Session) -> Iterator[Record]:
+def _read_records(log: LogReader, session: Session) -> Iterator[Record]:
     for stretch in session.conversation.stretches or (Stretch(session.id, 1),):
         yield from log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=_KINDS)
 

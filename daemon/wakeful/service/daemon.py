@@ -49,7 +49,7 @@ from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import Record, StoreGone, StoreShort
+from wakeful.eventlog.contract import DaemonLog, Record, StoreGone, StoreShort
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output, take_tail
 from wakeful.run_files.keeper import Keeper
@@ -94,6 +94,7 @@ COLLECTING_PAUSES = 1000
 class Edges:
     """What the daemon reaches the outside through, each known by its contract alone."""
 
+    log: DaemonLog
     sources: Sources
     specs: SpecWatch
     landing: OutputLanding
@@ -121,7 +122,7 @@ class Daemon:
         self.blobs = edges.blobs
         self.reactor = reactor
         self.core = reactor.core
-        self.log = reactor.log
+        self.log = edges.log
         self.replays = edges.replays
         self.workspaces = edges.workspaces
         self.trust = edges.trust

@@ -42,9 +42,9 @@ from wakeful.core.record.state import DamagedSession, OpenRun, Session
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import PromptRun, SessionSpec
 from wakeful.errors import OperatorError
-from wakeful.eventlog.contract import EventLog, StoreFailed, StoreGone
+from wakeful.eventlog.contract import DaemonLog, StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process, open_log
-from wakeful.eventlog.statelock import StateLock, lock_state
+from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.history.conversation import read_received
 from wakeful.history.stored_sessions import load_sessions
 from wakeful.run_files.capture import Limits as ContentLimits
@@ -77,22 +77,20 @@ from wakeful.service.program_reach import ProgramReach
 from wakeful.service.reactor import Reactor
 from wakeful.service.run_starter import FindDistrust, RunStarter
 from wakeful.settings import SETTINGS_FILE, Places, find_settings_file, read_settings, resolve_places, settings_home
-from wakeful.sources.all_sources import Door
+from wakeful.sources.all_sources import AllSources
 from wakeful.sources.checks.probes import LaunchProbe, ProbeSource
 from wakeful.sources.checks.services import ServiceSource
-from wakeful.sources.clock import Clock
-from wakeful.sources.contract import Sources
+from wakeful.sources.contract import Defects, Sources
 from wakeful.sources.declarations.declarations import Declarations
 from wakeful.sources.declarations.watch import DeclarationsWatch
-from wakeful.sources.defects import Defects
-from wakeful.sources.disk_room import RoomWatch
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.git.bound_repositories import BoundRepositories, FindWriter
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.sources.git.source import CommitSource
+from wakeful.sources.hints.choice import HintsSwitch
 from wakeful.sources.hints.contract import MakeHints
-from wakeful.sources.hints.switch import HintsSwitch
+from wakeful.sources.host import Clock, RoomWatch
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 from wakeful.system.journal import WARNING, find_journal
@@ -102,7 +100,7 @@ from wakeful.system.systemd import HandedOver, find_keeper, take_handed_over
 from wakeful.text.repeated_lines import Repeats, RepeatsFilter
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
-from wakeful.trust.runs_that_wrote import ReachedBy
+from wakeful.trust.possible_writers import PossibleWriters
 from wakeful.trust.spec_reader import HouseReader
 from wakeful.views.narration import Style, Voice, visible
 from wakeful.workspaces.fork_workspaces import Workspaces
@@ -222,7 +220,7 @@ async def _live(
 
 def build_daemon(
     places: Places,
-    log: EventLog,
+    log: DaemonLog,
     handed_over: HandedOver = HandedOver(),
     *,
     is_once: bool,
@@ -271,7 +269,7 @@ def build_daemon(
         lambda target: runner.launch_probe(target, probe_places),
     )
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
-    reached = ReachedBy(
+    reached = PossibleWriters(
         reactor.core,
         lambda spec, is_guarded: list_writable(spec, is_guarded=is_guarded),
         lambda: time.time_ns() // 1000,
@@ -290,6 +288,7 @@ def build_daemon(
     strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
     specs = _build_specs(places, reactor, hints, voice, known, house, strictness, runner.warm_up)
     edges = Edges(
+        log=log,
         sources=sources,
         specs=specs,
         landing=_build_landing(places, reactor, sessions, left, runner, writers),
@@ -407,7 +406,7 @@ def _list_keys(core: Core, read: SpecsRead) -> set[str]:
     return {key for agent in agents if agent is not None for key in gather_team(core, agent).secrets}
 
 
-def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core, runner: CommandRunner) -> None:
+def _tell_of_runs(house: HouseReader, reached: PossibleWriters, core: Core, runner: CommandRunner) -> None:
     """Who reads specs knows nothing of runs, and of what the log says was declared."""
 
     def have_read() -> None:
@@ -483,7 +482,7 @@ def _build_sources(
     bound: BoundRepositories,
     voice: Voice,
     launch_probe: LaunchProbe,
-) -> Door:
+) -> AllSources:
     observe, loop = reactor.observe, asyncio.get_running_loop()
 
     def tell_defect(words: str, error: BaseException) -> None:
@@ -505,7 +504,7 @@ def _build_sources(
     files = FileSource(report, loop, str(places.state), make_hints, cache, defects=defects)
     keeper.is_looking = lambda: files.is_looking
     files.find_since = reactor.core.inherited_since
-    return Door(
+    return AllSources(
         files,
         CommitSource(report, loop, make_hints, bound=bound, defects=defects),
         ProbeSource(observe, loop, launch_probe, known.redact_tail, defects=defects),
@@ -535,7 +534,7 @@ def _build_runner(
     sources: Sources,
     blobs: Blobs,
     known: KnownSecrets,
-    reached: ReachedBy,
+    reached: PossibleWriters,
     writers: Writers,
     reactor: Reactor,
     kept: KeptRuns | None,

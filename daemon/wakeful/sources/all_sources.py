@@ -19,7 +19,7 @@ from wakeful.sources.git.source import CommitSource
 from wakeful.text.counting import count
 
 
-class Door:
+class AllSources:
     def __init__(self, files: FileSource, commits: CommitSource, probes: ProbeSource, services: ServiceSource) -> None:
         self._files = files
         self._commits = commits

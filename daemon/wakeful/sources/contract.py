@@ -7,6 +7,7 @@ nothing: it compares nothing with what was seen before a wake, keeps nothing in 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -17,7 +18,6 @@ from wakeful.core.deciding.plan import Look
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.looking.targets import Target
 from wakeful.core.observations import TargetLooked, TargetsHinted
-from wakeful.sources.files.entry import Seen
 
 SourceReport = Callable[[TargetsHinted | TargetLooked], None]
 TargetT = TypeVar("TargetT", bound=Target, contravariant=True)
@@ -41,16 +41,33 @@ class Source(Protocol[TargetT]):
     async def close(self) -> None: ...
 
 
+class SeenPath(Protocol):
+    """One path as it was last seen: its stat key, its kind and the digest of its content (files/entry.py)."""
+
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def digest(self) -> bytes: ...
+    @property
+    def hashed_at(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def is_unstable(self) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LatestLook:
     """What a file target held when it was last looked at.
 
-    `members` is the source's own: to be copied before the loop goes on. `stamp` moves whenever a stat key did, and is
-    empty where there is nothing to compare it with. `is_stale`: something was hinted since.
+    `members` belongs to the source: copy it before the loop goes on. `stamp` moves whenever a stat key did, and is empty
+    where there is nothing to compare it with. `is_stale`: something was hinted since.
     """
 
     version: str | None
-    members: Mapping[str, Seen]
+    members: Mapping[str, SeenPath]
     stamp: str = ""
     is_stale: bool = False
 
@@ -179,3 +196,40 @@ class Git(Protocol):
         ...
 
     async def merge_texts(self, base: bytes, ours: bytes, theirs: bytes, names: tuple[str, str, str]) -> MergedText: ...
+
+
+# A defect that takes a new form with every path must not fill the memory.
+_MOST_KEPT = 50
+
+
+@dataclass(slots=True)
+class Defect:
+    """One kind of exception at one line of our code. The words name the path or target that was looked at first."""
+
+    words: str
+    count: int
+
+
+class Defects:
+    def __init__(self, tell: Callable[[str, BaseException], None] = lambda words, error: None) -> None:
+        """`tell` is called when a defect is met for the first time."""
+        self._tell = tell
+        self._met: dict[str, Defect] = {}
+
+    def take(self, what: str, error: BaseException) -> str:
+        """Count an exception that was met while looking at `what`; the words in which a target says so."""
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "an unknown place"
+        kind = f"{type(error).__name__} in {place}"
+        known = self._met.get(kind)
+        if known is None and len(self._met) < _MOST_KEPT:
+            words = f"a defect of wakeful: {kind} while looking at {what}"
+            self._met[kind] = Defect(words, 1)
+            self._tell(words, error)
+        elif known is not None:
+            known.count += 1
+        return f"a defect of wakeful: {kind} (wakeful doctor)"
+
+    @property
+    def met(self) -> tuple[Defect, ...]:
+        return tuple(self._met.values())

@@ -39,8 +39,7 @@ from wakeful.specs.models import (
 )
 from wakeful.specs.prompt_file import PromptFile, read_prompt
 from wakeful.specs.skills import read_skills
-from wakeful.specs.tool_names import SERVER_NAME, find_server, find_tool_problem
-from wakeful.specs.translate import Finding, find_nearest
+from wakeful.specs.translate import SERVER_NAME, Finding, find_nearest, find_server, find_tool_problem
 from wakeful.specs.yaml_text import Path, shorten
 
 # About a model of ours: of no use to an agent that has none.

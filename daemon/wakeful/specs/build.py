@@ -41,6 +41,7 @@ from wakeful.core.spec.session import (
     Window,
     find_settle_max,
 )
+from wakeful.specs.command_words import find_program
 from wakeful.specs.models import (
     AmountKeys,
     BindingKeys,
@@ -60,11 +61,8 @@ from wakeful.specs.models import (
     SessionBindingKeys,
     SessionKeys,
 )
-from wakeful.specs.program import find_program
-from wakeful.specs.scalars import find_binding_name_problem
-from wakeful.specs.timezones import is_zone
-from wakeful.specs.tool_names import find_tool_problem
-from wakeful.specs.translate import Finding
+from wakeful.specs.scalars import find_binding_name_problem, is_zone
+from wakeful.specs.translate import Finding, find_tool_problem
 from wakeful.specs.yaml_text import Path, shorten
 
 MESSAGE = "message"

@@ -18,8 +18,8 @@ import msgspec
 from wakeful.core.spec import session as core_spec
 from wakeful.core.spec.session import CommandRun
 from wakeful.specs.build import Surroundings
+from wakeful.specs.command_words import find_program
 from wakeful.specs.load import Defaults, FileReading
-from wakeful.specs.program import find_program
 
 
 class _Kept(msgspec.Struct, frozen=True):

@@ -10,14 +10,16 @@ import difflib
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any, get_args
+from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 from wakeful.core.looking.patterns import Pattern, PatternError
 from wakeful.core.spec.agent import PROVIDERS, split_model
 from wakeful.core.spec.session import SECRET_NAME, Role
-from wakeful.specs.shell_signs import has_shell_sign
+from wakeful.specs.command_words import has_shell_sign
 from wakeful.specs.yaml_text import shorten
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
@@ -540,3 +542,41 @@ FetchHosts = Annotated[
 ]
 PlacePaths = Annotated[tuple[str, ...], *_typed(parse_places, _WORDS_SCHEMA)]
 SessionName = Annotated[str, *_typed(parse_session_name, {"type": ["string", "number"]})]
+
+
+LOCALTIME = "/etc/localtime"
+
+
+def is_zone(name: str) -> bool:
+    if name == "UTC":
+        # Known without a zone database.
+        return True
+    try:
+        ZoneInfo(name)
+    # KeyError: unknown; ValueError: a path; OSError: a folder such as Europe.
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
+
+
+def find_local_zone(environ: Mapping[str, str], localtime: str = LOCALTIME) -> str | None:
+    """TZ, else where /etc/localtime points, else UTC as the C library has it; None where TZ is no name."""
+    if declared := environ.get("TZ", "").removeprefix(":"):
+        return _zone_of_path(declared) if declared.startswith("/") else (declared if is_zone(declared) else None)
+    return _zone_of_path(localtime) if os.path.exists(localtime) else "UTC"
+
+
+def _zone_of_path(path: str) -> str | None:
+    _, found, name = os.path.realpath(path).partition("/zoneinfo/")
+    name = name.removeprefix("posix/").removeprefix("right/")
+    return name if found and is_zone(name) else _zone_named_in_etc()
+
+
+def _zone_named_in_etc() -> str | None:
+    """Debian keeps the name apart where /etc/localtime is a copy and not a link."""
+    try:
+        with open("/etc/timezone", encoding="ascii") as file:
+            name = file.read(100).strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name if is_zone(name) else None

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from wakeful.core.looking.patterns import Excludes, Pattern
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, TEMPLATE_MARK
-from wakeful.specs.code_words import find_code, takes_code
+from wakeful.specs.command_words import find_code, takes_code
 from wakeful.specs.problem import show_name
 from wakeful.specs.scalars import find_name_problem
 from wakeful.specs.translate import Finding

@@ -7,6 +7,7 @@ error that comes in leaves as a Problem.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from wakeful.core.spec.agent import MCP_TOOL_PREFIX, TOOLS
 from wakeful.specs.models import BINDING_MODELS, AgentKeys, BindingKeys, DaemonKeys, Keys, RunKeys, SessionKeys
 from wakeful.specs.yaml_text import Path, shorten
 
@@ -237,3 +239,24 @@ def _describe(found: Any) -> str:
             return "keys and values"
         case _:
             return "nothing"
+
+
+SERVER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_MCP_TOOL = re.compile(rf"{MCP_TOOL_PREFIX}({SERVER_NAME.pattern})(/[A-Za-z0-9_.-]{{1,128}})?")
+
+
+def find_tool_problem(name: str) -> str | None:
+    """Why no tool is called this, or None."""
+    if name in TOOLS or _MCP_TOOL.fullmatch(name):
+        return None
+    if name.startswith(MCP_TOOL_PREFIX):
+        return f"'{shorten(name)}' names no tool of a server; write mcp:SERVER for all of them, or mcp:SERVER/TOOL"
+    nearest = find_nearest(name, TOOLS)
+    advice = f"did you mean '{nearest}'?" if nearest else f"expected one of {', '.join(TOOLS)}, or mcp:SERVER"
+    return f"there is no tool '{shorten(name)}'; {advice}"
+
+
+def find_server(name: str) -> str | None:
+    """The server a tool's name belongs to; None for tools of our own."""
+    found = _MCP_TOOL.fullmatch(name)
+    return found[1] if found is not None else None

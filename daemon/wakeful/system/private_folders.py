@@ -53,3 +53,12 @@ def _make(path: str, mode: int) -> None:
             raise
         _make(above, mode)
         _make(path, mode)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; a synced file under an unsynced name can vanish in a power cut."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

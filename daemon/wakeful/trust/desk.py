@@ -34,7 +34,7 @@ from wakeful.settings import SPECS_FOLDER
 from wakeful.specs.scalars import find_name_problem
 from wakeful.specs.yaml_text import read_mapping
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
-from wakeful.trust.path_chain import WAY_MARK, read_mark
+from wakeful.trust.path_trust import WAY_MARK, read_mark
 from wakeful.trust.spec_reader import (
     DEFAULTS_MARK,
     REACH_MARK,

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import CommandRun, ProbeBinding, SessionSpec
-from wakeful.specs.program import find_program
+from wakeful.specs.command_words import find_program
 from wakeful.trust.ledger import ABSENT
 
 # A file written in the last moments may be written again within the same tick of the file system's clock.

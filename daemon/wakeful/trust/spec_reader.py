@@ -29,9 +29,9 @@ from wakeful.specs.problem import Problem
 from wakeful.specs.prompt_file import StatKey
 from wakeful.text.counting import TellFar
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
-from wakeful.trust.own_settings import OwnSettings
-from wakeful.trust.path_chain import FindRun, Ways, read_mark
+from wakeful.trust.path_trust import FindRun, PathTrust, read_mark
 from wakeful.trust.programs import Programs, list_programs
+from wakeful.trust.settings_trust import SettingsTrust
 
 # Behind the path of a wakeful.yaml: of a project's settings the defaults are what its specs lean on.
 DEFAULTS_MARK = "#defaults"
@@ -100,10 +100,10 @@ class HouseReader:
         self._pools: frozenset[str] = frozenset()
         # Files of followed folders as they were read last, by folder and path below it.
         self._seen: dict[str, dict[str, FileReading]] = {}
-        self._ways = Ways(ledger)
+        self._ways = PathTrust(ledger)
         # Folders of specs -> where runs are shielded from them: the place that was theirs when they were first read.
         self._shielded: dict[str, str] = {}
-        self._own_settings = OwnSettings(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt_settings)
+        self._own_settings = SettingsTrust(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt_settings)
         self._main.accept = self._accept_settings
         # Callbacks of the code that knows runs and the log: one finds the earlier declaration,
         # the other is called when everything is read.

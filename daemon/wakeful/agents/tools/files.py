@@ -14,18 +14,20 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from wakeful.agents.contract import Tool, ToolResult
 from wakeful.agents.tools.bound_files import Bounds, Refused
 from wakeful.agents.tools.file_replace import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
 from wakeful.agents.tools.folder_rules import NestedRules
 from wakeful.agents.tools.image import describe_image, find_obstacle
-from wakeful.agents.tools.pages import Redact, redact_nothing
+from wakeful.agents.tools.pages import MARGIN, Redact, redact_nothing
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
+from wakeful.core.agents.steps import Around
 from wakeful.core.agents.turns import WroteFile
 from wakeful.core.looking.patterns import contains
 from wakeful.text.counting import count
+from wakeful.text.unicode import make_sendable
 
 _MOST_LINES = 2_000
 _LONGEST_LINE = 4_000
@@ -138,10 +140,20 @@ class FileTools:
             return show_image(f"{rules}{self._bounds.name(path)} is {words}", content)
         page = find_page_bytes(self._limit.most_bytes)
         page = max(page - len(rules.encode()), page // 2)
-        if given.offset > 1 or given.column > 1 or given.limit < _MOST_LINES or len(content) > find_longest_line(page):
-            # Not all of it is shown, or a line is cut.
-            content = await redact_content(content, self._redact)
-        return rules + show_lines(self._bounds.name(path), content, given.offset, given.limit, page, given.column)
+        name = self._bounds.name(path)
+        if given.column == 1:
+            shown = show_lines(name, content, given.offset, given.limit, page)
+            if shown.is_whole:
+                return rules + shown.text
+            if shown.around is not None and not rules and self._fits(shown.text):
+                return ToolResult(shown.text, around=shown.around)
+        # A line is cut, or the result will be. Columns count in the line without its secrets.
+        content = await redact_content(content, self._redact)
+        return rules + show_lines(name, content, given.offset, given.limit, page, given.column).text
+
+    def _fits(self, text: str) -> bool:
+        """Is it told as it is?"""
+        return len(text.encode(errors="replace")) <= self._limit.most_bytes and make_sendable(text) == text
 
     async def _tell_rules(self, path: str) -> str:
         """At the very beginning of a result, where no file's content can stand."""
@@ -260,14 +272,22 @@ def find_longest_line(page_bytes: int) -> int:
     return min(_LONGEST_LINE, page_bytes // 2)
 
 
+class Shown(Struct, frozen=True):
+    """What is shown of a file. `around`: the rest of the file's text, where whole lines are shown."""
+
+    text: str
+    is_whole: bool = True
+    around: Around | None = None
+
+
 def show_lines(
     name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES, column: int = 1
-) -> str:
+) -> Shown:
     """A header, then the lines as they are; what is missing is named with the call that brings it."""
     if not content:
-        return f"{name} is empty"
+        return Shown(f"{name} is empty")
     if is_binary(content):
-        return f"{name} is binary: {count(len(content), 'byte')}, beginning with {content[:32].hex(' ')}"
+        return Shown(f"{name} is binary: {count(len(content), 'byte')}, beginning with {content[:32].hex(' ')}")
     lines = content.decode(errors="replace").split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -305,7 +325,15 @@ def show_lines(
         + (f" ({'; '.join(notes)})" if notes else "")
     )
     rest = [f"[lines {last + 1}-{len(lines)} are left; read on with offset {last + 1}]"] if last < len(lines) else []
-    return "\n".join([f"{head}:", *shown, *rest])
+    text = "\n".join([f"{head}:", *shown, *rest])
+    if column > 1 or any(len(line) > longest for line in lines[offset - 1 : last]):
+        return Shown(text, is_whole=False)
+    if offset == 1 and last == len(lines):
+        return Shown(text)
+    before, after = "\n".join(lines[: offset - 1]), "\n".join(lines[last:])
+    start = len(head) + 2
+    around = Around(before=before[-MARGIN:], after=after[:MARGIN], start=start, end=start + len("\n".join(shown)))
+    return Shown(text, is_whole=False, around=around)
 
 
 def cut_line(line: str, number: int, column: int, longest: int) -> str:

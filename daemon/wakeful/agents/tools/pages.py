@@ -23,7 +23,7 @@ Redact = Callable[[str], Awaitable[str]]
 # Letters of one request: also with each of them escaped it is no larger than a call may be.
 _WINDOW = 128 * 1024
 # No secret is longer, in any shape that is looked for.
-_MARGIN = 16 * 1024
+MARGIN = 16 * 1024
 
 
 async def redact_nothing(text: str) -> str:
@@ -42,7 +42,7 @@ class Redaction:
         for start in range(0, len(text), _WINDOW):
             end = start + _WINDOW
             # A lone surrogate is no text that could be sent.
-            window = (text[max(0, start - _MARGIN) : start], text[start:end], text[end : end + _MARGIN])
+            window = (text[max(0, start - MARGIN) : start], text[start:end], text[end : end + MARGIN])
             before, part, after = (piece.encode(errors="replace").decode() for piece in window)
             # With a key the call can be repeated if the daemon restarts meanwhile.
             answered = await self._link.post(

@@ -217,11 +217,11 @@ async def record_steps(request: Request) -> Response:
             sub = next(
                 (step.sub for step in posted.steps if not isinstance(step, work.AskPerson | work.MeterTurn)), None
             )
-            steps = tuple(_redact_step(service, step) for step in posted.steps)
+            steps = tuple(_redact_step(service, _redact_page(service, step)) for step in posted.steps)
             redacted += (
                 after
                 for before, after in zip(posted.steps, steps, strict=True)
-                if after is not before and isinstance(after, work.SentStep)
+                if isinstance(after, work.SentStep) and after is not before and not _is_same_page(before, after)
             )
             recording.append(_submit(service, caller, steps, check_key(posted.key) or key))
             _close_turns(service, caller, steps)
@@ -263,6 +263,20 @@ def _close_turns(service: Service, caller: Caller, steps: tuple[work.PostedStep,
     for step in steps:
         if isinstance(step, work.RecordAnswer):
             service.live_words.close_turn(caller.run.session_id, caller.run.run, step.turn)
+
+
+def _redact_page(service: Service, step: work.PostedStep) -> work.PostedStep:
+    """Return a step without any part of a secret that reaches across the ends of the page it shows."""
+    if not isinstance(step, work.ReturnTool) or step.around is None:
+        return step
+    page, text = step.around, step.text
+    shown = service.redact_part(page.before, text[page.start : page.end], page.after)
+    return replace(step, text=f"{text[: page.start]}{shown}{text[page.end :]}", around=None)
+
+
+def _is_same_page(before: work.PostedStep, after: work.SentStep) -> bool:
+    """Does the process know these words already?"""
+    return isinstance(before, work.ReturnTool) and replace(before, around=None) == after
 
 
 def _redact_step(service: Service, step: work.PostedStep) -> work.PostedStep:

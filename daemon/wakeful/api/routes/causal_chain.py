@@ -18,7 +18,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.views.chains import Link, Origin, view_link
 from wakeful.views.path_bindings import means_path
 
@@ -70,7 +70,7 @@ def why_run(service: Service, session: Session, run: int) -> dict[str, Any]:
 
 class Walk:
     def __init__(self, service: Service) -> None:
-        self._log: EventLog = service.log
+        self._log: LogReader = service.log
         self._core = service.core
         self._sessions = service.core.state.sessions
 

@@ -29,7 +29,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import AgentSpec, fit_window
 from wakeful.core.spec.session import CommitsBinding
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.model_context.assemble import Assembled, assemble, assemble_sub
 from wakeful.model_context.diffs import MOST_COMPARED
 from wakeful.model_context.parts import Part
@@ -122,7 +122,7 @@ async def read_context(request: Request) -> Response:
     )
 
 
-def fit_found_window(log: EventLog, session: Session, agent: AgentSpec) -> tuple[AgentSpec, str]:
+def fit_found_window(log: LogReader, session: Session, agent: AgentSpec) -> tuple[AgentSpec, str]:
     """Blocks. The agent with the window that its model's server told at the last run, and the place that told it."""
     for record in log.read(session.id, kinds=("prompt_assembled",), newest_first=True, limit=MOST_OPENINGS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
@@ -213,7 +213,7 @@ def view_offered(event: ev.TurnRequested) -> dict[str, Any]:
     }
 
 
-def read_counted(log: EventLog, session: Session) -> dict[str, Any] | None:
+def read_counted(log: LogReader, session: Session) -> dict[str, Any] | None:
     """Blocks. The last answered request as it was estimated, and as its provider counted it; None before the first."""
     answered: ev.TurnAnswered | None = None
     for record in log.read(session.id, kinds=("turn_answered", "turn_requested"), newest_first=True, limit=8):

@@ -19,7 +19,7 @@ from wakeful.api.routes.queries import read_bound
 from wakeful.api.service import Service
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.views.costs import COUNTED, Key, Ledger, read_keys, view_costs
 from wakeful.views.times import show_time_or_none
 
@@ -36,7 +36,7 @@ class Accounts:
         self._archived: dict[str, dict[int, bytes]] = {}
 
     def sum_by(
-        self, log: EventLog, keys: tuple[Key, ...], since: int | None, archives: dict[str, Path]
+        self, log: LogReader, keys: tuple[Key, ...], since: int | None, archives: dict[str, Path]
     ) -> dict[tuple[Any, ...], list[float]]:
         """Blocks as long as there are records it did not take yet.
 

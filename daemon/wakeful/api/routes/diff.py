@@ -17,7 +17,7 @@ from wakeful.core.record.knowledge import close_line
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.history.positions import fold_position
 from wakeful.run_files.files_at_positions import Files, Wrote, compare_positions, read_files, read_found
 from wakeful.views.differences import compare
@@ -78,7 +78,7 @@ def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any
     return {"known": {"a": known[0], "b": known[1]}, **compared}
 
 
-def _list_writes(log: EventLog, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
+def _list_writes(log: LogReader, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
     """Where files are recorded, along the line that led to this state: not on branches that were left by a rewind."""
     line = close_line(session.line, session.id, session.seq)
     for stretch in reversed(line) if newest_first else line:

@@ -15,7 +15,7 @@ from wakeful.core.calls.values import Call
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.state import Session
 from wakeful.eventlog.codec import KINDS
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.views.people import Part, add_part
 
 # Nearly all records of a long log, and never a person's.
@@ -55,7 +55,7 @@ class Roster:
         self._known: dict[str, tuple[int, dict[str, Part]]] = {}
         self._turn = Lock()
 
-    def parts(self, log: EventLog, session_id: str, seq: int) -> dict[str, Part]:
+    def parts(self, log: LogReader, session_id: str, seq: int) -> dict[str, Part]:
         with self._turn:
             reached, parts = self._known.get(session_id, (0, {}))
             for record in log.read(session_id, from_seq=reached + 1, to_seq=seq, kinds=_ASKED):

@@ -17,7 +17,7 @@ from wakeful.cli.options import Options
 from wakeful.cli.progress import Waiting
 from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.diff import format_diff
-from wakeful.specs.shell_signs import has_shell_sign
+from wakeful.specs.command_words import has_shell_sign
 
 
 @verb("replay", "wakeful replay payroll 3", "wakeful replay payroll 3 --command 'python3 new.py' --keep copy")

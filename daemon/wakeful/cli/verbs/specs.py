@@ -36,16 +36,15 @@ from wakeful.service.program_reach import (
 )
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings, say_meant_model
 from wakeful.specs.build import Surroundings
+from wakeful.specs.check_warnings import Mistakes, Unkept, find_unkept
+from wakeful.specs.command_words import has_shell_sign
 from wakeful.specs.file_ownership import find_others
-from wakeful.specs.likely_mistakes import Mistakes
 from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FolderReading, locate, read_folder, read_template, read_text
 from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
 from wakeful.specs.problem import Problem, RefusedSpec
+from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.schema import json_schema
-from wakeful.specs.shell_signs import has_shell_sign
-from wakeful.specs.timezones import find_local_zone
 from wakeful.specs.translate import find_nearest
-from wakeful.specs.unkept_promises import Unkept, find_unkept
 from wakeful.text.counting import TellFar, tell_nobody
 
 # Of a template's sessions; beyond these they are counted.

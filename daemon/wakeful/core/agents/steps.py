@@ -127,6 +127,15 @@ class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
     sub: SubWork | None = None
 
 
+class Around(Struct, frozen=True, kw_only=True):
+    """The text on both sides of a page that a result shows from `start` to `end`. A secret may reach across the page's ends."""
+
+    before: str
+    after: str
+    start: int
+    end: int
+
+
 class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="return"):
     call: str
     name: str
@@ -136,6 +145,8 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     # Images that were kept before (POST /work/images).
     images: tuple[Image, ...] = ()
     sub: SubWork | None = None
+    # For the search for secrets. It is not recorded.
+    around: Around | None = None
 
 
 class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):

@@ -43,20 +43,14 @@ def attend_run(core: Core, decision: Decision, session: Session) -> None:
 
 
 def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
-    """A process is gone: its outputs, and what is dirty of its inputs,
-    are looked at before the run is closed (rule 29)."""
-    known = core.looked.ended.get(session.id)
-    if known is not None:
-        # Its last word: what it wrote is kept by now, as far as it is; what it read never delays its end.
-        if known.report.is_keeping and not report.is_keeping:
-            known.report = report
-            decision.touch(session.id)
+    """A process is gone: its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29)."""
+    # An end that is reported again changes nothing.
+    if session.id in core.looked.ended:
         return
     if stage_outputs(core, decision, session, report):
         return
     if session.run is not None and session.run.staged is not None and session.run.landed is None:
-        # Said again while what it wrote is being put in place.
-        core.looked.landing[session.id] = report
+        # Reported again while its outputs are being put in place.
         return
     awaited = {}
     for bound in core.looked.bounds.get(session.id, ()):
@@ -69,7 +63,16 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
         look.takes_open = bound.is_written or bound.is_both
         core.want_look(decision, look)
         awaited[look.target.key] = look.generation
-    core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited)
+    core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited, report.is_keeping)
+    decision.touch(session.id)
+
+
+def take_kept_outputs(core: Core, decision: Decision, session: Session, files: str | None) -> None:
+    """The outputs of the ended run are kept, as far as they can be. Inputs are kept later, and never delay its end."""
+    ended = core.looked.ended.get(session.id)
+    if ended is None or not ended.is_keeping:
+        return
+    ended.is_keeping, ended.files = False, files
     decision.touch(session.id)
 
 
@@ -92,7 +95,7 @@ def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
 
 
 def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
-    if has_last_look(core, ended) and not ended.report.is_keeping:
+    if has_last_look(core, ended) and not ended.is_keeping:
         return True
     deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
     if decision.moment.mono >= deadline:
@@ -126,7 +129,7 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     """Close the open run. Without a report of its end it was lost with an earlier daemon."""
     run = session.run
     assert run is not None
-    event = _judge_end(session, run, ended.report if ended is not None else None, decision.moment.wall)
+    event = _judge_end(session, run, ended, decision.moment.wall)
     event = _add_findings(core, session, run, event, ended.awaited if ended is not None else {})
     stop = run.stop
     session = core.emit(decision, session.id, event, run=run.run)
@@ -160,8 +163,9 @@ def _say_shutdown(stop: Stop) -> str:
     return "the daemon stopped" if stop.by == DAEMON else f"brake: sleep --all by {stop.by}"
 
 
-def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall: int) -> ev.RunFinished:
+def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -> ev.RunFinished:
     """The outcome, strongest reason first: a stop that was logged, then the crash, then the process's own word."""
+    report = ended.report if ended is not None else None
     exit_code = report.exit_code if report is not None else None
     is_success = report is not None and has_succeeded(run, report)
     facts: dict[str, Any] = {
@@ -169,8 +173,8 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
         "exit_code": exit_code,
         "signal": report.signal if report is not None else None,
     }
-    if report is not None:
-        facts |= {"usage": report.usage, "output": report.output, "files": report.files}
+    if ended is not None and report is not None:
+        facts |= {"usage": report.usage, "output": report.output, "files": ended.files}
         facts |= {
             "isolation": report.isolation,
             "undeclared": report.undeclared,

@@ -290,11 +290,14 @@ class Ended:
     """A process that is gone while its outputs and dirty inputs are still being looked at.
 
     `awaited` are these targets, with the generation a look must have to have begun after the end (rule 29).
+    While `is_keeping` is set, the contents of its files are being kept; then `files` is the address of their record.
     """
 
     report: ProcessEnded
     mono: float
     awaited: dict[str, int]
+    is_keeping: bool = False
+    files: str | None = None
 
 
 @dataclass(slots=True)

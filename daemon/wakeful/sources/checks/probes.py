@@ -19,8 +19,7 @@ from contextlib import AbstractAsyncContextManager
 from wakeful.core.looking.targets import ProbeTarget
 from wakeful.errors import OperatorError
 from wakeful.sources.checks.source import Checked, CheckedSource
-from wakeful.sources.contract import SourceReport
-from wakeful.sources.defects import Defects
+from wakeful.sources.contract import Defects, SourceReport
 from wakeful.sources.processes import PipedProcess, signal_group
 
 PROBES_AT_ONCE = 4

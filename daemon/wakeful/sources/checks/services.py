@@ -16,8 +16,7 @@ from wakeful.core.spec.agent import McpServer
 from wakeful.sources.checks.http_request import ServiceDown, ask_http, leave, split_address
 from wakeful.sources.checks.mcp_servers import check_server
 from wakeful.sources.checks.source import Checked, CheckedSource
-from wakeful.sources.contract import SourceReport
-from wakeful.sources.defects import Defects
+from wakeful.sources.contract import Defects, SourceReport
 
 UP = "up"
 DOWN = "down"

@@ -2,20 +2,21 @@
 
 Probes and services are of this kind and add only what a check is. A few checks run at once, each owned by its target: a
 newer look takes the place of an older one, and a target that is forgotten has no check under way. It decides nothing.
+`DueTimes` has one heap and one timer for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from wakeful.core.looking.targets import ProbeTarget, ServiceTarget
 from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
-from wakeful.sources.contract import SourceReport
-from wakeful.sources.defects import Defects
-from wakeful.sources.due_times import Rounds
+from wakeful.sources.contract import Defects, SourceReport
 
 CheckedT = TypeVar("CheckedT", ProbeTarget, ServiceTarget)
 
@@ -37,7 +38,7 @@ class CheckedSource(ABC, Generic[CheckedT]):
         self._defects = defects or Defects()
         self._loop = loop
         self._targets: dict[str, CheckedT] = {}
-        self._rounds = Rounds(loop, lambda keys: report(TargetsHinted(keys)))
+        self._due_times = DueTimes(loop, lambda keys: report(TargetsHinted(keys)))
         self._slots = asyncio.Semaphore(at_once)
         self._checks: dict[str, asyncio.Task[None]] = {}
 
@@ -49,12 +50,12 @@ class CheckedSource(ABC, Generic[CheckedT]):
         for target in targets:
             if target.key not in self._targets:
                 self._targets[target.key] = target
-                self._rounds.add(target.key, target.check_every_seconds)
+                self._due_times.add(target.key, target.check_every_seconds)
 
     def forget(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._targets.pop(key, None)
-            self._rounds.remove(key)
+            self._due_times.remove(key)
             self._end_check(key)
 
     def look(self, key: str, generation: int) -> None:
@@ -68,7 +69,7 @@ class CheckedSource(ABC, Generic[CheckedT]):
         check.add_done_callback(lambda done: self._finish(key, done))
 
     async def close(self) -> None:
-        self._rounds.close()
+        self._due_times.close()
         self._targets.clear()
         checks = tuple(self._checks.values())
         for check in checks:
@@ -106,3 +107,55 @@ class CheckedSource(ABC, Generic[CheckedT]):
             del self._checks[key]
         if not check.cancelled() and (error := check.exception()) is not None:
             self._defects.take(key.replace("\x1f", " "), error)
+
+
+# Due within this span of each other: one ring, one observation.
+_TOGETHER_SECONDS = 0.05
+
+
+class DueTimes:
+    """Calls `ring` on the loop with the keys that are due."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[tuple[str, ...]], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._every: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, key: str, every_seconds: float) -> None:
+        """Due first after a part of the span that depends on the key alone, then once per span."""
+        self._every[key] = every_seconds
+        digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+        share = (1 + int.from_bytes(digest, "big")) / 2**32
+        heapq.heappush(self._heap, (self._loop.time() + every_seconds * share, key))
+        self._arm()
+
+    def remove(self, key: str) -> None:
+        """Its entry is dropped when it comes up."""
+        self._every.pop(key, None)
+
+    def close(self) -> None:
+        self._every.clear()
+        self._heap.clear()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._heap[0][0], self._take_due) if self._heap else None
+
+    def _take_due(self) -> None:
+        now = self._loop.time()
+        due = []
+        while self._heap and self._heap[0][0] <= now + _TOGETHER_SECONDS:
+            at, key = heapq.heappop(self._heap)
+            if key not in self._every:
+                continue
+            due.append(key)
+            # From now, not from when it was due: a machine that slept owes one check, not all it missed.
+            heapq.heappush(self._heap, (max(at, now) + self._every[key], key))
+        self._timer = None
+        self._arm()
+        if due:
+            self._ring(tuple(due))

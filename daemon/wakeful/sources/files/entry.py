@@ -14,13 +14,14 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     # The process that reads for looks has no other use for the core.
     from wakeful.core.spec.session import Compare
+
 
 DIGEST_BYTES = 20
 # A file written within this time of being hashed could be written again within the same timestamp (racy-git): FAT ticks
@@ -238,18 +239,6 @@ def find_still(
     return still, others
 
 
-def find_told(
-    paths: Iterable[str], keys: Mapping[str, bytes], seen: Mapping[str, Seen], wants_content: bool
-) -> dict[str, Seen]:
-    """Those that are as they were last seen, by keys that somebody else has just read. That of a link never tells."""
-    told: dict[str, Seen] = {}
-    for path in paths:
-        known = seen.get(path)
-        if known is not None and known.kind != "l" and known.key == keys.get(path) and known.is_sure(wants_content):
-            told[path] = known
-    return told
-
-
 def read_entry(
     path: str, known: Seen | None, demand: Demand, found: os.stat_result | None = None
 ) -> Seen | Folder | None:
@@ -431,3 +420,27 @@ def show(path: str) -> str:
     except UnicodeEncodeError:
         return os.fsencode(path).decode("utf-8", "backslashreplace")
     return path
+
+
+class Listing(NamedTuple):
+    # When the listing began: a name that comes later moves it.
+    mtime: int
+    files: list[str]
+    # Each with its inode, by which a folder is known under any name.
+    folders: list[tuple[str, int]]
+
+
+def list_folder(folder: str, most: int) -> Listing | None:
+    """Its names; None where there are more than `most`. Raises OSError."""
+    listing = Listing(os.stat(folder).st_mtime_ns, [], [])
+    count = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            count += 1
+            if count > most:
+                return None
+            if entry.is_dir(follow_symlinks=False):
+                listing.folders.append((entry.name, entry.inode()))
+            else:
+                listing.files.append(entry.name)
+    return listing

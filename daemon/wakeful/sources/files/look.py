@@ -11,38 +11,32 @@ import heapq
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NotYetLooked, PathMeaning
-from wakeful.core.looking.patterns import Excludes, PathTrie, contains, parse_under
-from wakeful.core.looking.targets import FileTarget
+from wakeful.core.looking.patterns import PathTrie, contains
 from wakeful.core.observations import PathChange
-from wakeful.core.spec.session import DEFAULT_EXCLUDES
-from wakeful.sources.files.ahead import Ahead
 from wakeful.sources.files.entry import (
     FOLDER,
-    LOOP_ENTRIES,
     Allowance,
     CannotSee,
     Demand,
     Folder,
+    Listing,
     NoLongerWanted,
     Seen,
     find_still,
-    find_told,
     read_entry,
     renew,
     show,
 )
-from wakeful.sources.files.folder import Listing
-from wakeful.sources.files.manifest import ABSENT, Manifest, Naming
+from wakeful.sources.files.followed import Errand, Followed
+from wakeful.sources.files.manifest import ABSENT, Manifest
 from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.open_files import BeingWritten, is_open_for_writing
-from wakeful.sources.files.reader_process import WORTH_ASKING, Answers, Reader, ReaderGone
+from wakeful.sources.files.reader_process import Answers, Reader, ReaderGone
 from wakeful.sources.files.stat_cache import StatCache
-from wakeful.sources.files.walk import StateFolder, Walked, Walker
+from wakeful.sources.files.walk import StateFolder, Walked
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 
 # A root that comes and goes while its ancestors are armed is left to the next hint after this many turns.
@@ -56,139 +50,6 @@ _ASKED_OF_MANY = 2
 _GROWING_TOGETHER = 4
 # Paths of a walk that are told apart at once. Few, because those that moved are read soon after their stat.
 _AT_ONCE = 64
-
-
-# The evidence for a change at a path to be visited. `unwritten`: a watcher reported the path, but no write.
-Evidence = Literal["written", "unwritten", "unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """What to visit: single paths, whole folders, or everything the target means."""
-
-    paths: Mapping[str, Evidence] = field(default_factory=dict)
-    trees: frozenset[str] = frozenset()
-    is_whole: bool = False
-
-
-class Followed:
-    """One target and what is known of it. Ten thousand of these at rest: nothing is kept twice."""
-
-    __slots__ = (
-        "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts",
-        "naming", "paths", "pattern",
-        "problem", "refused", "target", "trees", "version", "walker",
-    )  # fmt: skip
-
-    def __init__(self, target: FileTarget, state: StateFolder, excludes: Excludes) -> None:
-        self.target = target
-        self.key = target.key
-        self.pattern = parse_under(target.pattern, target.root)
-        self.naming = Naming(target.root, self.pattern.base, target.pattern.startswith("/"))
-        self.walker = Walker(self.pattern, excludes, len(self.pattern.base) + 1, state)
-        # None until the first look has ended.
-        self.manifest: Manifest | None = None
-        self.version: str | None = None
-        self.problem: str | None = None
-        self.looked_at: float | None = None
-        # Folders armed for this target -> their mtime when they were listed, -1 where they were only armed.
-        self.folders: dict[str, int] = {}
-        # The mount points that its paths lay on when they were last seen: where one is missing,
-        # nothing can be seen (rule 5).
-        self.mounts: frozenset[str] = frozenset()
-        # Something was mounted or unmounted at one of them since: a run may have read what lies below (rule 17).
-        self.is_remounted = False
-        # Folders that could not be armed, each with the reason.
-        self.refused: dict[str, str] = {}
-        self.paths: dict[str, Evidence] | None = None
-        self.trees: set[str] | None = None
-        self.is_whole = True
-        self.is_looking = False
-        # The generation asked for while a look was under way, and whether that one takes open files.
-        self.asked_again: tuple[int, bool] | None = None
-
-    def note_remount(self, points: set[str]) -> None:
-        self.is_remounted = self.is_remounted or not points.isdisjoint(self.mounts)
-
-    def mark(self, path: str, evidence: Evidence = "unknown") -> None:
-        """Visit this path at the next look. A write that was reported stays one, whatever else is reported."""
-        if self.paths is None:
-            self.paths = {}
-        known = self.paths.get(path)
-        if known is None or evidence == "written" or known == "unwritten":
-            self.paths[path] = evidence
-
-    def is_marked(self, path: str) -> bool:
-        return self.paths is not None and path in self.paths
-
-    def mark_tree(self, folder: str) -> None:
-        base = self.pattern.base
-        if contains(folder, base):
-            self.is_whole = True
-        elif self.walker.enters(folder):
-            if self.trees is None:
-                self.trees = set()
-            self.trees.add(folder)
-        # What stood at this path before it became a folder, or stands there after it was one.
-        self.mark(folder)
-
-    def mark_whole(self) -> None:
-        """Visit everything: what was reported of single paths may be half of what happened to them."""
-        self.is_whole = True
-        if self.paths:
-            self.paths = {
-                path: "written" if evidence == "written" else "unknown" for path, evidence in self.paths.items()
-            }
-
-    def take_errand(self) -> Errand:
-        errand = Errand(self.paths or {}, frozenset(self.trees or ()), self.is_whole)
-        self.paths, self.trees, self.is_whole = None, None, False
-        return errand
-
-    def is_large(self, errand: Errand) -> bool:
-        """Whether this is known beforehand to be more than the loop can spare."""
-        return self._count(errand) > LOOP_ENTRIES
-
-    def is_worth_a_reader(self, errand: Errand) -> bool:
-        return self._count(errand) >= WORTH_ASKING
-
-    def _count(self, errand: Errand) -> int:
-        return len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
-
-    def put_back(self, errand: Errand) -> None:
-        for path, evidence in errand.paths.items():
-            self.mark(path, evidence)
-        if errand.trees:
-            self.trees = (self.trees or set()) | errand.trees
-        self.is_whole = self.is_whole or errand.is_whole
-
-    def explain(self, path: str) -> PathMeaning:
-        """What this target makes of a path that its pattern matches."""
-        excluded = self.walker.excluded_by(path)
-        if excluded is not None:
-            return Excluded(excluded)
-        if self.looked_at is None:
-            return NotYetLooked()
-        if self.problem is not None:
-            return CannotTell(self.problem)
-        return Found(self.manifest is not None and path in self.manifest.members)
-
-    @property
-    def is_dirty(self) -> bool:
-        """Is there anything to be visited?"""
-        return self.is_whole or bool(self.paths) or bool(self.trees)
-
-    @property
-    def wants_content(self) -> bool:
-        return self.target.compare == "content"
-
-    @property
-    def degraded(self) -> str | None:
-        return f"polling: {next(iter(self.refused.values()))}" if self.refused else None
-
-
-def build_excludes(target: FileTarget) -> Excludes:
-    return Excludes.build(target.root, DEFAULT_EXCLUDES, target.exclude, target.hidden)
 
 
 @dataclass(slots=True)
@@ -265,17 +126,12 @@ class Looker:
         *,
         is_on_loop: bool = False,
         reader: Reader | None = None,
-        ahead: Ahead | None = None,
         takes_open: bool = False,
     ) -> Finding:
-        """`ahead` is for looks on the loop.
-
-        Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed
-        is open for writing; nothing has changed then but watches.
+        """Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed is open for
+        writing; nothing has changed then but watches.
         """
-        survey = self.survey(
-            followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader, ahead=ahead
-        )
+        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
         changed = _list_changed(followed, survey)
         if not takes_open and (written := _find_open(changed)):
             raise BeingWritten(written)
@@ -313,7 +169,6 @@ class Looker:
         wants_content: bool,
         allowance: Allowance | None = None,
         reader: Reader | None = None,
-        ahead: Ahead | None = None,
     ) -> Survey:
         demand = Demand(
             wants_content=wants_content,
@@ -321,7 +176,7 @@ class Looker:
             may_follow=self._may_follow,
             is_closing=self.closing.is_set,
         )
-        visit = _Visit(self, followed, demand, reader, ahead)
+        visit = _Visit(self, followed, demand, reader)
         visit.run(errand)
         # After the visit: what was unmounted meanwhile left nothing to be found.
         missing = self.mounts.find_missing(followed.mounts) if followed.mounts else None
@@ -361,19 +216,6 @@ class Looker:
             self._armed.update(local)
             self._armed.difference_update(refused)
         return refused
-
-    def arm_all(self, many: Iterable[Followed]) -> list[str]:
-        """Arm all folders on the way to where these targets begin, as their looks would; the last ones,
-        where that could be done.
-
-        Only those that looks are to list: no single paths, nothing in the state folder."""
-        ways: list[list[str]] = []
-        for followed in many:
-            pattern, root = followed.pattern, followed.target.root
-            if not pattern.is_literal and not self.state.holds(self.resolve(pattern.base)):
-                ways.append(list(_chain(root, self.resolve(root) != root, pattern.base)))
-        refused = self.arm(dict.fromkeys(folder for way in ways for folder in way))
-        return list(dict.fromkeys(way[-1] for way in ways if refused.keys().isdisjoint(way)))
 
     def distrust(self, folder: str) -> None:
         """Something happened to this folder itself: it and those below it are to be armed and resolved again."""
@@ -465,18 +307,13 @@ class Looker:
 class _Visit:
     """The walk through one errand."""
 
-    __slots__ = ("_ahead", "_demand", "_followed", "_keys", "_looker", "_reader", "survey")
+    __slots__ = ("_demand", "_followed", "_looker", "_reader", "survey")
 
-    def __init__(
-        self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None, ahead: Ahead | None
-    ) -> None:
+    def __init__(self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None) -> None:
         self._looker = looker
         self._followed = followed
         self._demand = demand
         self._reader = reader
-        self._ahead = ahead
-        # Of files, as they were found ahead.
-        self._keys: dict[str, bytes] = {}
         self.survey = Survey()
 
     def run(self, errand: Errand) -> None:
@@ -547,10 +384,6 @@ class _Visit:
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
         files, known = self._read_apart(walked.files), self._looker.cache.seen
-        if self._keys:
-            told = find_told(files, self._keys, known, self._demand.wants_content)
-            self.survey.found |= told
-            files = [path for path in files if path not in told]
         for first in range(0, len(files), _AT_ONCE):
             self._demand.go_on()
             still, others = find_still(files[first : first + _AT_ONCE], known, self._demand.wants_content)
@@ -566,16 +399,7 @@ class _Visit:
                 return self._reader.list(folders)
             except ReaderGone:
                 self._reader = None
-        if self._ahead is not None:
-            return [self._take_ahead(self._ahead, folder) for folder in folders]
         return itertools.repeat(None, len(folders))
-
-    def _take_ahead(self, ahead: Ahead, folder: str) -> Listing | None:
-        listing = ahead.take(folder)
-        if listing is not None:
-            lead = folder if folder.endswith("/") else f"{folder}/"
-            self._keys |= {lead + name: key for name, key in zip(listing.files, listing.keys, strict=True)}
-        return listing
 
     def _read_apart(self, paths: list[str]) -> list[str]:
         """Have these read by the other process, if there is one; those that are left to us are returned."""

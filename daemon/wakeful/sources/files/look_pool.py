@@ -14,9 +14,6 @@ import asyncio
 from wakeful.sources.files.reader_process import Reader
 from wakeful.system.blocking_pool import Pool
 
-# Of looks that nobody waits for yet, in a lane.
-_LOOKS_AHEAD = 2
-
 
 class Lane:
     """Some threads, and how many looks are in them or wait for them; counted on the loop."""
@@ -47,14 +44,6 @@ class Lanes:
     def is_near_taken(self) -> bool:
         """Are there looks at this machine's files under way that others wait for?"""
         return any(lane.looks for lane in (self.near, *self._large))
-
-    @property
-    def has_room(self) -> bool:
-        """Would a large look that nobody waits for hold up none?
-
-        The second in a lane follows the first without asking the loop.
-        """
-        return any(lane.looks < _LOOKS_AHEAD for lane in self._large)
 
     def is_near(self, lane: Lane) -> bool:
         return lane is self.near or lane in self._large

@@ -19,11 +19,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from wakeful.sources.files.entry import RACY_NANOSECONDS, SMALL_BYTES, Seen, hash_small_file, kind_of_file, pack_key
-from wakeful.sources.files.folder import Listing, list_folder
+from wakeful.sources.files.entry import (
+    RACY_NANOSECONDS,
+    SMALL_BYTES,
+    Listing,
+    Seen,
+    hash_small_file,
+    kind_of_file,
+    list_folder,
+    pack_key,
+)
 
 # From so many paths on it is worth asking, and starting it (some 40 ms).
 WORTH_ASKING = 512
@@ -109,18 +117,6 @@ class Reader:
                 listings += [one if one is None else Listing(*one) for one in _receive(answers)]
         return listings
 
-    def survey(self, folders: Sequence[str], most: int) -> Generator[tuple[str, Listing | None]]:
-        """Each folder's listing, with keys, as they are taken; None where there is more to say, or more than `most`.
-
-        It goes on ahead of whoever takes, as far as a pipe holds.
-        """
-        with self._asking() as (questions, answers):
-            _send(questions, ("survey", list(folders), most))
-            for first in range(0, len(folders), _FOLDERS_AT_ONCE):
-                found = _receive(answers)
-                for folder, one in zip(folders[first : first + _FOLDERS_AT_ONCE], found, strict=True):
-                    yield folder, one if one is None else Listing(*one)
-
     def read(self, paths: Sequence[str], before: Sequence[Seen | None], *, wants_content: bool) -> Iterator[Answers]:
         """Batch by batch. A file that is as it was seen before is not read.
 
@@ -197,9 +193,9 @@ def _read_whole(stream: IO[bytes], size: int) -> bytes:
     return found
 
 
-def _list(folder: str, most: int = sys.maxsize, *, wants_keys: bool = False) -> tuple[object, ...] | None:
+def _list(folder: str) -> tuple[object, ...] | None:
     try:
-        listing = list_folder(folder, most, wants_keys=wants_keys)
+        listing = list_folder(folder, sys.maxsize)
     except OSError:
         return None
     return None if listing is None else tuple(listing)
@@ -247,15 +243,6 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
             match _receive(questions):
                 case ("list", folders):
                     _send(answers, [_list(folder) for folder in folders])
-                case ("survey", folders, most):
-                    for first in range(0, len(folders), _FOLDERS_AT_ONCE):
-                        _send(
-                            answers,
-                            [
-                                _list(folder, most, wants_keys=True)
-                                for folder in folders[first : first + _FOLDERS_AT_ONCE]
-                            ],
-                        )
                 case ("read", paths, keys, hashed_at, wants_content):
                     _send(answers, tuple(_read(paths, keys, hashed_at, wants_content)))
         except (EOFError, BrokenPipeError):

@@ -21,22 +21,18 @@ from wakeful.core.looking.path_reports import NearlyMatched, PathMeaning
 from wakeful.core.looking.patterns import Excludes, PathTrie, Pattern, contains
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
-from wakeful.sources.contract import LatestLook, SourceReport
-from wakeful.sources.defects import Defects
-from wakeful.sources.files.ahead import Ahead
-from wakeful.sources.files.early import Early
+from wakeful.sources.contract import Defects, LatestLook, SourceReport
 from wakeful.sources.files.entry import Allowance, NoLongerWanted, Seen, TooLarge, show
-from wakeful.sources.files.links import Links
-from wakeful.sources.files.look import Errand, Evidence, Finding, Followed, Looker, build_excludes
+from wakeful.sources.files.followed import Errand, Evidence, Followed, build_excludes
+from wakeful.sources.files.look import Finding, Looker
 from wakeful.sources.files.look_pool import Lane, Lanes
 from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.open_files import BeingWritten, OpenFiles
-from wakeful.sources.files.racy_paths import RacyPaths, Reread, reread
 from wakeful.sources.files.reader_process import Reader
 from wakeful.sources.files.stat_cache import CacheWriter, StatCache
-from wakeful.sources.files.sweep import Polls, Sweep
+from wakeful.sources.files.sweep import Polls, RacyPaths, Reread, Sweep, reread
 from wakeful.sources.files.walk import StateFolder
-from wakeful.sources.files.watched_folders import WatchedFolders
+from wakeful.sources.files.watched_folders import Links, WatchedFolders
 from wakeful.sources.git.holds import LONGEST_HOLD_SECONDS, GitHolds
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 
@@ -96,9 +92,6 @@ class FileSource:
         self._folders = WatchedFolders(_APPROVAL_SECONDS)
         self._links = Links()
         self._lanes = Lanes()
-        self._ahead = Ahead()
-        self._ahead.start(cache.count_targets())
-        self._early = Early()
         self._git_holds = GitHolds(loop, self._hint)
         self._open_files = OpenFiles(loop, self._hint)
         self._racy = RacyPaths(cache.seen)
@@ -110,7 +103,6 @@ class FileSource:
     # -- following ------------------------------------------------------------------------------------------------
 
     def follow(self, targets: Iterable[FileTarget]) -> None:
-        new: list[Followed] = []
         for target in targets:
             if target.key in self._followed:
                 continue
@@ -118,9 +110,6 @@ class FileSource:
             followed.mounts = self._cache.mounts(target.key)
             self._followed[target.key] = followed
             self._trie.insert(followed.pattern, followed)
-            new.append(followed)
-        if self._ahead.is_started:
-            self._ahead.ask(self._looker.arm_all(new))
 
     def forget(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -134,7 +123,6 @@ class FileSource:
             self._polls.end(key)
             self._git_holds.forget(key)
             self._open_files.forget(key)
-            self._early.take(key)
         self._disarm_unneeded()
 
     def _share_excludes(self, target: FileTarget) -> Excludes:
@@ -152,7 +140,6 @@ class FileSource:
         self._git_holds.close()
         self._open_files.close()
         self._looker.closing.set()
-        self._ahead.drop()
         self._followed.clear()
         await self._writer.wait()
         await self._lanes.close()
@@ -191,19 +178,13 @@ class FileSource:
         if held is not None:
             self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
             return
-        finding = self._take_early(followed)
-        if finding is not None:
-            self._report(TargetLooked(self._apply(followed, generation, finding)))
-            return
         self._begin(followed, generation, followed.take_errand(), takes_open)
 
     def _begin(self, followed: Followed, generation: int, errand: Errand, takes_open: bool) -> None:
         # A server that does not answer must not stop the loop, nor a look that is known to be too large.
         if not followed.refused and not followed.is_large(errand):
             try:
-                finding = self._looker.look(
-                    followed, errand, Allowance(), is_on_loop=True, ahead=self._ahead, takes_open=takes_open
-                )
+                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True, takes_open=takes_open)
                 result = self._apply(followed, generation, finding)
             except TooLarge:
                 pass
@@ -301,53 +282,6 @@ class FileSource:
             (again, takes_open), followed.asked_again = followed.asked_again, None
             self.look(followed.key, again, takes_open=takes_open)
 
-    def _look_early(self) -> None:
-        """Begin looks that are sure to be asked for, as far as the threads for large ones have nothing else to do."""
-        while self._lanes.has_room and (followed := self._early.next()) is not None:
-            if (
-                self._followed.get(followed.key) is not followed
-                or followed.refused
-                or self._git_holds.is_busy(followed.pattern.literal_prefix)
-            ):
-                continue
-            errand, lane = followed.take_errand(), self._lanes.find_large()
-            followed.is_looking = True
-            self._submit(
-                lane, partial(self._try_look, followed, errand, lane.reader, False), partial(self._put_early,
-                followed, errand),
-                partial(self._put_early_failed, followed, errand),
-            )  # fmt: skip
-
-    def _put_early(self, followed: Followed, errand: Errand, finding: Finding | None) -> None:
-        followed.is_looking = False
-        if self._followed.get(followed.key) is not followed:
-            return
-        if finding is None:
-            followed.put_back(errand)
-        else:
-            self._early.put(followed.key, finding)
-        self._look_again(followed)
-
-    def _put_early_failed(self, followed: Followed, errand: Errand, error: Exception) -> None:
-        """Nobody has asked yet: the look that is asked for meets it again, and says so."""
-        if not isinstance(error, BeingWritten):
-            self.defects.take(show(followed.pattern.base), error)
-        self._put_early(followed, errand, None)
-
-    def _take_early(self, followed: Followed) -> Finding | None:
-        """What was found before it was asked for, if nothing was hinted since; what the watcher still holds counts."""
-        if followed.key in self._early:
-            self._hints.hear()
-        finding = self._early.take(followed.key)
-        if finding is None or not followed.is_dirty:
-            return finding
-        followed.put_back(finding.errand)
-        # The cache knows what was found by now: the next look has nothing new to tell the others.
-        others = self._mark_others(finding)
-        if others:
-            self._report(TargetsHinted(others))
-        return None
-
     def _apply(self, followed: Followed, generation: int, finding: Finding) -> LookResult:
         survey = finding.survey
         also_dirty = self._mark_others(finding)
@@ -441,7 +375,7 @@ class FileSource:
 
     def _disarm_unneeded(self) -> None:
         """Only when no look is under way that may just have armed one of them again."""
-        if self._lanes.is_any_taken or self._early:
+        if self._lanes.is_any_taken:
             return
         unneeded = self._folders.take_unneeded()
         if not unneeded:
@@ -467,7 +401,6 @@ class FileSource:
                 then(done.result())
             except Exception as error:  # a defect in one look must not keep others from going on
                 fail(error)
-            self._look_early()
             self._disarm_unneeded()
 
         self._loop.run_in_executor(lane.threads, work).add_done_callback(finish)
@@ -476,7 +409,6 @@ class FileSource:
 
     def _take_dirt(self, batch: tuple[Dirt, ...]) -> None:
         """One batch of hints: mark every target that means one of the paths, then say so once (rule 10)."""
-        self._ahead.drop()
         hinted: dict[str, None] = {}
         for dirt in batch:
             match dirt:
@@ -564,8 +496,6 @@ class FileSource:
         for followed in self._followed.values():
             followed.mark_whole()
             hinted[followed.key] = None
-        self._early.expect(followed for followed in self._followed.values() if followed.is_worth_a_reader(_EVERYTHING))
-        self._look_early()
 
     # -- what hints do not tell -----------------------------------------------------------------------------------
 
@@ -579,7 +509,6 @@ class FileSource:
             self._reread_racy,
             self._end_approvals,
             self._lanes.rest,
-            self._ahead.drop,
             self._drop_kept,
             self._write_cache,
         ):
@@ -697,7 +626,7 @@ class FileSource:
         if followed is None or followed.manifest is None:
             return None
         manifest, is_known = followed.manifest, followed.problem is None
-        is_stale = followed.is_looking or followed.is_dirty or key in self._early
+        is_stale = followed.is_looking or followed.is_dirty
         return LatestLook(followed.version if is_known else None, manifest.members, manifest.stamp, is_stale)
 
     def peek(self, key: str) -> LatestLook | None:

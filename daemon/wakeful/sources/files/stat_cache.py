@@ -130,9 +130,6 @@ class StatCache:
         """What this target's last look of an earlier daemon found."""
         return self._versions.get(target)
 
-    def count_targets(self) -> int:
-        return len(self._versions)
-
     def kept_below(self, pattern: Pattern) -> list[tuple[str, Seen]]:
         """The paths kept on disk at or below the literal part of a pattern; whoever asks filters them."""
         base, kept = pattern.base, self._kept

@@ -1,7 +1,8 @@
-"""The slow sweep: every path is looked at again within ten minutes, whatever the hints said or failed to say.
+"""Second looks at paths that no hint names: the slow sweep, the polls, and the paths that were hashed too soon after a change.
 
-Finds what no watcher reports: writes through mmap or a hard link elsewhere, lost hints, a replaced ancestor. One slice
-a second, a stat per path, at most a millisecond; driven by the file source's timer. Reads no content.
+Driven by the file source's timer, on the loop. The sweep looks at every path again within ten minutes, whatever the hints said or failed to
+say. It finds what no watcher reports: writes through mmap or a hard link elsewhere, lost hints, a replaced ancestor. One slice a second, a
+stat per path, at most a millisecond; it reads no content. Polls are for folders that cannot be watched.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from wakeful.sources.files.entry import CannotSee, Seen, read_key
+from wakeful.sources.files.entry import CannotSee, Demand, Seen, read_entry, read_key
 
 ROUND_SECONDS = 600
 SLICE_SECONDS = 0.001
@@ -113,3 +116,53 @@ class Polls:
         pause = min(max(pause, took_seconds * self._REST), self.LONGEST_SECONDS)
         self._pauses[key] = pause
         self._due[key] = now + pause
+
+
+# A path hashed within 2 s of its change is read once more after that; so many a second.
+PAUSE_SECONDS = 2.5
+MOST_AT_ONCE = 200
+
+
+class RacyPaths:
+    def __init__(self, seen: Mapping[str, Seen]) -> None:
+        self._seen = seen
+        self._waiting: deque[tuple[float, str]] = deque()
+
+    def add(self, paths: Iterable[str]) -> None:
+        due = time.monotonic() + PAUSE_SECONDS
+        self._waiting.extend((due, path) for path in paths)
+
+    def take_due(self) -> dict[str, Seen]:
+        """Those to be read again now, as they were last seen."""
+        now = time.monotonic()
+        paths: dict[str, Seen] = {}
+        while self._waiting and self._waiting[0][0] <= now and len(paths) < MOST_AT_ONCE:
+            _, path = self._waiting.popleft()
+            if (seen := self._seen.get(path)) is not None:
+                paths[path] = seen
+        return paths
+
+
+class Reread(NamedTuple):
+    """Of paths that were read again: those that hold other content, and those whose stat alone moved.
+
+    A stat that moved is reported by whoever watches the path, who also tells whether it was written (rule 17)."""
+
+    rewritten: list[str]
+    moved: list[str]
+
+
+def reread(paths: dict[str, Seen], is_closing: Callable[[], bool]) -> Reread:
+    """Hash them again, now that their stat keys can be trusted."""
+    demand = Demand(wants_content=True, is_closing=is_closing)
+    found = Reread([], [])
+    for path, seen in paths.items():
+        try:
+            now = read_entry(path, seen, demand)
+        except CannotSee:
+            now = None
+        if now is seen:
+            continue
+        is_same = isinstance(now, Seen) and not now.is_unstable and (now.kind, now.digest) == (seen.kind, seen.digest)
+        (found.moved if is_same else found.rewritten).append(path)
+    return found

@@ -13,8 +13,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 
 from wakeful.core.looking.patterns import Excludes, Pattern, contains
-from wakeful.sources.files.entry import Allowance, TooLarge, describe_problem
-from wakeful.sources.files.folder import Listing, list_folder
+from wakeful.sources.files.entry import Allowance, Listing, TooLarge, describe_problem, list_folder
 
 Arm = Callable[[Iterable[str]], None]
 ListAhead = Callable[[Sequence[str]], Iterable[Listing | None]]

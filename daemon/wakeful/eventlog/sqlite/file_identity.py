@@ -1,0 +1,106 @@
+"""Are the files of an open store still the ones that were opened, under their names?
+
+SQLite writes on to a file that was deleted, and nobody finds what it wrote. So the writer looks before it acknowledges
+a group, and every few seconds at rest: each file must have the device and inode it had when the store was opened, and
+must not be shorter than it was. Five calls of `stat`. A folder that is gone or replaced takes its files with it, so
+folders are looked at only to say what became of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from wakeful.eventlog.sqlite.files import StoreFiles
+from wakeful.eventlog.state_lock import LOCK
+
+_FRAME_HEADER_BYTES = 24
+_WAL_HEADER_BYTES = 32
+
+
+class _Known(msgspec.Struct):
+    device: int
+    inode: int
+    size: int
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """The fate of a file. `is_whole`: what the writer still has open is all there, under no name or another."""
+
+    words: str
+    is_whole: bool
+
+
+class FileIdentity:
+    """The files of one store as its writer opened them; made while all of them are there."""
+
+    def __init__(self, files: StoreFiles, page_bytes: int) -> None:
+        self.frame_bytes = page_bytes + _FRAME_HEADER_BYTES
+        self._database, self._anchor, self._wal = str(files.database), str(files.anchor), f"{files.database}-wal"
+        names = (str(files.state_dir / LOCK), self._database, self._anchor, self._wal, f"{files.database}-shm")
+        self._files = {name: _look(name) for name in names}
+        self._folders = {name: _look(name) for name in (str(files.state_dir), str(files.folder))}
+
+    def find_loss(self, wal_frames: int = 0) -> Loss | None:
+        """The first file that is not the one that was opened; None when all are.
+
+        `wal_frames`: so many the write-ahead log must hold.
+        """
+        for path, known in self._files.items():
+            found = _find(path)
+            if found is None or not _is_same(known, found):
+                return self._describe(path, found)
+            least = self._find_least(path, known, found.st_size, wal_frames)
+            if found.st_size < least:
+                return Loss(f"{path} was cut to {found.st_size} of {least} bytes", is_whole=False)
+        return None
+
+    def holds_frames(self, wal_frames: int) -> bool:
+        """Is the write-ahead log as long as its frames?
+
+        The one call that every group can afford before it is written.
+        """
+        found = _find(self._wal)
+        return found is not None and found.st_size >= self._find_wal_bytes(wal_frames)
+
+    def has_database(self) -> bool:
+        """Is the main file still the one that was opened, whatever became of those beside it?"""
+        found = _find(self._database)
+        return found is not None and _is_same(self._files[self._database], found)
+
+    def _describe(self, path: str, found: os.stat_result | None) -> Loss:
+        """A folder that is gone or replaced is named instead of its files, the outermost first."""
+        for folder, known in self._folders.items():
+            seen = _find(folder)
+            if seen is None or not _is_same(known, seen):
+                path, found = folder, seen
+                break
+        return Loss(f"{path} is gone" if found is None else f"{path} was replaced by another", is_whole=True)
+
+    def _find_least(self, path: str, known: _Known, size: int, wal_frames: int) -> int:
+        """Neither the main file nor the anchor is ever made shorter while the store is open;
+        the write-ahead log is, by its writer."""
+        if path in (self._database, self._anchor):
+            least, known.size = known.size, max(known.size, size)
+            return least
+        return self._find_wal_bytes(wal_frames) if path == self._wal else 0
+
+    def _find_wal_bytes(self, wal_frames: int) -> int:
+        return _WAL_HEADER_BYTES + wal_frames * self.frame_bytes if wal_frames else 0
+
+
+def _is_same(known: _Known, found: os.stat_result) -> bool:
+    return (found.st_dev, found.st_ino) == (known.device, known.inode)
+
+
+def _find(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _look(path: str) -> _Known:
+    found = os.stat(path)
+    return _Known(found.st_dev, found.st_ino, found.st_size)

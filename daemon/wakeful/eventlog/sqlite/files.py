@@ -1,0 +1,350 @@
+"""The files of the SQLite store: where they lie, who may read them, and the only two ways they are opened.
+
+Called by the engine, by verification and by backup. Nothing here or elsewhere opens the database or its index but
+through SQLite: closing any other descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead
+log (measured: 100 acknowledged, 0 survived). The write-ahead log itself is never locked, and is made longer here, by
+its one writer. Exactly one connection writes; it also does all checkpoints.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from wakeful.eventlog.chain import NOTHING
+from wakeful.eventlog.contract import StoreDamaged, StoreShort, StoreUnfinished, StoreUnsafe
+from wakeful.eventlog.sqlite.anchor import Mark
+from wakeful.eventlog.state_lock import refuse_remote
+from wakeful.system.private_folders import make_private, sync_folder
+
+BUSY_MILLISECONDS = 10_000
+_READER_CACHE_KIB = 512
+# An older store is read beside the daemon that wrote it, and from its backups:
+# as one that has nothing of what came later.
+_CAME_WITH = {
+    2: """
+    CREATE TEMP TABLE import (session, last_seq, head);
+    CREATE TEMP TABLE inert (session);
+    CREATE TEMP TABLE archived (session, first_seq, last_seq);
+    CREATE TEMP TABLE payload_change (count);
+    INSERT INTO payload_change VALUES (0);
+    """,
+    3: "CREATE TEMP TABLE imported (session, first_seq, last_seq)",
+}
+# Of 4 KiB pages three records of 1 KiB fill one and waste a quarter: 1,501 bytes a record, 1,312 with these,
+# an append as fast.
+_PAGE_BYTES = 8192
+# A write-ahead log is cut to this when it is put away. One that is longer is held open by a reader,
+# and grows with every append.
+WAL_KEPT_BYTES = 64 * 1024 * 1024
+_WAL_HEADER_BYTES = 32
+_STEP_BYTES = 64 * 1024
+_FREE_TIMES = 100  # of what is laid out ahead must be free
+
+
+class StoreFiles:
+    """The paths of a store inside a state folder.
+
+    The log has a folder of its own so that a restore can swap it whole.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
+        self.folder = state_dir / "log"
+        self.database = self.folder / "events.db"
+        self.anchor = self.folder / "anchor"
+        self.search = self.folder / "search.db"
+        self.incoming = state_dir / "log.incoming"
+
+
+def is_affected(version: tuple[int, int, int]) -> bool:
+    """Whether this SQLite can corrupt a write-ahead log when two connections reset it at the same instant.
+
+    Present since WAL exists (3.7.0), fixed in 3.51.3, ported back to 3.50.7 and 3.44.6; 3.52.0 was withdrawn.
+    """
+    match version:
+        case (3, 52, 0):
+            return True
+        case (3, 44, patch):
+            return patch < 6
+        case (3, 50, patch):
+            return patch < 7
+    return version < (3, 51, 3)
+
+
+def refuse_affected(version: str) -> None:
+    """Raise StoreUnsafe for a SQLite that must not write."""
+    major, minor, patch = (int(part) for part in version.split(".")[:3])
+    if is_affected((major, minor, patch)):
+        raise StoreUnsafe(
+            f"SQLite {version} can corrupt its write-ahead log (fixed in 3.51.3, 3.50.7 and 3.44.6); "
+            "install a current apsw, which brings its own SQLite: pip install --upgrade apsw"
+        )
+
+
+def prepare_folder(files: StoreFiles) -> None:
+    """Make the folders ours alone and on a disk whose locks and flushes can be trusted."""
+    for folder in (files.state_dir, files.folder):
+        make_private(folder)
+        _keep_private(folder)
+    sync_folder(files.state_dir)
+    refuse_remote(files.folder)
+
+
+def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None]) -> None:
+    """A database with its schema and no records, which only we can read, whatever the umask;
+    its -wal and -shm take the same mode from SQLite.
+
+    It is made under another name and gets its own when it is complete and on disk: a start that was cut short leaves
+    nothing that looks like a log."""
+    fresh = files.database.with_name(f"{files.database.name}.new")
+    remove_database(fresh)
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    connection = connect_writer(fresh)
+    try:
+        migrate(connection)
+    finally:
+        connection.close()  # the last connection puts the write-ahead log into the file, flushes and removes it
+    os.replace(fresh, files.database)
+    sync_folder(files.folder)
+
+
+def remove_database(database: Path) -> None:
+    """Remove a database that nothing was acknowledged from, with the files that SQLite keeps beside it: those first,
+    as they mean nothing without it."""
+    for end in ("-journal", "-wal", "-shm", ""):
+        database.with_name(database.name + end).unlink(missing_ok=True)
+
+
+def is_blank(database: Path) -> bool:
+    """Does the file hold no schema, or is there none? Under the lock.
+
+    A first start that was cut short left such a file in earlier releases, perhaps with a rollback journal,
+    which a finished store never has."""
+    if not database.exists():
+        return True
+    try:
+        connection = _roll_back(database) if _has_rollback_journal(database) else connect_reader(database)
+    except StoreUnfinished:
+        return True
+    try:
+        return count_tables(connection) == 0
+    finally:
+        connection.close()
+
+
+def read_code(error: apsw.Error) -> int:
+    """The extended result of SQLite; apsw's types do not name it."""
+    code: int = getattr(error, "extendedresult", 0)
+    return code
+
+
+def count_tables(connection: apsw.Connection) -> int:
+    tables: int = connection.execute("SELECT count(*) FROM main.sqlite_schema").get
+    return tables
+
+
+def _has_rollback_journal(database: Path) -> bool:
+    journal = database.with_name(f"{database.name}-journal")
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def _roll_back(database: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    return connection
+
+
+def connect_writer(database: Path) -> apsw.Connection:
+    """The one connection that writes.
+
+    Durable at every commit: synchronous=NORMAL lost 40 of 40 in a simulated power cut.
+    """
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    for pragma in (
+        f"page_size = {_PAGE_BYTES}",  # heeded by a file that is still empty; others keep theirs
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "wal_autocheckpoint = 0",  # the writer decides when, so that no append pays for it unseen
+        f"journal_size_limit = {WAL_KEPT_BYTES}",
+        "foreign_keys = ON",
+        "secure_delete = ON",  # an erased payload must be gone from the pages, too
+        "cell_size_check = ON",
+        "cache_size = -8192",  # a busy log fills it: it is part of the memory of a daemon at work
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def lay_out_wal(path: Path, size: int) -> None:
+    """Make the write-ahead log `size` bytes long, with zeros that are written and flushed: for its one writer,
+    between two commits.
+
+    A commit inside overwrites blocks that are there, and its flush has no new length to record: 0.20 ms beside 0.36 of
+    a log that grows. Zeros end a write-ahead log for whoever reads it, as the torn frame of a crash does; nothing
+    SQLite wrote is touched. A disk near its end is left alone: it only makes commits quicker."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        # Commits go on without it, over descriptors that are open.
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        return
+    try:
+        disk, written = os.fstatvfs(file), os.fstat(file).st_size
+        if disk.f_bavail * disk.f_frsize < size * _FREE_TIMES:
+            return
+        try:
+            for start in range(written, size, _STEP_BYTES):
+                os.pwrite(file, bytes(min(_STEP_BYTES, size - start)), start)
+            os.fdatasync(file)
+        except OSError as error:
+            os.ftruncate(file, written)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+    finally:
+        os.close(file)
+
+
+RAISE_DESCRIPTORS = "LimitNOFILE=, ulimit -n"
+
+
+def has_descriptor() -> bool:
+    """Is there one to be had now? SQLite says of everything that it "cannot be opened"."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
+
+
+def connect_reader(database: Path) -> apsw.Connection:
+    """A connection that cannot write. Reading the schema now turns a file that is no database into words."""
+    _refuse_hollow(database)
+    try:
+        return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
+    except apsw.CantOpenError as error:
+        if not has_descriptor():
+            raise StoreShort(
+                f"{database} cannot be opened now: no file descriptor is left; call again later, "
+                f"or raise the limit ({RAISE_DESCRIPTORS})"
+            ) from error
+        if database.is_file() and _is_mounted_read_only(database.parent):
+            return _connect_beside_no_writer(database)
+        raise StoreUnsafe(
+            f"{database} cannot be opened: {error}; that says nothing against the log: "
+            "look at who may read it and write to its folder"
+        ) from error
+    except apsw.ReadOnlyError as error:
+        if read_code(error) == apsw.SQLITE_READONLY_ROLLBACK:
+            raise say_unfinished(database) from error
+        raise StoreUnsafe(
+            f"{database} cannot be read: {error}; that says nothing against the log: "
+            "look at who may write to its folder"
+        ) from error
+    except (apsw.NotADBError, apsw.CorruptError, apsw.IOError) as error:
+        raise StoreDamaged(
+            f"{database} cannot be read: {error}; put it aside and use: wakeful restore BACKUP"
+        ) from error
+
+
+def _refuse_hollow(database: Path) -> None:
+    """An empty file holds no log.
+
+    SQLite must not open it: that would delete the write-ahead log beside it, which may hold every record.
+    """
+    if not database.is_file() or database.stat().st_size:
+        return
+    wal = database.with_name(f"{database.name}-wal")
+    if wal.exists() and _holds_frames(wal):
+        raise StoreDamaged(
+            f"{database} is empty, but {wal.name} beside it holds records; keep a copy of both, then use: "
+            "wakeful restore BACKUP"
+        )
+    raise say_unfinished(database)
+
+
+def say_unfinished(database: Path) -> StoreUnfinished:
+    return StoreUnfinished(
+        f"{database} was not finished when it was made, and holds nothing; the next start of the daemon makes it anew"
+    )
+
+
+def _connect_to_read(name: str, flags: int) -> apsw.Connection:
+    connection = apsw.Connection(name, flags=flags)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    # Each of the daemon's threads has a connection of its own: at SQLite's default of 2 MB they held 20 MB.
+    connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
+    version = connection.execute("PRAGMA user_version").get
+    for number, tables in _CAME_WITH.items():
+        if 0 < version < number:
+            connection.execute(tables)
+    return connection
+
+
+def _connect_beside_no_writer(database: Path) -> apsw.Connection:
+    """On a read-only mount SQLite cannot make the index of a write-ahead log;
+    a store closed in good order has no such log."""
+    wal = database.with_name(f"{database.name}-wal")
+    if wal.exists() and _holds_frames(wal):
+        raise StoreUnsafe(
+            f"{database.parent} is mounted read-only, and its newest records still lie in {wal.name}, "
+            "which cannot be read there; the log is "
+            "not damaged by that: copy the whole state folder to a place that can be written, "
+            "and name that one with --state"
+        )
+    return _connect_to_read(
+        f"file:{quote(str(database))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
+
+
+def measure_wal(state_dir: Path) -> int:
+    """How long the write-ahead log of a state folder is; 0 where there is none."""
+    try:
+        return os.stat(f"{StoreFiles(state_dir).database}-wal").st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _holds_frames(wal: Path) -> bool:
+    """One that was only laid out has no header yet."""
+    with wal.open("rb") as file:
+        return any(file.read(_WAL_HEADER_BYTES))
+
+
+def _is_mounted_read_only(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
+def read_mark(connection: apsw.Connection) -> Mark:
+    """The store's newest mark, to be compared with its anchor."""
+    store = connection.execute("SELECT id FROM store").get
+    row = connection.execute("SELECT number, last_event, roll FROM flush ORDER BY number DESC LIMIT 1").get
+    flush, position, roll = row if row is not None else (0, 0, NOTHING)
+    return Mark(store, flush, position, roll)
+
+
+def read_roll(connection: apsw.Connection, flush: int) -> bytes | None:
+    """The roll the store remembers for one flush; None when it has no such flush."""
+    if flush == 0:
+        return NOTHING
+    roll: bytes | None = connection.execute("SELECT roll FROM flush WHERE number = ?", (flush,)).get
+    return roll
+
+
+def _keep_private(folder: Path) -> None:
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise StoreUnsafe(
+            f"{folder} belongs to user {found.st_uid}, we run as {os.geteuid()}; "
+            "choose a folder of our own with --state"
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)

@@ -1,0 +1,557 @@
+"""The one writer: a thread that owns the only connection that writes.
+
+The engine hands it calls through a queue; it takes all that wait (no artificial delay), writes them in one transaction,
+notes the anchor, makes sure that the files are still there, and only then answers, all of a group with one wake-up of
+the event loop. The anchor is flushed a little later. It also does every checkpoint.
+A write or flush that fails has an unknown effect, and a flush is never tried again: the writer stops acknowledging and
+calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log
+goes on (whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import errno
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
+
+import apsw
+import msgspec
+
+from wakeful.eventlog import chain
+from wakeful.eventlog.contract import (
+    Append,
+    Appended,
+    BadAppend,
+    BadImport,
+    Conflict,
+    Head,
+    Import,
+    Record,
+    StoreClosed,
+    StoreFailed,
+    StoreFull,
+    StoreGone,
+)
+from wakeful.eventlog.group_commit import Group, Tip, choose_dropped
+from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark
+from wakeful.eventlog.sqlite.file_identity import FileIdentity, Loss
+from wakeful.eventlog.sqlite.files import (
+    BUSY_MILLISECONDS,
+    RAISE_DESCRIPTORS,
+    WAL_KEPT_BYTES,
+    has_descriptor,
+    lay_out_wal,
+    read_code,
+    read_mark,
+)
+from wakeful.eventlog.sqlite.imports import read_imports
+
+GROUP_EVENTS = 512
+# Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
+# worth it. Below that it stays: the first append after a reset pays a third flush for the log's new header.
+LOAD_PAGES = 2_000
+REST_PAGES = 500
+REST_SECONDS = 0.5
+# How long the write-ahead log is laid out to be: what gathers until it is put away at rest, and a little more.
+LAID_OUT_BYTES = 5 * 1024 * 1024
+# How long a note in the anchor waits for its flush, and how many groups one flush may be for. Whoever is answered acts
+# on it, often by starting a run, and a flush at the same time takes a third of a millisecond from that.
+ANCHOR_SECONDS = 0.005
+ANCHOR_GROUPS = 4
+# How often the files are looked at while nothing is appended.
+PRESENCE_SECONDS = 2.0
+# How often a write-ahead log that must be emptied is tried again while a reader holds it.
+EMPTYING_SECONDS = 0.05
+
+Waiter: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
+
+
+class AppendCall(msgspec.Struct, frozen=True):
+    appends: Sequence[Append]
+    at: int
+    waiter: Waiter
+
+
+class SnapshotCall(msgspec.Struct, frozen=True):
+    session: str
+    seq: int
+    state: bytes
+    waiter: Waiter
+
+
+class ImportCall(msgspec.Struct, frozen=True):
+    """A batch of records from elsewhere; it is the last call of its group.
+
+    `is_whole`: nothing was announced, and nothing follows.
+    """
+
+    session: str
+    records: Sequence[Record]
+    waiter: Waiter
+    is_whole: bool = False
+
+
+class KeepCall(msgspec.Struct, frozen=True):
+    """Something else to be done to the store, in a transaction of its own; it records nothing.
+
+    `is_erasing`: answered only when the write-ahead log no longer holds what was there before."""
+
+    work: Callable[[apsw.Connection], Any]
+    waiter: Waiter
+    is_erasing: bool = False
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Ends the writer after everything queued before it."""
+
+
+Call: TypeAlias = "AppendCall | SnapshotCall | ImportCall | KeepCall"
+Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
+
+
+class Writer:
+    """Owns the connection, the anchor and what they hold; everyone else only queues calls."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        anchor: AnchorFile,
+        on_fatal: Callable[[StoreFailed], None],
+        identity: FileIdentity,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._connection = connection
+        self._anchor = anchor
+        self._identity = identity
+        self._tell = tell
+        # The write-ahead log cannot be put away, and that was told.
+        self._is_held_told = False
+        self._on_fatal = on_fatal
+        self._mark = read_mark(connection)
+        self._sessions: int = connection.execute("SELECT coalesce(max(key), 0) FROM session").get
+        self._tips: dict[str, Tip] = {}
+        self.imports: dict[str, Import] = {}
+        self._read_imports()
+        # A crash may have left an erased payload in the write-ahead log, so every start owes its emptying, too.
+        self._is_emptying_owed = True
+        self._erased: list[tuple[KeepCall, Outcome]] = []
+        self._wal_pages = 0
+        # When the first of the notes that wait for the anchor's flush was made.
+        self._noted_at = 0.0
+        self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
+        self.failed: StoreFailed | None = None
+        connection.set_wal_hook(self._note_wal_pages)
+        self._thread = threading.Thread(target=self._run, name="wakeful-log-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, call: Call) -> None:
+        self._queue.put(call)
+
+    def stop(self) -> None:
+        """Finish what is queued and close; blocks until that is done."""
+        self._queue.put(Stop())
+        self._thread.join()
+
+    def find_loss(self) -> StoreGone | None:
+        """From any thread: the files are only looked at."""
+        lost = self._identity.find_loss(self._wal_pages)
+        return _say_gone(lost) if lost is not None else None
+
+    # What the store holds already, for the group (group.Known).
+
+    def tip(self, session: str) -> Tip | None:
+        tip = self._tips.get(session)
+        if tip is not None:
+            return tip
+        row = self._connection.execute(
+            "SELECT s.key, e.seq, e.at, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? "
+            "ORDER BY e.seq DESC LIMIT 1",
+            (session,),
+        ).fetchone()
+        if row is None:
+            return None
+        return self._tips.setdefault(session, Tip(*row))
+
+    def find_key(self, session: str, key: str) -> Appended | None:
+        tip = self.tip(session)
+        if tip is None:
+            return None
+        row = self._connection.execute(
+            "SELECT first_seq, last_seq FROM idempotency WHERE session = ? AND key = ?", (tip.key, key)
+        ).fetchone()
+        return Appended(session, *row) if row is not None else None
+
+    def read_hashes(self, session: str, first: int, last: int) -> list[bytes]:
+        rows = self._connection.execute(
+            "SELECT e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? AND e.seq BETWEEN ? AND ? "
+            "ORDER BY e.seq",
+            (session, first, last),
+        )
+        return [digest for (digest,) in rows]
+
+    # The life of the thread.
+
+    def _run(self) -> None:
+        calls: list[Call] = []
+        try:
+            is_stopping = False
+            while not is_stopping:
+                calls, is_stopping = self._take()
+                match calls:
+                    case [*before, KeepCall() as last]:
+                        self._commit(before)
+                        self._keep(last)
+                    case _:
+                        self._commit(calls)
+                if self._wal_pages >= LOAD_PAGES:
+                    self._checkpoint()
+            self._give_up_emptying()
+            self._connection.close()
+            self._anchor.close()
+        except Exception as error:  # whatever stops the only writer must end the process: nobody would answer any more
+            self._fail(calls, error)
+
+    def _take(self) -> tuple[list[Call], bool]:
+        """All calls that wait, up to a group; and whether the writer shall stop after them."""
+        calls: list[Call] = []
+        events = 0
+        call = self._wait()
+        while not isinstance(call, Stop):
+            calls.append(call)
+            events += sum(len(append.drafts) for append in call.appends) if isinstance(call, AppendCall) else 1
+            if events >= GROUP_EVENTS or isinstance(call, (ImportCall, KeepCall)) or not self._queue.qsize():
+                return calls, False
+            call = self._queue.get()
+        return calls, True
+
+    def _wait(self) -> Call | Stop:
+        while self._anchor.unflushed:
+            rest = self._noted_at + ANCHOR_SECONDS - time.monotonic()
+            try:
+                return self._queue.get(timeout=max(rest, 0.0))
+            except Empty:
+                self._anchor.flush()
+        while self._is_emptying_owed:
+            try:
+                return self._queue.get(timeout=EMPTYING_SECONDS)
+            except Empty:
+                self._empty_wal()
+        if self._wal_pages >= REST_PAGES:
+            try:
+                return self._queue.get(timeout=REST_SECONDS)
+            except Empty:
+                self._checkpoint()
+        while True:
+            try:
+                return self._queue.get(timeout=PRESENCE_SECONDS)
+            except Empty:
+                self._refuse_loss()
+
+    def _commit(self, calls: list[Call]) -> None:
+        """Write one group and answer it."""
+        group = Group(self, self._mark.position, self._sessions)
+        outcomes = [_decide(group, call) for call in calls]
+        snapshots = [
+            call
+            for call, outcome in zip(calls, outcomes, strict=True)
+            if outcome is None and isinstance(call, SnapshotCall)
+        ]
+        if not group.rows.events and not snapshots:
+            self._refuse_loss()
+            return _answer(calls, outcomes)
+        # A write-ahead log that was cut short would be continued behind a hole, and be as long as before.
+        if not self._identity.holds_frames(self._wal_pages):
+            self._refuse_loss()
+        try:
+            mark = self._write(group, snapshots)
+        except apsw.FullError as error:
+            self._roll_back()
+            full = StoreFull(
+                f"no space left for the log: {error}; nothing of this append was written, free some space and repeat it"
+            )
+            return _answer(calls, [outcome if isinstance(outcome, Exception) else full for outcome in outcomes])
+        except (apsw.ConstraintError, apsw.TooBigError, TypeError, ValueError, OverflowError) as error:
+            self._roll_back()
+            return self._commit_apart(calls, error)
+        # The records are durable; they count as acknowledged once the anchor knows of them, too.
+        if group.rows.events:
+            self._note_anchor(mark)
+        self._mark = mark
+        self._sessions = group.sessions
+        self._tips.update(group.tips)
+        if group.rows.finished:
+            self._read_imports()
+        self._refuse_loss()
+        _answer(calls, outcomes)
+
+    def _refuse_loss(self) -> None:
+        """Raise StoreGone where the files are not those that were opened. The records of a write-ahead log that alone was deleted are saved first."""
+        lost = self._identity.find_loss(self._wal_pages)
+        if lost is None:
+            return
+        if lost.is_whole and self._identity.has_database():
+            self._checkpoint()
+        raise _say_gone(lost)
+
+    def _note_anchor(self, mark: Mark) -> None:
+        if self._anchor.unflushed >= ANCHOR_GROUPS:
+            self._anchor.flush()
+        if not self._anchor.unflushed:
+            self._noted_at = time.monotonic()
+        self._anchor.note(mark)
+
+    def _keep(self, call: KeepCall) -> None:
+        """Do one thing to the store, whole or not at all, and answer it."""
+        outcome: Outcome
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            outcome = call.work(self._connection)
+            self._connection.execute("COMMIT")
+        except apsw.FullError as error:
+            self._roll_back()
+            outcome = StoreFull(
+                f"no space left for the log: {error}; nothing was changed, free some space and repeat it"
+            )
+        except (Conflict, BadImport) as error:
+            self._roll_back()
+            outcome = error
+        self._read_imports()
+        self._refuse_loss()
+        if not call.is_erasing or isinstance(outcome, Exception):
+            return _answer([call], [outcome])
+        self._erased.append((call, outcome))
+        self._is_emptying_owed = True
+        self._empty_wal()
+
+    def _empty_wal(self) -> None:
+        """Move the whole write-ahead log into the main file and cut it to nothing:
+        erased bytes stand in both until then."""
+        self._connection.set_busy_timeout(0)  # a reader's moment is waited for between two groups, not by all appends
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.FullError):
+            return
+        finally:
+            self._connection.set_busy_timeout(BUSY_MILLISECONDS)
+        self._wal_pages = 0
+        self._is_emptying_owed = False
+        self._refuse_loss()
+        self._answer_erased()
+        lay_out_wal(Path(self._connection.filename_wal), LAID_OUT_BYTES)
+
+    def _answer_erased(self) -> None:
+        erased, self._erased = self._erased, []
+        _answer([call for call, _ in erased], [outcome for _, outcome in erased])
+
+    def _give_up_emptying(self) -> None:
+        """The log closes: an erasure that a reader still holds back is not called done."""
+        if self._erased:
+            self._empty_wal()
+        held = StoreClosed(
+            "the payloads are erased, but a reader kept their bytes in the write-ahead log until the log was closed; "
+            "the next start removes them"
+        )
+        self._erased = [(call, held) for call, _ in self._erased]
+        self._answer_erased()
+
+    def _read_imports(self) -> None:
+        self.imports = {begun.session: begun for begun in read_imports(self._connection)}
+
+    def _commit_apart(self, calls: list[Call], error: Exception) -> None:
+        """One call holds what the store cannot take: commit each alone, so that only that one is refused."""
+        if isinstance(error, apsw.ConstraintError) and read_code(error) not in _MALFORMED:
+            raise error
+        if len(calls) == 1:
+            return _answer(calls, [BadAppend(f"the append cannot be recorded: {error}")])
+        for call in calls:
+            self._commit([call])
+
+    def _write(self, group: Group, snapshots: list[SnapshotCall]) -> Mark:
+        """The transaction; returns the mark the anchor must note."""
+        execute = self._connection.execute
+        mark, rows = self._mark, group.rows
+        execute("BEGIN IMMEDIATE")
+        for insert, some in (
+            ("INSERT INTO session VALUES (?, ?)", rows.sessions),
+            ("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.events),
+            ("INSERT INTO payload VALUES (?, ?)", rows.payloads),
+            ("INSERT INTO idempotency VALUES (?, ?, ?, ?)", rows.keys),
+            ("INSERT INTO clock_step VALUES (?, ?)", rows.clock_steps),
+            ("INSERT INTO imported VALUES (?, ?, ?)", rows.imported),
+            ("DELETE FROM import WHERE session = ?", rows.finished),
+            ("DELETE FROM inert WHERE session = ?", rows.finished),
+        ):
+            if some:
+                self._connection.executemany(insert, some)
+        if rows.events:
+            mark = Mark(mark.store, mark.flush + 1, group.position, chain.roll_forward(mark.roll, group.hashes))
+            execute("INSERT INTO flush VALUES (?, ?, ?)", (mark.flush, mark.position, mark.roll))
+        for snapshot in snapshots:
+            self._save_snapshot(group, snapshot)
+        execute("COMMIT")
+        return mark
+
+    def _save_snapshot(self, group: Group, call: SnapshotCall) -> None:
+        tip = group.tip(call.session)
+        assert tip is not None, "decided in _decide"
+        execute = self._connection.execute
+        execute(
+            "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)",
+            (tip.key, call.seq, call.state, chain.hash_bytes(call.state)),
+        )
+        kept = [seq for (seq,) in execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq", (tip.key,))]
+        for seq in choose_dropped(kept):
+            execute("DELETE FROM snapshot WHERE session = ? AND seq = ?", (tip.key, seq))
+
+    def _roll_back(self) -> None:
+        """Undo a group and make sure of it: a store that is not where we left it has an unknown content."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        if read_mark(self._connection) != self._mark:
+            raise StoreFailed("a refused group was found in the store after its rollback")
+
+    def _checkpoint(self) -> None:
+        """Move the log into the main file as far as readers allow; what they hold back, the next one moves."""
+        try:
+            frames, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._tell_held(frames * self._identity.frame_bytes, is_held=moved < frames)
+        except (apsw.BusyError, apsw.FullError):
+            # Someone else's hand on the store, or no space for the main file to grow:
+            # the write-ahead log still holds everything.
+            return
+        finally:
+            self._wal_pages = 0  # counted again by the next commit, so a checkpoint that could not is tried again then
+
+    def _tell_held(self, wal_bytes: int, *, is_held: bool) -> None:
+        """Once, and again only after it could be put away."""
+        if not is_held:
+            self._is_held_told = False
+        elif wal_bytes > WAL_KEPT_BYTES and not self._is_held_told:
+            self._is_held_told = True
+            self._tell(
+                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads the "
+                "log and does not let go of it; "
+                "nothing is lost, but the disk fills: wakeful doctor says how to find that process"
+            )
+
+    def _note_wal_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _fail(self, calls: list[Call], error: Exception) -> None:
+        """Nothing is acknowledged from here on. The connection stays open: closing it would write."""
+        failed = _NO_MEMORY if isinstance(error, MemoryError | apsw.NoMemError) else self._explain(error)
+        try:
+            failed.__cause__ = error if failed is not error else None
+            self.failed = failed
+            waiting = [*calls, *(call for call, _ in self._erased)]
+            _answer(waiting, [failed] * len(waiting))
+        finally:
+            # Also where there is no memory for an answer: nobody may wait for a writer that is gone.
+            self._on_fatal(failed)
+        while not isinstance(call := self._queue.get(), Stop):
+            _answer([call], [failed])
+
+    def _explain(self, error: Exception) -> StoreFailed:
+        """The words for a failure. If files of the log are gone, they are the cause."""
+        if isinstance(error, StoreGone):
+            return error
+        try:
+            lost = self._identity.find_loss()
+        except OSError:
+            lost = None
+        if lost is not None:
+            return _say_gone(lost)
+        return StoreFailed(_describe_failure(error))
+
+
+def _say_gone(lost: Loss) -> StoreGone:
+    return StoreGone(
+        f"the log was taken away from under the daemon: {lost.words}; nothing is acknowledged any more, "
+        "and the daemon ends. "
+        "Put the files back, or go back to a backup with: wakeful restore BACKUP; then start the daemon again"
+    )
+
+
+_UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
+# Made ahead: when it is needed there is no memory for its words.
+_NO_MEMORY = StoreFailed(
+    f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, "
+    "ulimit -v), then start it again"
+)
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+def _describe_failure(error: Exception) -> str:
+    """A lack of descriptors is no fault of the disk's, and is not to be looked for there."""
+    is_short = isinstance(error, apsw.CantOpenError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
+    remedy = (
+        f"it had no file descriptor left: raise its limit ({RAISE_DESCRIPTORS})"
+        if is_short and not has_descriptor()
+        else "look at the disk"
+    )
+    return (
+        f"the log could not be written: {type(error).__name__}: {error}; {_UNKNOWN}; {remedy}, "
+        "then start the daemon again"
+    )
+
+
+_MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})
+
+
+def _decide(group: Group, call: Call) -> Outcome:
+    """The answer to a call if its group becomes durable; an error refuses this call alone."""
+    try:
+        match call:
+            case AppendCall():
+                return group.add(call.appends, call.at)
+            case ImportCall():
+                return group.add_records(call.session, call.records, is_whole=call.is_whole)
+            case SnapshotCall():
+                tip = group.tip(call.session)
+                if tip is None or not 0 < call.seq <= tip.seq:
+                    raise BadAppend(
+                        f"session {call.session}: a snapshot at seq {call.seq}, "
+                        f"but its log ends at {tip.seq if tip else 0}"
+                    )
+                return None
+            case KeepCall():
+                raise AssertionError("work on the store itself is done alone, in no group")
+    except (Conflict, BadAppend, BadImport) as error:
+        return error
+    except (TypeError, ValueError, OverflowError) as error:  # a lone surrogate, a number beyond 64 bits, text for bytes
+        return BadAppend(f"the append cannot be recorded: {error}")
+
+
+def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
+    """Settle the waiters: those of one event loop with one wake-up."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Outcome]]] = {}
+    for call, outcome in zip(calls, outcomes, strict=True):
+        waiter = call.waiter
+        if isinstance(waiter, concurrent.futures.Future):
+            _settle([(waiter, outcome)])
+        else:
+            by_loop.setdefault(waiter.get_loop(), []).append((waiter, outcome))
+    for loop, settled in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, settled)
+        except RuntimeError:
+            # The loop was closed: nobody waits on it any more, and what it appended is durable all the same.
+            if not loop.is_closed():
+                raise
+
+
+def _settle(settled: Sequence[tuple[Waiter, Outcome]]) -> None:
+    for waiter, outcome in settled:
+        if waiter.done():  # cancelled by its caller
+            continue
+        if isinstance(outcome, Exception):
+            waiter.set_exception(outcome)
+        else:
+            waiter.set_result(outcome)

@@ -1,0 +1,150 @@
+"""One followed target: what is known of it, and which of its paths the next look must visit.
+
+The file source owns them, on the loop; a look in a thread reads one and changes nothing of it. Ten thousand of these are at rest in a large
+daemon, so nothing is kept twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NotYetLooked, PathMeaning
+from wakeful.core.looking.patterns import Excludes, contains, parse_under
+from wakeful.core.looking.targets import FileTarget
+from wakeful.core.spec.session import DEFAULT_EXCLUDES
+from wakeful.sources.files.entry import LOOP_ENTRIES
+from wakeful.sources.files.manifest import Manifest, Naming
+from wakeful.sources.files.reader_process import WORTH_ASKING
+from wakeful.sources.files.walk import StateFolder, Walker
+
+# The evidence for a change at a path to be visited. `unwritten`: a watcher reported the path, but no write.
+Evidence = Literal["written", "unwritten", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What to visit: single paths, whole folders, or everything the target means."""
+
+    paths: Mapping[str, Evidence] = field(default_factory=dict)
+    trees: frozenset[str] = frozenset()
+    is_whole: bool = False
+
+
+class Followed:
+    """One target and what is known of it. Ten thousand of these at rest: nothing is kept twice."""
+
+    __slots__ = (
+        "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts", "naming", "paths", "pattern",
+        "problem", "refused", "target", "trees", "version", "walker",
+    )  # fmt: skip
+
+    def __init__(self, target: FileTarget, state: StateFolder, excludes: Excludes) -> None:
+        self.target = target
+        self.key = target.key
+        self.pattern = parse_under(target.pattern, target.root)
+        self.naming = Naming(target.root, self.pattern.base, target.pattern.startswith("/"))
+        self.walker = Walker(self.pattern, excludes, len(self.pattern.base) + 1, state)
+        # None until the first look has ended.
+        self.manifest: Manifest | None = None
+        self.version: str | None = None
+        self.problem: str | None = None
+        self.looked_at: float | None = None
+        # Folders armed for this target -> their mtime when they were listed, -1 where they were only armed.
+        self.folders: dict[str, int] = {}
+        # The mount points that its paths lay on when they were last seen: where one is missing, nothing can be seen (rule 5).
+        self.mounts: frozenset[str] = frozenset()
+        # Something was mounted or unmounted at one of them since: a run may have read what lies below (rule 17).
+        self.is_remounted = False
+        # Folders that could not be armed, each with the reason.
+        self.refused: dict[str, str] = {}
+        self.paths: dict[str, Evidence] | None = None
+        self.trees: set[str] | None = None
+        self.is_whole = True
+        self.is_looking = False
+        # The generation asked for while a look was under way, and whether that one takes open files.
+        self.asked_again: tuple[int, bool] | None = None
+
+    def note_remount(self, points: set[str]) -> None:
+        self.is_remounted = self.is_remounted or not points.isdisjoint(self.mounts)
+
+    def mark(self, path: str, evidence: Evidence = "unknown") -> None:
+        """Visit this path at the next look. A write that was reported stays one, whatever else is reported."""
+        if self.paths is None:
+            self.paths = {}
+        known = self.paths.get(path)
+        if known is None or evidence == "written" or known == "unwritten":
+            self.paths[path] = evidence
+
+    def is_marked(self, path: str) -> bool:
+        return self.paths is not None and path in self.paths
+
+    def mark_tree(self, folder: str) -> None:
+        base = self.pattern.base
+        if contains(folder, base):
+            self.is_whole = True
+        elif self.walker.enters(folder):
+            if self.trees is None:
+                self.trees = set()
+            self.trees.add(folder)
+        # What stood at this path before it became a folder, or stands there after it was one.
+        self.mark(folder)
+
+    def mark_whole(self) -> None:
+        """Visit everything: what was reported of single paths may be half of what happened to them."""
+        self.is_whole = True
+        if self.paths:
+            self.paths = {
+                path: "written" if evidence == "written" else "unknown" for path, evidence in self.paths.items()
+            }
+
+    def take_errand(self) -> Errand:
+        errand = Errand(self.paths or {}, frozenset(self.trees or ()), self.is_whole)
+        self.paths, self.trees, self.is_whole = None, None, False
+        return errand
+
+    def is_large(self, errand: Errand) -> bool:
+        """Whether this is known beforehand to be more than the loop can spare."""
+        return self._count(errand) > LOOP_ENTRIES
+
+    def is_worth_a_reader(self, errand: Errand) -> bool:
+        return self._count(errand) >= WORTH_ASKING
+
+    def _count(self, errand: Errand) -> int:
+        return len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
+
+    def put_back(self, errand: Errand) -> None:
+        for path, evidence in errand.paths.items():
+            self.mark(path, evidence)
+        if errand.trees:
+            self.trees = (self.trees or set()) | errand.trees
+        self.is_whole = self.is_whole or errand.is_whole
+
+    def explain(self, path: str) -> PathMeaning:
+        """What this target makes of a path that its pattern matches."""
+        excluded = self.walker.excluded_by(path)
+        if excluded is not None:
+            return Excluded(excluded)
+        if self.looked_at is None:
+            return NotYetLooked()
+        if self.problem is not None:
+            return CannotTell(self.problem)
+        return Found(self.manifest is not None and path in self.manifest.members)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Is there anything to be visited?"""
+        return self.is_whole or bool(self.paths) or bool(self.trees)
+
+    @property
+    def wants_content(self) -> bool:
+        return self.target.compare == "content"
+
+    @property
+    def degraded(self) -> str | None:
+        return f"polling: {next(iter(self.refused.values()))}" if self.refused else None
+
+
+def build_excludes(target: FileTarget) -> Excludes:
+    return Excludes.build(target.root, DEFAULT_EXCLUDES, target.exclude, target.hidden)

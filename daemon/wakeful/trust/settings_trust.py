@@ -1,0 +1,63 @@
+"""The daemon's own wakeful.yaml: it counts as it is edited, unless it changed while a run could write it.
+
+A run that may write beside sessions.d/ could put one there, with `allow_unisolated` or other defaults in it. The text
+that counts is kept in the ledger at every change, so that it is known what to go by, and what to compare with,
+also after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from wakeful.trust.ledger import ABSENT, Ledger, digest_content
+
+# Path, and the digest of what counted before (None: there was no such file) -> is it doubted from now on?
+Doubt = Callable[[str, str | None], bool]
+
+
+class SettingsTrust:
+    """`beside` is the file beside sessions.d/; where there is none, that of the person counts."""
+
+    def __init__(self, ledger: Ledger, beside: Path, doubt: Doubt) -> None:
+        self._ledger = ledger
+        self._beside = beside
+        self._doubt = doubt
+
+    def find_doubted(self, path: Path) -> tuple[str, str, bytes] | None:
+        """Of the file that would count: the path that is doubted, its digest now,
+        and the text that counts instead; None where all is well."""
+        for file in dict.fromkeys((self._beside, path)):
+            text = _read(file)
+            if not self._is_good(file, text):
+                before = self._ledger.find_text(str(file))
+                # There was none beside the specs: what counted was the person's own.
+                own = _read(path) if before is None and path != file else None
+                return str(file), _digest(text), before or own or b""
+        return None
+
+    def _is_good(self, file: Path, text: bytes | None) -> bool:
+        pages, name = self._ledger.pages, str(file)
+        known = pages.trusted.get(name)
+        if known == _digest(text):
+            if name in pages.doubted:
+                self._ledger.clear(name)
+            return True
+        if name in pages.doubted:
+            return False
+        if known is not None and self._doubt(name, None if known == ABSENT else known):
+            return False
+        self._ledger.trust({name: text})
+        return True
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes() if file.is_file() else None
+    except OSError:
+        # Told by who reads it for what it says.
+        return None
+
+
+def _digest(text: bytes | None) -> str:
+    return ABSENT if text is None else digest_content(text)
