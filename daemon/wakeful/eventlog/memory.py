@@ -2,7 +2,8 @@
 
 A `MemoryStore` holds the records, a `MemoryLog` is one opening of it: closed and opened again, the store is as it was.
 Nothing survives the process, so "durable" means here that the store holds it. The engine plans every write with
-`group_commit` and `imports`, as the SQLite engine does. It offers every port but `LogBackup` and `StoreHealth`, which are about files.
+`group_commit` and `imports`, as the SQLite engine does. It offers every port but `LogBackup` and `StoreHealth`,
+which are about files.
 """
 
 from __future__ import annotations

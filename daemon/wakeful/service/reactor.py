@@ -1,9 +1,9 @@
 """The one loop: observations in, events to the log, actions out. The only writer of the log.
 
-Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as one transaction.
-Looks begin at once, because they change nothing outside. The preparation of a run begins while its record is being flushed. Processes are
-started and callers are answered only after their events are durable. If the log fails, nothing is acknowledged any more and the
-process ends: the next one starts from the log.
+Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as
+one transaction. Looks begin at once, because they change nothing outside. The preparation of a run begins while its
+record is being flushed. Processes are started and callers are answered only after their events are durable. If the log
+fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
 """
 
 from __future__ import annotations
@@ -253,7 +253,9 @@ class Reactor:
         durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
         return durable
 
-    def _after_commit(self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]) -> None:
+    def _after_commit(
+        self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]
+    ) -> None:
         error = done.exception() or _find_repeated_append(done.result())
         if error is not None:
             self.outside.fatal(error)

@@ -38,8 +38,10 @@ _TURNS = {"+": "good", "-": "bad", "@": "dim"}
 @click.option("--all", "is_all", is_flag=True, help="Everything that waits, one after the other.")
 @click.option("--pin", "is_pinned", is_flag=True, help="With DIR: what changes there waits for your word again.")
 def trust_verb(options: Options, what: str | None, is_sure: bool, is_all: bool, is_pinned: bool) -> None:
-    """Look at a spec that changed where specs are pinned, and trust it as it stands;
-    or name a project's folder that is to be followed."""
+    """Look at a spec that changed where specs are pinned, and trust it as it stands.
+
+    Or name a project's folder that is to be followed.
+    """
     client = options.client()
     found = client.get("/trust")
     names = [one["name"] for one in found["waiting"]]

@@ -60,9 +60,10 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
             f"a fork without a place of its own: {', '.join(session.detached)} would overwrite what its parent writes"
         )
     hold = session.hold
-    if hold is not None:
-        if hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment):
-            return hold.words
+    if hold is not None and (
+        hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment)
+    ):
+        return hold.words
     return find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_service_down(core, session)
 
 

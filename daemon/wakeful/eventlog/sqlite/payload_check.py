@@ -70,7 +70,8 @@ def start_check(database: Path, session: str | None, *, is_apart: bool) -> Itera
     if not is_apart or (os.cpu_count() or 1) < 2:
         yield PendingCheck(database, session, None)
         return
-    # A program of its own, never a fork: a fork would share the open connections of this process. -P: nothing of the present folder.
+    # A program of its own, never a fork: a fork would share the open connections of this process. -P:
+    # nothing of the present folder.
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", str(database)]
     words = [*command, *([session] if session is not None else [])]
     with subprocess.Popen(

@@ -68,7 +68,10 @@ def remove(files: StoreFiles) -> None:
 
 
 def write_match(wanted: Query) -> str:
-    """The search in the words of FTS5. Session, kinds and author narrow it, too: the index then passes over the records of others."""
+    """The search in the words of FTS5.
+
+    Session, kinds and author narrow it, too: the index then passes over the records of others.
+    """
     phrases = [_quote(phrase.text) + ("*" if phrase.is_prefix else "") for phrase in parse_phrases(wanted.text)]
     parts = [f"text : ({' AND '.join(phrases)})"]
     columns: tuple[tuple[str, Sequence[str | None]], ...] = (

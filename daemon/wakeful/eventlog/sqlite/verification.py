@@ -1,9 +1,10 @@
 """Recompute everything the log claims and name every place where it does not hold.
 
-Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one session at
-a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200 measured), the chain
-nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once where there are cores for them: the
-chain here, the payloads in a second process (payload_check.py), and SQLite's look at its own pages on a thread, without Python's lock.
+Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one
+session at a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200
+measured), the chain nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once
+where there are cores for them: the chain here, the payloads in a second process (payload_check.py), and SQLite's look
+at its own pages on a thread, without Python's lock.
 """
 
 from __future__ import annotations

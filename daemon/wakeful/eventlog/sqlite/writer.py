@@ -291,7 +291,10 @@ class Writer:
         _answer(calls, outcomes)
 
     def _refuse_loss(self) -> None:
-        """Raise StoreGone where the files are not those that were opened. The records of a write-ahead log that alone was deleted are saved first."""
+        """Raise StoreGone where the files are not those that were opened.
+
+        The records of a write-ahead log that alone was deleted are saved first.
+        """
         lost = self._identity.find_loss(self._wal_pages)
         if lost is None:
             return

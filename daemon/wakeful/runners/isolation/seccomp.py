@@ -94,7 +94,7 @@ _MACHINES = {
             "fchmodat": 268,
             "openat2": 437,
             "fchmodat2": 452,
-        },  # fmt: skip
+        },
     ),
     "aarch64": _Machine(
         0xC00000B7,
@@ -123,7 +123,7 @@ _MACHINES = {
             "openat": 56,
             "openat2": 437,
             "fchmodat2": 452,
-        },  # fmt: skip
+        },
     ),
 }
 
