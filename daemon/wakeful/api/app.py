@@ -1,7 +1,7 @@
 """The routes, one verb each, and the gate every request goes through. No GET changes anything.
 
 The gate reads who calls (the user and the process by the kernel's word, a run or a bearer by the token), refuses other
-users and processes of runs that do not speak as their run, asks authorising.py how far the caller reaches, and tells
+users and processes of runs that do not speak as their run, asks gate/scopes.py how far the caller reaches, and tells
 both sides' versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll` is one segment.
 """
 

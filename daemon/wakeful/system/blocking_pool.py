@@ -113,13 +113,13 @@ class _Threads:
 _threads = _Threads()
 
 
-def _forget_threads() -> None:
+def _forget_those_of_parent() -> None:
     """A fork has our memory and none of our threads."""
     global _threads
     _threads = _Threads()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_forget_those_of_parent)
 
 
 class Pool(ThreadPoolExecutor):

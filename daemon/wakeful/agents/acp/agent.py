@@ -2,7 +2,7 @@
 driven from its start to the end of one prompt.
 
 It is started narrower than the process that thinks: it has neither the run's token nor a way to the daemon. What it
-says is shown as it comes and recorded as one answer, what it does is recorded as it tells it (reported.py); its
+says is shown as it comes and recorded as one answer, what it does is recorded as it tells it (tool_calls.py); its
 questions are answered by the session's policy, and it reads and writes files through us, by the bindings. Capabilities
 are read, never assumed: resume, else load where that is safe, else our own transcript.
 """

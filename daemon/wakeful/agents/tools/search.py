@@ -1,8 +1,8 @@
 """The tool `search`: lines of bound files that hold a text or an expression, within a time and a size.
 
 A text is looked for right here, in a thread: that takes as long as reading. An expression may take for ever, so a
-process of its own matches it (matcher.py) and is ended when its time is over; what it found until then is told, with
-the file that it did not get through.
+process of its own matches it (regex_process.py) and is ended when its time is over; what it found until then is told,
+with the file that it did not get through.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Rule(Struct, frozen=True):
     """`scope` None: any token. "owner": none at all. `session` None: about more than one session, or the machine.
 
     `is_for_runs`: a run reaches it for its own session; where it is a call,
-    calling.py sees to whose session that is."""
+    routes/calls.py sees to whose session that is."""
 
     scope: Scope | Literal["owner"] | None
     session: Place | None = None

@@ -172,7 +172,8 @@ def _replace_event_index(connection: apsw.Connection) -> list[str]:
 
 def _in_one_step(connection: apsw.Connection, mend: Callable[[apsw.Connection], Iterator[str]]) -> list[str]:
     with connection:
-        return list(mend(connection))
+        done = list(mend(connection))
+    return done
 
 
 def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:

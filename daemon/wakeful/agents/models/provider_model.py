@@ -29,10 +29,10 @@ try:
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.usage import RequestUsage
 
-    from wakeful.agents.encoded_opening import Opening, OpeningClient
-    from wakeful.agents.provider_errors import fault_of
-    from wakeful.agents.providers import make_library_model
-    from wakeful.agents.transcript import Transcript, write_raw
+    from wakeful.agents.models.encoded_opening import Opening, OpeningClient
+    from wakeful.agents.models.provider_errors import fault_of
+    from wakeful.agents.models.providers import make_library_model
+    from wakeful.agents.models.transcript import Transcript, write_raw
 except ModuleNotFoundError as missing:
     _MISSING: ModuleNotFoundError | None = missing
 else:

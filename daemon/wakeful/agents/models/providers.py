@@ -16,7 +16,7 @@ import httpx2
 from pydantic_ai.models import Model as LibraryModel
 from pydantic_ai.models import ModelRequestParameters, get_user_agent
 
-from wakeful.agents.encoded_opening import Opening, OpeningClient
+from wakeful.agents.models.encoded_opening import Opening, OpeningClient
 from wakeful.core.spec.agent import ModelSpec, Provider
 from wakeful.errors import OperatorError
 
@@ -100,7 +100,7 @@ def _make_openai_client(address: str, key: str, http: OpeningClient) -> AsyncOpe
         async def create(self, *, extra_body: Any = None, **given: Any) -> Any:
             return await super().create(input=[], **_move_to_body(given, extra_body))
 
-    class Chat(AsyncChat):
+    class Root(AsyncChat):
         @cached_property
         def completions(self) -> AsyncCompletions:
             return Completions(client)
@@ -108,7 +108,7 @@ def _make_openai_client(address: str, key: str, http: OpeningClient) -> AsyncOpe
     class Client(AsyncOpenAI):
         @cached_property
         def chat(self) -> AsyncChat:
-            return Chat(self)
+            return Root(self)
 
         @cached_property
         def responses(self) -> AsyncResponses:
@@ -147,10 +147,10 @@ def _make_openai_completions(model: str, address: str, key: str, http: OpeningCl
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    class OpenAIChat(_RemembersParameters, OpenAIChatModel):
+    class OpenAICompletions(_RemembersParameters, OpenAIChatModel):
         pass
 
-    return OpenAIChat(model, provider=OpenAIProvider(openai_client=_make_openai_client(address, key, http)))
+    return OpenAICompletions(model, provider=OpenAIProvider(openai_client=_make_openai_client(address, key, http)))
 
 
 def _make_openai_compatible(model: str, address: str, key: str, http: OpeningClient) -> LibraryModel:
