@@ -28,7 +28,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run agents setup check format test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
+.PHONY: help run agents setup check format docs test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ check: $(CHECK_READY) ## lint, format and types: what a machine can judge withou
 format: $(CHECK_READY) ## sort imports and format
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
+
+docs: $(READY) ## write the reference of docs/commands.md from the table of verbs
+	$(BIN)/python scripts/write_commands_page.py
 
 test: $(READY) ## the whole suite, in about seven minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)

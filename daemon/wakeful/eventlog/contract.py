@@ -31,8 +31,7 @@ class Conflict(InternalError):
 class BadAppend(CallerError):
     """An append that no engine can record: no drafts, a number out of range, text that is not Unicode.
 
-    Nothing was written.
-    """
+    Nothing was written."""
 
 
 class BadImport(CallerError):
@@ -48,8 +47,8 @@ class StoreBehindAnchor(OperatorError):
 
 
 class StoreUnsafe(OperatorError):
-    """Writing here could lose acknowledged records: an affected library,
-    an unsafe file system or a folder of another user."""
+    """Writing here could lose acknowledged records: an affected library, an unsafe file system or a folder of another
+    user."""
 
 
 class StoreShort(OperatorError):
@@ -63,8 +62,7 @@ class StoreDamaged(OperatorError):
 class StoreUnfinished(OperatorError):
     """The first start was cut short before the store had its schema.
 
-    It holds nothing, and the next start makes it again.
-    """
+    It holds nothing, and the next start makes it again."""
 
 
 class StoreFailed(OperatorError):
@@ -188,8 +186,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 class Finding(msgspec.Struct, frozen=True):
     """One damage: where ("session payroll, seq 12", "anchor", "store") and what was found there.
 
-    `is_derived`: the damage is not in a record but in something derived from the records,
-    which can be derived again."""
+    `is_derived`: the damage is not in a record but in something derived from the records, which can be derived
+    again."""
 
     where: str
     what: str
@@ -197,8 +195,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Mended(msgspec.Struct, frozen=True):
-    """The result of a mend: what was done, in words; the copy made before it;
-    what verification still finds afterwards."""
+    """The result of a mend: what was done, in words; the copy made before it; what verification still finds
+    afterwards."""
 
     done: tuple[str, ...]
     copy: Path | None
@@ -287,8 +285,8 @@ class LogReader(Protocol):
         """The next records of all sessions (of these kinds) in the order of recording, and the position after them.
 
         Reading stops once the payloads reach `most_bytes` together; at least one record is read, so that a reader
-        advances. Imported records are left out unless `imported`: they happened elsewhere,
-        and a follower of this log has missed nothing."""
+        advances. Imported records are left out unless `imported`: they happened elsewhere, and a follower of this log
+        has missed nothing."""
 
 
 class EventLog(LogReader, Protocol):
@@ -303,8 +301,7 @@ class EventLog(LogReader, Protocol):
     def append(self, appends: Sequence[Append], at: int) -> Durable:
         """Record all of `appends` or nothing; done once durable.
 
-        If one (session, key) is known, nothing of the call is written.
-        """
+        If one (session, key) is known, nothing of the call is written."""
 
     def append_blocking(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
         """The same for callers without an event loop."""
@@ -352,11 +349,11 @@ class RecordImports(Protocol):
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         """Announce the records of a session up to `last_seq`, whose hash is `head`.
 
-        Returns the seq of the first missing record; `last_seq` + 1 means that all are here, and nothing was begun.
-        A session that is here and shorter is continued only with `extend`; another history of it is a Conflict.
-        Until the import is finished the session takes no append but one with `finishes_import`.
-        The same announcement again resumes the import. A longer one replaces it, if it was never finished: the records
-        that came are then compared with the longer history."""
+        Returns the seq of the first missing record; `last_seq` + 1 means that all are here, and nothing was begun. A
+        session that is here and shorter is continued only with `extend`; another history of it is a Conflict. Until the
+        import is finished the session takes no append but one with `finishes_import`. The same announcement again
+        resumes the import. A longer one replaces it, if it was never finished: the records that came are then compared
+        with the longer history."""
 
     def import_records(self, session: str, records: Sequence[Record]) -> Head:
         """Record them unchanged. Each is checked against the chain before it is written.
@@ -370,8 +367,8 @@ class RecordImports(Protocol):
     def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
         """Show the imported session. A BadImport if it has not come to the announced head.
 
-        An inert session can only be read by its id: heads, tails and search pass it over, until its import is finished
-        again without `is_inert`."""
+        An inert session can be read by its id and searched, but heads and tails pass it over, until its import is
+        finished again without `is_inert`."""
 
     def imports(self) -> tuple[Import, ...]:
         """The imports that were begun and not finished. Heads, tails and search hide their records."""
@@ -416,8 +413,7 @@ class StoreHealth(Protocol):
     def find_loss(self) -> StoreGone | None:
         """What happened to the store's files, if they are no longer the files that were opened.
 
-        Appends check this themselves.
-        """
+        Appends check this themselves."""
 
 
 class DaemonLog(EventLog, PayloadStore, RecordImports, RecordSearch, LogVerification, StoreHealth, Protocol):

@@ -13,6 +13,7 @@ fold in some 7 ms. A session of a million events keeps about a thousand snapshot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import msgspec
@@ -100,8 +101,8 @@ class Group:
         return [row[-1] for row in self.rows.events]
 
     def add(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
-        """Take one call whole, or raise and take nothing of it: Conflict, BadAppend,
-        or the error of a value that cannot be hashed.
+        """Take one call whole, or raise and take nothing of it: Conflict, BadAppend, or the error of a value that
+        cannot be hashed.
 
         A repeated key is looked for before a conflict: a repeated call expects the head that its first attempt saw."""
         repeated = self._find_repeated(appends)
@@ -120,8 +121,8 @@ class Group:
     def add_records(self, session: str, records: Sequence[Record], *, is_whole: bool = False) -> Head:
         """Take a batch of an import whole, or raise Conflict or BadImport and take nothing of it.
 
-        `is_whole`: the batch is the whole import, and was not announced. Such a batch is the last call of its group and
-        the first of its session, so that `Known` has all records before it."""
+        `is_whole`: the batch is the whole import, and was not announced. A batch is in a group of its own, because it
+        continues the records that `Known` has."""
         if not records:
             raise BadImport(f"session {session}: an import of no records; give it at least one")
         tip = self._known.tip(session)
@@ -201,8 +202,7 @@ class Group:
             position += 1
             self.rows.events.append(
                 (position, key, record.seq, record.at, record.kind, record.author, record.run, record.parent,
-                record.rationale,
-                 record.payload_hash, record.hash)
+                 record.rationale, record.payload_hash, record.hash)
             )  # fmt: skip
             self.rows.payloads.append((position, record.payload))
             if record.at < latest:
@@ -255,7 +255,7 @@ def choose_dropped(seqs: Sequence[int]) -> list[int]:
     if not seqs:
         return dropped
     newest, before = seqs[-1], seqs[0]
-    for seq, after in zip(seqs[1:-NEWEST_KEPT], seqs[2:], strict=False):
+    for seq, after in pairwise(seqs[1 : 1 - NEWEST_KEPT]):
         gap = after - before
         if gap <= WIDEST_GAP and gap * SPACING <= newest - after:
             dropped.append(seq)

@@ -51,8 +51,7 @@ class Query(msgspec.Struct, frozen=True):
 def parse_phrases(text: str) -> list[Phrase]:
     """The phrases of a search, in order: each word is one, and so are several words in quotes.
 
-    No character is an operator but * and ".
-    """
+    Only * and quotes have a meaning of their own."""
     phrases = []
     for quoted, word in _WORDS.findall(text):
         phrase = Phrase(quoted) if quoted else Phrase(word.rstrip("*"), word.endswith("*"))
@@ -69,8 +68,8 @@ def has_word(text: str) -> bool:
 
 
 def read_text(record: Record) -> str:
-    """The text of a record that a person could have read: the values of its payload and its rationale,
-    without the names of fields."""
+    """The text of a record that a person could have read: the values of its payload and its rationale, without the
+    names of fields."""
     assert record.payload is not None
     parts: list[str] = [record.rationale] if record.rationale else []
     try:
