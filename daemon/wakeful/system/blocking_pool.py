@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 _Work = tuple[Future[Any], Callable[[], Any]]
 
 
-class _Threads:
+class _SharedExecutor:
     """All threads for blocking work. Any thread may call it."""
 
     def __init__(self) -> None:
@@ -110,16 +110,16 @@ class _Threads:
             return True
 
 
-_threads = _Threads()
+_shared = _SharedExecutor()
 
 
-def _forget_those_of_parent() -> None:
+def _forget_parent() -> None:
     """A fork has our memory and none of our threads."""
-    global _threads
-    _threads = _Threads()
+    global _shared
+    _shared = _SharedExecutor()
 
 
-os.register_at_fork(after_in_child=_forget_those_of_parent)
+os.register_at_fork(after_in_child=_forget_parent)
 
 
 class Pool(ThreadPoolExecutor):
@@ -136,7 +136,7 @@ class Pool(ThreadPoolExecutor):
         self._waiting: deque[_Work] = deque()
         self._under_way = 0
         self._is_closed = False
-        _threads.keep()
+        _shared.keep()
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         future: Future[Result] = _ToldFuture()
@@ -148,7 +148,7 @@ class Pool(ThreadPoolExecutor):
                 self._waiting.append(work)
                 return future
             self._under_way += 1
-        _threads.give(partial(self._serve, work))
+        _shared.give(partial(self._serve, work))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -170,9 +170,9 @@ class Pool(ThreadPoolExecutor):
                 else:
                     self._under_way -= 1
                     self._changed.notify_all()
-            if work is not None and _threads.is_short:
+            if work is not None and _shared.is_short:
                 # Other pools have their turn.
-                _threads.give(partial(self._serve, work))
+                _shared.give(partial(self._serve, work))
                 return
 
 
