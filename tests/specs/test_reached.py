@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.deciding.machine import Core
-from wakeful.core.record.state import LastRun, OpenRun, Session
+from wakeful.core.record.state import Declaration, LastRun, OpenRun, Session
 from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.written_places import could_write, list_writable
@@ -69,7 +69,9 @@ def test_a_run_that_ended_since_the_last_reading_counts_and_one_before_it_does_n
 @pytest.mark.parametrize(("is_filed", "known"), [(True, "text"), (False, None)])
 def test_what_a_bundle_says_of_its_text_is_not_known(tmp_path: Path, is_filed: bool, known: str | None) -> None:
     """Else a run could plant the file of which a loaded session says that it was in force."""
-    core = Core([Session(id="id", name="s", opened_at=0, text_digest="text", is_filed=is_filed)])
+    core = Core(
+        [Session(id="id", name="s", opened_at=0, declaration=Declaration(text_digest="text", is_filed=is_filed))]
+    )
     house = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"), {})
     connect_to_log(house, core)
     assert (house.find_known("s"), house.find_known("other")) == (known, None)

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import functools
 import gc
-import itertools
 import os
 import secrets
 import signal
@@ -27,13 +26,11 @@ from typing import Any
 
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
-from wakeful.api.routes.bundles import Desk
 from wakeful.api.routes.follow import follow_records
-from wakeful.api.routes.retention import PAUSE_SECONDS, keep_round
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
-from wakeful.core.calls.values import Arrive, Call, Open, Rename, Reply, Restore, Thaw, Work
-from wakeful.core.deciding.decision import DAEMON, Entry
+from wakeful.core.calls.values import Call, Reply, Work
+from wakeful.core.deciding.decision import Entry
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.observations import (
     DaemonStarted,
@@ -47,7 +44,7 @@ from wakeful.core.observations import (
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
-from wakeful.errors import CallerError, OperatorError, WakefulError
+from wakeful.errors import OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import DaemonLog, Record, StoreGone, StoreShort
 from wakeful.history.positions import fold_at
@@ -57,6 +54,7 @@ from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
 from wakeful.secrets.known import Known, KnownSecrets
 from wakeful.service.reactor import Outside, Reactor, read_moment
+from wakeful.service.retention_rounds import keep_archiving
 from wakeful.service.run_starter import RunStarter
 from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
@@ -516,17 +514,11 @@ class Daemon:
             pause = max(COLLECTING_SECONDS, COLLECTING_PAUSES * (time.monotonic() - began))
 
     async def _keep_archiving(self) -> None:
-        """What retention allows goes to the archive, and can be loaded back."""
-        for number in itertools.count():
-            await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                await keep_round(Desk(self, DAEMON, lambda done, total: None), number)
-            except (WakefulError, OSError) as problem:
-                self._voice.say(f"archiving what is due failed: {problem}", priority=ERROR)
+        await keep_archiving(self, functools.partial(self._voice.say, priority=ERROR))
 
     def _summary(self) -> str:
         state = self.core.state
-        declared = sum(session.is_declared for session in state)
+        declared = sum(session.declaration.is_declared for session in state)
         problems = f", {count(len(self.problems()), 'spec')} refused" if self.problems() else ""
         targets = len(self.core.looked.targets)
         return (
@@ -599,21 +591,7 @@ class Daemon:
         await self.reactor.recorded_so_far()
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
-        # A repeated rename must not reach the checks below: they would refuse it,
-        # because the first one has moved the file.
-        if key is not None and (repeated := self.reactor.find_repeated(call, key)) is not None:
-            return await repeated
-        if isinstance(call, Rename) and self._spec_file(call.new).exists():
-            raise CallerError(f"{self._spec_file(call.new)} exists already; choose a free name")
-        if isinstance(call, Rename) and call.name in self.core.state.ids and not self._spec_file(call.name).exists():
-            raise CallerError(
-                f"{call.name} has no file of its own to be renamed; write {self._spec_file(call.name)} first, or "
-                "rename what its template finds"
-            )
-        reply = await self.reactor.call(call, author=author, key=key, run=run)
-        if isinstance(call, Open | Thaw | Restore | Arrive):
-            self._specs.report_again(call.name)
-        return reply
+        return await self.reactor.call(call, author=author, key=key, run=run)
 
     def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
         return self.reactor.submit(call, author=author, key=key, run=run)
@@ -636,6 +614,9 @@ class Daemon:
 
     def read_specs(self) -> None:
         self._specs.read()
+
+    def report_spec_again(self, name: str) -> None:
+        self._specs.report_again(name)
 
     def problems(self) -> dict[str, str]:
         return dict(self.core.looked.refused)
@@ -698,6 +679,16 @@ class Daemon:
 
     def _spec_file(self, name: str) -> Path:
         return self.places.specs / f"{name}.yaml"
+
+    def find_rename_obstacle(self, old: str, new: str) -> str | None:
+        source, target = self._spec_file(old), self._spec_file(new)
+        if target.exists():
+            return f"{target} exists already; choose a free name"
+        if old in self.core.state.ids and not source.exists():
+            return (
+                f"{old} has no file of its own to be renamed; write {source} first, or rename what its template finds"
+            )
+        return None
 
     def rename_spec(self, old: str, new: str) -> None:
         """The file follows the name; the session keeps its identity and history."""

@@ -1,9 +1,9 @@
 """The one loop: observations in, events to the log, actions out. The only writer of the log.
 
-Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as one transaction.
-Looks begin at once, because they change nothing outside. The preparation of a run begins while its record is being flushed. Processes are
-started and callers are answered only after their events are durable. If the log fails, nothing is acknowledged any more and the
-process ends: the next one starts from the log.
+Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as
+one transaction. Looks begin at once, because they change nothing outside. The preparation of a run begins while its
+record is being flushed. Processes are started and callers are answered only after their events are durable. If the log
+fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from wakeful.core.calls.values import Call, Called, Reply
-from wakeful.core.decide import Observation, decide
+from wakeful.core.decide import decide
 from wakeful.core.deciding.decision import Decision, Entry
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.plan import LandOutputs, Look, RecoverRun, StartProcess, StopProcess
@@ -26,6 +26,7 @@ from wakeful.core.looking.targets import Target
 from wakeful.core.observations import ClockTicked, Moment
 from wakeful.core.record.events import RunFinished, RunReadopted, RunStarted, SessionArrived, SpecDeclared, SpecRemoved
 from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.take import Observation
 from wakeful.errors import CallerError, InternalError
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Appended, Draft, Durable, EventLog
@@ -253,7 +254,9 @@ class Reactor:
         durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
         return durable
 
-    def _after_commit(self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]) -> None:
+    def _after_commit(
+        self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]
+    ) -> None:
         error = done.exception() or _find_repeated_append(done.result())
         if error is not None:
             self.outside.fatal(error)

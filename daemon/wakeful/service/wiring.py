@@ -339,7 +339,10 @@ def _build_secrets(reactor: Reactor, places: SecretPlaces) -> KnownSecrets:
 
     def list_all_needed() -> set[str]:
         return {
-            name for session in reactor.core.state if session.is_declared for name in list_needed(reactor.core, session)
+            name
+            for session in reactor.core.state
+            if session.declaration.is_declared
+            for name in list_needed(reactor.core, session)
         }
 
     known = KnownSecrets(places, reactor.observe, list_all_needed)
@@ -422,7 +425,7 @@ def connect_to_log(house: HouseReader, core: Core) -> None:
 
     def find_known(name: str) -> str | None:
         session = core.state.by_name(name) if name in core.state.ids else None
-        return session.text_digest if session is not None and session.is_filed else None
+        return session.declaration.text_digest if session is not None and session.declaration.is_filed else None
 
     house.find_known = find_known
 
@@ -430,7 +433,9 @@ def connect_to_log(house: HouseReader, core: Core) -> None:
 def _build_desk(ledger: Ledger, house: HouseReader, core: Core) -> TrustDesk:
     desk = TrustDesk(ledger, house)
     desk.list_loaded = lambda: [
-        one for one in core.state if one.needs_trust is not None and one.spec is not None and not one.is_shut
+        one
+        for one in core.state
+        if one.declaration.needs_trust is not None and one.spec is not None and not one.is_shut
     ]
     desk.find_agent = core.agents.get
     return desk

@@ -111,16 +111,16 @@ class _SharedExecutor:
             return True
 
 
-_executor = _SharedExecutor()
+_shared = _SharedExecutor()
 
 
-def _start_over() -> None:
+def _forget_parent() -> None:
     """A fork has our memory and none of our threads."""
-    global _executor
-    _executor = _SharedExecutor()
+    global _shared
+    _shared = _SharedExecutor()
 
 
-os.register_at_fork(after_in_child=_start_over)
+os.register_at_fork(after_in_child=_forget_parent)
 
 
 class Pool(ThreadPoolExecutor):
@@ -138,7 +138,7 @@ class Pool(ThreadPoolExecutor):
         self._waiting: deque[_Work] = deque()
         self._under_way = 0
         self._is_closed = False
-        _executor.keep()
+        _shared.keep()
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         future: Future[Result] = _ToldFuture()
@@ -150,7 +150,7 @@ class Pool(ThreadPoolExecutor):
                 self._waiting.append(work)
                 return future
             self._under_way += 1
-        _executor.give(partial(self._serve, work))
+        _shared.give(partial(self._serve, work))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -173,9 +173,9 @@ class Pool(ThreadPoolExecutor):
                 else:
                     self._under_way -= 1
                     self._changed.notify_all()
-            if work is not None and _executor.is_short:
+            if work is not None and _shared.is_short:
                 # Other pools have their turn.
-                _executor.give(partial(self._serve, work))
+                _shared.give(partial(self._serve, work))
                 return
 
 

@@ -101,7 +101,9 @@ def make_order(
         is_traced=run.trace is not None,
         is_agent=run.agent is not None,
         libraries=tuple(sorted(run.agent.libraries)) if run.agent is not None else (),
-        allowance=find_allowance(spec.budget, session.spent, run.started_at) if spec.budget is not None else Amounts(),
+        allowance=find_allowance(spec.budget, session.tally.spent, run.started_at)
+        if spec.budget is not None
+        else Amounts(),
     )
 
 
