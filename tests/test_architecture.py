@@ -74,6 +74,8 @@ CONSTRUCTS_EDGES = {"service", "agents"}
 # Package -> the order inside it, from the inside out: its modules and sub-packages in steps. What stands in one step may import the steps
 # before it, itself, and nothing else of the package. A part of the package that no step names is refused until one does.
 ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
+    # A process knows nothing of isolation, and both nothing of the run that they belong to.
+    "runners": ({"contract"}, {"process"}, {"isolation"}, {"outputs"}, {"prepare"}, {"run"}),
     "sources": (
         {"contract"},
         {"processes"},

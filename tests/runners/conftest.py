@@ -55,7 +55,7 @@ class Bench:
         return self.order(script=text, **changes)
 
     def start(self, order: RunOrder) -> str:
-        self.runner.start(order)
+        self.runner.prepare(order).launch()
         self._started.add(order.run_id)
         return order.run_id
 

@@ -15,9 +15,9 @@ from wakeful.cli import main
 from wakeful.core.observations import ProcessOwner
 from wakeful.runners.isolation import file_system_answers as looking
 from wakeful.runners.isolation import programs, reach
-from wakeful.runners.isolation import writable_places as writing
+from wakeful.runners.isolation import written_places as writing
+from wakeful.runners.process import environment
 from wakeful.runners.process.mark import mark_of, read_run
-from wakeful.runners.run import environment
 from wakeful.runners.run import run_folders as place
 from wakeful.runners.run import runner as command
 from wakeful.trust.spec_reader import HouseReader

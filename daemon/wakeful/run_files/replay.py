@@ -110,11 +110,10 @@ class Replays:
             yield view_prepared(prepared)
             began = time.monotonic()
             ended = self._waiting[run_id] = self._loop.create_future()
-            self.runner.start(
-                self._make_order(
-                    prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
-                )
+            order = self._make_order(
+                prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
             )
+            self.runner.prepare(order).launch()
             # Shielded: whoever stops listening must not make the end itself unheard.
             end = await asyncio.shield(ended)
             report = await asyncio.to_thread(judge, self._blobs, prepared, end)

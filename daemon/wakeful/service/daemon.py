@@ -154,11 +154,10 @@ class Daemon:
             follow=edges.sources.follow,
             forget=edges.sources.forget,
             look=edges.sources.look,
-            foresee=edges.starter.foresee,
+            prepare=edges.starter.prepare,
             start=edges.starter.start,
             land=edges.landing.land,
             readopted=edges.starter.readopt,
-            redeclared=edges.runner.unready,
             wake_at=edges.clock.wake_at,
             runner=edges.runner,
             finished=self._after_run,
@@ -204,6 +203,7 @@ class Daemon:
             ]
             if left := self._list_left():
                 keepers.create_task(self._edges.runner.recover(left), name="end runs of damaged sessions")
+            await self._edges.strictness.settle()
             await self._first_look()
             _spare_collections()
             if not self._stopping.is_set():
