@@ -44,6 +44,7 @@ setup: $(READY) ## fetch all that contributors need: tests and agents as well
 
 docs: $(READY) ## write the reference of docs/commands.md from the table of verbs
 	$(BIN)/python scripts/write_commands_page.py
+	$(BIN)/python scripts/write_lifecycle_page.py
 
 test: $(READY) ## the whole suite, in about seven minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
