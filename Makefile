@@ -27,7 +27,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run agents setup docs test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench wheel clean
+.PHONY: help run agents setup docs test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

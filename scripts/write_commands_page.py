@@ -1,4 +1,5 @@
-"""Writes the reference at the end of docs/commands.md from the table of verbs; with --check it only says whether that is stale.
+"""Writes the reference at the end of docs/commands.md from the table of verbs; with --check it only says whether that
+is stale.
 
 `make docs` runs it. Everything before the mark is written by hand.
 """
@@ -33,7 +34,10 @@ def main() -> int:
 def list_lines() -> Iterator[str]:
     yield "## Every verb"
     yield ""
-    yield "Every verb also has `--json` and `--socket PATH`. A token reaches a route if it has the route's scope; `admin` reaches all but those of the owner."
+    yield (
+        "Every verb also has `--json` and `--socket PATH`. A token reaches a route if it has the route's scope; "
+        "`admin` reaches all but those of the owner."
+    )
     for section in SECTIONS:
         for verb in VERBS.values():
             if verb.section == section:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from wakeful.api.bodies import find_body_type
 from wakeful.api.routes.calls import CALLS
+from wakeful.cli.client import Options
 from wakeful.cli.command import MODULES
 from wakeful.core.calls.roles import MAINTAINERS_ONLY
 from wakeful.history.repeated_calls import FIRST_KINDS
@@ -63,6 +66,14 @@ def test_every_verb_of_the_command_line_is_carried_out_by_a_module_or_is_a_call(
     assert all(COMMANDS[name].is_call for name in COMMANDS.keys() - MODULES.keys())
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_the_function_of_a_verb_takes_the_arguments_of_the_table(name: str) -> None:
+    """By their names, and no others."""
+    module = importlib.import_module(f"wakeful.cli.{MODULES[name]}")
+    given = {one.name: None for one in COMMANDS[name].typed}
+    inspect.signature(getattr(module, f"{name}_verb")).bind(Options(), **given)
+
+
 def test_the_body_of_every_call_has_a_json_schema() -> None:
     """OpenAPI, tools of MCP and forms are made from it."""
     for name, steps in CALLS.items():
@@ -75,7 +86,7 @@ def test_the_table_is_quick_to_import() -> None:
     """Every command imports it: it needs no library and nothing of ours."""
     program = (
         "import sys; import wakeful.verbs.table; "
-        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'click', 'pydantic', 'msgspec', 'starlette'}), "
+        "print(sorted(sys.modules.keys() & {'click', 'pydantic', 'msgspec', 'starlette'}), "
         "sorted(name for name in sys.modules if name.startswith('wakeful.') and not name.startswith('wakeful.verbs')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

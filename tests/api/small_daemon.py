@@ -46,7 +46,7 @@ from wakeful.core.spec.session import AnyBinding, CommandRun, FileBinding, Sessi
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
-from wakeful.eventlog.contract import Append, Draft
+from wakeful.eventlog.contract import Append, DaemonLog, Draft
 from wakeful.eventlog.memory import MemoryLog
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
@@ -57,6 +57,9 @@ from wakeful.trust.spec_reader import HouseReader
 from wakeful.workspaces.fork_workspaces import Workspaces
 
 T = TypeVar("T")
+
+
+OpenLog = Callable[[Path], DaemonLog]
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,13 @@ def writes(name: str, pattern: str, **keys: Any) -> FileBinding:
 
 
 class SmallDaemon:
-    def __init__(self, folder: Path, *, version: str = __version__) -> None:
+    def __init__(self, folder: Path, *, version: str = __version__, open_log: OpenLog | None = None) -> None:
+        """`open_log`: for tests that look at the log's files; without it the log is in memory."""
         self.places = Places(folder / "sessions.d", folder / "state", folder / "run" / "wakeful.sock")
         self.core = Core()
         self.version, self.pid, self.started_at = version, 4711, time.time_ns() // 1000
         self.places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.log = MemoryLog()
+        self.log: DaemonLog = open_log(self.places.state) if open_log is not None else MemoryLog()
         self.blobs = Blobs(str(self.places.state / "blobs"))
         self.workspaces = Workspaces(self.blobs, str(self.places.state), Checkouts())
         ledger = Ledger(self.places.state / "trust")
@@ -306,8 +310,8 @@ class SmallDaemon:
 class RunningDaemon:
     """A SmallDaemon served from a thread; `do` runs a coroutine of it there and waits for the result."""
 
-    def __init__(self, folder: Path, *, version: str = __version__) -> None:
-        self._folder, self._version = folder, version
+    def __init__(self, folder: Path, *, version: str = __version__, open_log: OpenLog | None = None) -> None:
+        self._folder, self._version, self._open_log = folder, version, open_log
         self._loop = asyncio.new_event_loop()
         self._ready, self._over = threading.Event(), asyncio.Event()
         self._error: BaseException | None = None
@@ -335,7 +339,7 @@ class RunningDaemon:
             self._loop.close()
 
     async def _live(self) -> None:
-        self.small = SmallDaemon(self._folder, version=self._version)
+        self.small = SmallDaemon(self._folder, version=self._version, open_log=self._open_log)
         await self.small.observe(DaemonStarted(incarnation="test", settings=Settings(concurrency=4)))
         await self.small.observe(SpecsRead())
         async with ControlSocket(self.small, self.small.places.socket):

@@ -1,7 +1,8 @@
-"""The bodies of requests: read within a bound, decoded, and checked against a type, with words about what does not fit.
+"""The bodies of requests: read within a bound, decoded, and checked against a type, with words about what does not
+fit.
 
-The type of a call's body is made from the table of verbs: each argument that is sent becomes a field. It is made when the verb is first
-called, and kept.
+The type of a call's body is made from the table of verbs: each argument that is sent becomes a field. It is made when
+the verb is first called, and kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
-from wakeful.api.answers import BodyTooLarge
+from wakeful.api.requests import BodyTooLarge
 from wakeful.errors import CallerError
 from wakeful.text.unicode import find_lone_half
 from wakeful.verbs.verb import Argument, Verb
@@ -62,7 +63,8 @@ def decode_body(body: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError) as error:
         if (half := find_lone_half(body.decode(errors="replace"))) is not None:
             raise CallerError(
-                f"'{half[:100]}' holds half of a character, or a byte that is no UTF-8, here shown as an escape; nothing was done: give it in UTF-8"
+                f"'{half[:100]}' holds half of a character, or a byte that is no UTF-8, here shown as an escape; "
+                "nothing was done: give it in UTF-8"
             ) from None
         raise CallerError(f'the body is not JSON ({error}); expected an object such as {{"name": "payroll"}}') from None
     if not isinstance(found, dict):

@@ -1,7 +1,8 @@
 """The command line's side of the control socket: HTTP/1.1 over a UNIX socket, one request a connection.
 
-system/http_wire.py knows the bytes. A body that ends early is an error, never a short answer. Where systemd listens for the daemon, a command
-given while the daemon restarts waits in the socket's queue: it says so after a moment, and is bounded.
+system/http_wire.py knows the bytes. A body that ends early is an error, never a short answer. Where systemd listens
+for the daemon, a command given while the daemon restarts waits in the socket's queue: it says so after a moment, and
+is bounded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The command itself: a click command for each verb of the table, the options they share, and how every ending becomes an exit code.
+"""The command itself: a click command for each verb of the table, the options they share, and how every ending
+becomes an exit code.
 
-Only the module of the verb that is carried out gets imported. `--socket` and `--json` may stand before or after the verb.
+Only the module of the verb that is carried out gets imported. `--socket` and `--json` may stand before or after the
+verb.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ else:
 
 # Set by the scripts of `wakeful completion` when they ask.
 COMPLETE_VARIABLE = "_WAKEFUL_COMPLETE"
-# Verb -> the module of cli/ that carries it out, in a function of its name (`list_verb`). Every other verb is a call, whose answer's
-# words are printed: see verbs/calls.py.
+# Verb -> the module of cli/ that carries it out, in a function of its name (`list_verb`). Every other verb is a call,
+# whose answer's words are printed: see verbs/calls.py.
 MODULES = {
     "list": "session_table",
     "top": "verbs.top",
@@ -182,8 +184,8 @@ def make_parameter(argument: Argument) -> click.Parameter:
     default = {} if argument.default is None else {"default": argument.default}
     if not argument.option:
         return click.Argument(
-            [argument.name], type=type_, metavar=argument.metavar, required=is_required, nargs=-1 if argument.is_repeated else 1,
-            **default,
+            [argument.name], type=type_, metavar=argument.metavar, required=is_required,
+            nargs=-1 if argument.is_repeated else 1, **default,
         )  # fmt: skip
     flag: dict[str, Any] = {"is_flag": True} if argument.kind == "flag" else {"type": type_}
     if argument.flag_value is not None:

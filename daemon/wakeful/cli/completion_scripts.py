@@ -1,8 +1,9 @@
-"""`wakeful completion`, and how each shell asks for completions: bash in a way of our own, zsh and fish nearly as click does it.
+"""`wakeful completion`, and how each shell asks for completions: bash in a way of our own, zsh and fish nearly as
+click does it.
 
 Bash parts words at `@`, `:` and `=`, and replaces only what stands behind the last of them; click's script does not
-know, and names such as `ticket@7` could not be completed. Ours hands the line over as it was typed.
-Imported when a shell asks.
+know, and names such as `ticket@7` could not be completed. Ours hands the line over as it was typed. Imported when a
+shell asks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a shell is offered when somebody presses Tab: names of sessions, checkpoints, runs, facts,
-asked of the daemon as it is now.
+"""What a shell is offered when somebody presses Tab: names of sessions, checkpoints, runs, facts, asked of the daemon
+as it is now.
 
-An argument of the table of verbs names one of these completions. Asking never takes longer than a moment and never says a word: without a daemon nothing is offered. Only what needs no quoting in a shell is offered.
+An argument of the table of verbs names one of these completions. Asking never takes longer than a moment and never
+says a word: without a daemon nothing is offered. Only what needs no quoting in a shell is offered.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def complete(
 
 
 def _complete_side(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """NAME, or NAME@POSITION: behind the mark the checkpoints of that session. A session's own name may hold one, too."""
+    """NAME, or NAME@POSITION: behind the mark the checkpoints of that session.
+
+    A session's own name may hold one, too.
+    """
     name, mark, _ = incomplete.rpartition("@")
     found = offer(list_sessions, ctx, incomplete)
     if not mark:
@@ -72,7 +76,10 @@ def _complete_named_key(ctx: click.Context, param: click.Parameter, incomplete: 
 
 
 def offer(find: Offer, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """What of the offer begins so. Silent, whatever goes wrong: a word on the terminal would stand in the line being typed."""
+    """What of the offer begins so.
+
+    Silent, whatever goes wrong: a word on the terminal would stand in the line being typed.
+    """
     try:
         with contextlib.redirect_stderr(io.StringIO()), _bounded():
             return [CompletionItem(one) for one in find(ctx) if one.startswith(incomplete) and _PLAIN.fullmatch(one)]

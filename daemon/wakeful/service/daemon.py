@@ -685,7 +685,9 @@ class Daemon:
         if target.exists():
             return f"{target} exists already; choose a free name"
         if old in self.core.state.ids and not source.exists():
-            return f"{old} has no file of its own to be renamed; write {source} first, or rename what its template finds"
+            return (
+                f"{old} has no file of its own to be renamed; write {source} first, or rename what its template finds"
+            )
         return None
 
     def rename_spec(self, old: str, new: str) -> None:

@@ -1,9 +1,9 @@
 """The one loop: observations in, events to the log, actions out. The only writer of the log.
 
-Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as one transaction.
-Looks begin at once, because they change nothing outside. The preparation of a run begins while its record is being flushed. Processes are
-started and callers are answered only after their events are durable. If the log fails, nothing is acknowledged any more and the
-process ends: the next one starts from the log.
+Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as
+one transaction. Looks begin at once, because they change nothing outside. The preparation of a run begins while its
+record is being flushed. Processes are started and callers are answered only after their events are durable. If the log
+fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
 """
 
 from __future__ import annotations

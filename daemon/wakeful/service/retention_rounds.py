@@ -1,4 +1,5 @@
-"""The daemon's own rounds of retention: once an hour the sessions that are due are archived, once a day the outputs of old runs.
+"""The daemon's own rounds of retention: once an hour the sessions that are due are archived, once a day the outputs
+of old runs.
 
 `api/routes/retention.py` carries a round out, as `wakeful archive --due` does. Nothing is ever deleted.
 """

@@ -1,8 +1,8 @@
 """HTTP/1.1 over our control socket, as bytes: requests are written, answers are parsed, the other end is identified.
 
-`cli/client.py` (one request a connection) and `agents/daemon_client.py` (connections that are kept open) do the reading and writing.
-By hand, because http.client takes longer to import than the daemon takes to answer a command, and a general client takes five times as
-long for each step of an agent.
+`cli/client.py` (one request a connection) and `agents/daemon_client.py` (connections that are kept open) do the
+reading and writing. By hand, because http.client takes longer to import than the daemon takes to answer a command,
+and a general client takes five times as long for each step of an agent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def write_chunk(part: bytes) -> bytes:
 
 
 def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
-    """The status and the headers of an answer, their names in lower case. Raises ValueError or IndexError where it is no HTTP."""
+    """The status and the headers of an answer, their names in lower case.
+
+    Raises ValueError or IndexError where it is no HTTP.
+    """
     status_line, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
     return int(status_line.split(" ", 2)[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
@@ -98,9 +101,11 @@ def read_peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def find_stranger(connection: socket.socket) -> int | None:
-    """The user who listens, where that is neither we nor root: it is not our daemon, whatever its name, and is told no token.
+    """The user who listens, where that is neither we nor root: it is not our daemon, whatever its name, and is told
+    no token.
 
-    Where systemd listens for the daemon, root does."""
+    Where systemd listens for the daemon, root does.
+    """
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     _, uid = read_peer(connection)

@@ -148,7 +148,7 @@ DRY_RUN = Argument("dry_run", "flag", "--dry-run", "Say what would be done, and 
 ANSWER = (
     Field("words", "text", "what was done"),
     Field("name", "text", "the session's name, after a rename or fork the new one", is_optional=True),
-    Field("record", "number", "the seq of the first record that the call left; null: it changed nothing", is_optional=True),
+    Field("record", "number", "the seq of the first record it left; null: it changed nothing", is_optional=True),
     Field("is_repeated", "flag", "the key was known, and the words are about the first call", is_optional=True),
 )  # fmt: skip
 HELD = (

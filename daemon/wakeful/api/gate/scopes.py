@@ -1,8 +1,9 @@
 """How far a caller reaches: each request is judged by its route in the table of verbs.
 
-The gate of app.py asks for every request. The daemon's own user without a token is not restricted. A token reaches what its scopes name.
-A token for one session reaches only what is about that session alone. A run's token reaches the routes that are marked for runs. A route
-that is not in the table is reached by no token: a new route begins closed. What a client says of its own rights is never read.
+gate.py asks for every request. The daemon's own user without a token is not restricted. A token reaches what its
+scopes name. A token for one session reaches only what is about that session alone. A run's token reaches the routes
+that are marked for runs. A route that is not in the table is reached by no token: a new route begins closed. What a
+client says of its own rights is never read.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Scope as Asked
 
-from wakeful.api.answers import Forbidden
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.tokens import Token
-from wakeful.api.routes.queries import decode_name
+from wakeful.api.requests import Forbidden, decode_name
 from wakeful.api.service import Service
 from wakeful.verbs.table import list_routes
 from wakeful.verbs.verb import Route
@@ -41,7 +41,9 @@ RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN
 
 
 def find_rule(routes: Sequence[Any], asked: Asked) -> tuple[Route | None, dict[str, str]]:
-    """The rule of the route that will answer, found as the router finds it, and what the path names; no rule, no token."""
+    """The rule of the route that will answer, found as the router finds it, and what the path names; no rule, no
+    token.
+    """
     for route in routes:
         match, more = route.matches(asked)
         if match is Match.FULL and isinstance(route, StarletteRoute):

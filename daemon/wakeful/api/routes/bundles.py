@@ -21,9 +21,9 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_lines, caller_of, find_named, service_of
 from wakeful.api.bodies import build, decode_body, read_body
 from wakeful.api.gate.callers import Caller
+from wakeful.api.requests import answer_lines, caller_of, find_named, service_of
 from wakeful.api.routes.history_calls import ArrivalRecord, Receipt, find_free_name, finish_erase, moving
 from wakeful.api.routes.participants import refuse_by_uid
 from wakeful.api.service import Service

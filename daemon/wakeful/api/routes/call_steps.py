@@ -1,7 +1,8 @@
 """The daemon's side of a verb that is a call: the calls its body may become, and what is done before and after each.
 
-A verb needs an entry for its call here or in `lifecycle_calls`, `history_calls` or `trace`; `calls` joins them. The functions of an entry
-stand with their verb. The table of verbs itself knows nothing of them, so that the command line can import it.
+A verb needs an entry for its call here or in `lifecycle_calls`, `history_calls` or `trace`; `calls` joins them. The
+functions of an entry stand with their verb. The table of verbs itself knows nothing of them, so that the command line
+can import it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class CallSteps(Struct, frozen=True, kw_only=True):
     around: Callable[[Service, Any], AbstractAsyncContextManager[None]] | None = None
     # Done once the call is durable.
     finish: Callable[[Service, Done], Awaitable[More]] | None = None
-    # Done when a call is repeated with its key: the first one is recorded, but its `finish` may not have come to its end.
+    # Done when a call is repeated with its key: the first one is recorded, but its `finish` may not have come to its
+    # end.
     finish_again: Callable[[Service, Any, str, str], Awaitable[More]] | None = None
     # The type of the body's argument that is an object.
     object_type: type[Struct] | None = None

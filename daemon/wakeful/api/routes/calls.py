@@ -1,7 +1,8 @@
 """POST /call/{verb}: a JSON body becomes a call value, and the daemon's answer comes when it is on disk.
 
-The fields of a body are the arguments of the verb in the table of verbs. `key` (or the header Idempotency-Key) makes a call safe to repeat.
-A body may not say who calls, because the socket knows it better: author, run and sender come from the connection.
+The fields of a body are the arguments of the verb in the table of verbs. `key` (or the header Idempotency-Key) makes
+a call safe to repeat. A body may not say who calls, because the socket knows it better: author, run and sender come
+from the connection.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import Forbidden, answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
 from wakeful.api.gate.callers import Caller
+from wakeful.api.requests import Forbidden, answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.routes import history_calls, lifecycle_calls, trace
 from wakeful.api.routes.call_steps import CallSteps, Done, Preview
 from wakeful.api.routes.participants import refuse_by_uid
@@ -85,7 +86,10 @@ def say_answer(name: str, reply: calls.Reply) -> dict[str, Any]:
 
 
 def speak_for(caller: Caller, steps: CallSteps, body: dict[str, Any]) -> dict[str, Any]:
-    """A run speaks for its own session: it need not name it, and may name no other. `sender` is never taken from a body."""
+    """A run speaks for its own session: it need not name it, and may name no other.
+
+    `sender` is never taken from a body.
+    """
     if "sender" in body:
         raise CallerError("'sender' is known from the connection; leave it out")
     if caller.run is None or steps.is_to_others:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, find_named, service_of
+from wakeful.api.requests import answer_json, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished, SessionMerged
 from wakeful.core.record.knowledge import close_line

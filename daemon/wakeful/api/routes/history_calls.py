@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from wakeful.api.answers import find_named
+from wakeful.api.requests import find_named
 from wakeful.api.routes.call_steps import CallSteps, Done, More, Preview
 from wakeful.api.routes.workspaces import (
     finish_files,
@@ -575,7 +575,8 @@ CALLS: dict[str, CallSteps] = {
     "resolve": CallSteps(makes=(calls.Resolve,), prepare=prepare_resolve),
     "compress": CallSteps(makes=(calls.Compress,), prepare=prepare_compress),
     "migrate": CallSteps(
-        makes=(calls.Migrate, calls.Thaw, calls.Depart), prepare=prepare_migrate, finish=finish_migrate, object_type=Receipt
+        makes=(calls.Migrate, calls.Thaw, calls.Depart), prepare=prepare_migrate, finish=finish_migrate,
+        object_type=Receipt,
     ),
     "erase": CallSteps(
         makes=(calls.Erase,), prepare=prepare_erase, finish=finish_erased, finish_again=finish_erased_again

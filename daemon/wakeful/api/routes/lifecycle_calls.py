@@ -1,4 +1,6 @@
-"""The calls of a session's life and memory: most become their call as they are, `rename` and `open` also see to the spec's file."""
+"""The calls of a session's life and memory: most become their call as they are, `rename` and `open` also see to the
+spec's file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ async def prepare_rename(service: Service, body: calls.Rename) -> calls.Rename:
 
 
 async def finish_rename(service: Service, done: Done) -> More:
-    """Move the file after the session: were it moved before, the folder would show one session gone and another born."""
+    """Move the file after the session. Moved before it, the file would show one session gone and another born."""
     return _rename_file(service, done.call.name, done.call.new, done.reply.words, is_repeated=done.reply.is_repeated)
 
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_lines, find_named, service_of
 from wakeful.api.bodies import read_body
+from wakeful.api.requests import answer_lines, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session

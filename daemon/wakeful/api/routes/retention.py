@@ -1,8 +1,9 @@
-"""Retention carried out: sessions that are due go to the archive, one by one, and each of them can be loaded back. Outputs of old runs
-go to compressed files, from which they are read when somebody asks for them.
+"""Retention carried out: sessions that are due go to the archive, one by one, and each of them can be loaded back.
 
-A person asks for it with `wakeful archive --due`; service/retention_rounds.py asks every hour. bundles/retention_rules.py and
-bundles/old_outputs.py decide what is due. Nothing is ever deleted here.
+Outputs of old runs go to compressed files, from which they are read when somebody asks for them.
+
+A person asks for it with `wakeful archive --due`; service/retention_rounds.py asks every hour.
+bundles/retention_rules.py and bundles/old_outputs.py decide what is due. Nothing is ever deleted here.
 """
 
 from __future__ import annotations

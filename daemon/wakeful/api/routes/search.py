@@ -9,8 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_lines, find_named, service_of
-from wakeful.api.routes.queries import read_bound, read_kinds, read_number
+from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, read_number, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError

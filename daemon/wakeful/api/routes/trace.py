@@ -17,9 +17,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, service_of
+from wakeful.api.requests import answer_json, find_session, read_number, service_of
 from wakeful.api.routes.call_steps import CallSteps
-from wakeful.api.routes.queries import find_session, read_number
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 from wakeful.core.observations import Traced

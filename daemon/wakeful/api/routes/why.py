@@ -10,8 +10,8 @@ from typing import Any, assert_never
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, refuse_refused, service_of
 from wakeful.api.gate.tokens import Tokens, TokensUnreadable
+from wakeful.api.requests import answer_json, refuse_refused, service_of
 from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
 from wakeful.api.routes.file_writers import find_file_writer
 from wakeful.api.routes.offered_tools import list_down

@@ -85,7 +85,7 @@ def backup_verb(options: Options, file: str, state: str | None) -> None:
         print(
             json.dumps(
                 {
-                    "file": str(file.absolute()),
+                    "file": str(Path(file).absolute()),
                     "state": str(folder),
                     "sessions": report.sessions,
                     "records": report.records,

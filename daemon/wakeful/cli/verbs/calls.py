@@ -1,7 +1,8 @@
-"""The way of every call from the command line to the daemon and back: its body is made, sent, and its answer's words are printed.
+"""The way of every call from the command line to the daemon and back: its body is made, sent, and its answer's words
+are printed.
 
-`call_verb` carries out each verb that needs no more than that. A template or a pattern in the place of a name makes one call for each
-session it means.
+`call_verb` carries out each verb that needs no more than that. A template or a pattern in the place of a name makes
+one call for each session it means.
 """
 
 from __future__ import annotations
@@ -95,7 +96,10 @@ def carry_out_each(options: Options, verb_name: str, key: str | None, /, name: s
 
 
 def call_each(options: Options, client: Client, verb_name: str, key: str | None, names: list[str], **body: Any) -> None:
-    """A line for each session, or one JSON array. A refusal keeps no other session waiting, and makes the exit code 1."""
+    """A line for each session, or one JSON array.
+
+    A refusal keeps no other session waiting, and makes the exit code 1.
+    """
     answers = []
     for name in names:
         answers.append(try_call(client, verb_name, key, name=name, **body))

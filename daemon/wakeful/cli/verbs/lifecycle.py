@@ -1,4 +1,6 @@
-"""The lifecycle calls that do more than print an answer: `activate --wait`, `resume --all`, `sleep --all`, `terminate` of several."""
+"""The lifecycle calls that do more than print an answer: `activate --wait`, `resume --all`, `sleep --all`,
+`terminate` of several.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ _NAMES_SHOWN = 10
 
 
 class Ending(NamedTuple):
-    """How an activation ended: its JSON document, and whether a run of it succeeded. `words` are empty where all was said before."""
+    """How an activation ended: its JSON document, and whether a run of it succeeded.
+
+    `words` are empty where all was said before.
+    """
 
     document: dict[str, Any]
     words: str
@@ -126,7 +131,9 @@ def _wait_for_end(client: Client, answer: dict[str, Any]) -> Ending:
 
 
 def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
-    """The end, for good, of the run that takes the activation of this record in; or what keeps it from coming to that."""
+    """The end, for good, of the run that takes the activation of this record in; or what keeps it from coming to
+    that.
+    """
     position: int | None = None
     taken: set[int] = set()
     for line in records_after(client, name, record - 1):
