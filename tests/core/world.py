@@ -24,7 +24,11 @@ from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.plan import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.looking.patterns import Excludes, Pattern
 from wakeful.core.looking.targets import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
-from wakeful.core.observations import (
+from wakeful.core.record.events import Event, RunStarted
+from wakeful.core.record.flat_state import decode_flat, flatten
+from wakeful.core.record.fold import fold
+from wakeful.core.record.lifecycle import find_stage, is_allowed, name_stage
+from wakeful.core.record.observations import (
     ClockTicked,
     DaemonStarted,
     Declaration,
@@ -40,10 +44,6 @@ from wakeful.core.observations import (
     TargetsHinted,
     Usage,
 )
-from wakeful.core.record.events import Event, RunStarted
-from wakeful.core.record.flat_state import decode_flat, flatten
-from wakeful.core.record.fold import fold
-from wakeful.core.record.lifecycle import find_stage, is_allowed, name_stage
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec, Settings
 from wakeful.core.take import Observation

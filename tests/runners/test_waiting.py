@@ -17,7 +17,7 @@ import pytest
 from runners.conftest import Bench
 from runners.readying_daemon import Waits, run_each
 from waiting import eventually_async
-from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import find_obstacle

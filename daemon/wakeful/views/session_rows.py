@@ -17,8 +17,8 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import Queue, find_queue, say_queue
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.looking.targets import ServiceTarget
-from wakeful.core.observations import Moment
 from wakeful.core.record.lifecycle import StateWord, name_state
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.views.causes import view_last_run
 from wakeful.views.schedule import NextWord, find_next_slot

@@ -22,11 +22,11 @@ from wakeful.core.deciding.declare import declare, declare_again, new_id
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.written_files import begin_writing
-from wakeful.core.observations import Declaration
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
 from wakeful.core.record.lifecycle import Archived, Moving, find_closed
+from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Session
 from wakeful.core.record.todo import merge_items
 from wakeful.core.spec.session import FileBinding, SessionSpec

@@ -141,11 +141,16 @@ def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Sessio
         if hold.kind == "asking":
             return deny_unanswered(core, decision, session)
         return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
-    if deadline is not None:
-        core.await_deadline(session.id, deadline, decision.moment)
+    _await_end_of_hold(core, decision, session.id, hold)
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
         return core.emit(decision, session.id, ev.SessionResumed(reason="something newer came"))
     return session
+
+
+def _await_end_of_hold(core: Core, decision: Decision, session_id: str, hold: ev.Hold) -> None:
+    deadline = find_hold_deadline(hold)
+    if deadline is not None:
+        core.await_deadline(session_id, deadline, decision.moment)
 
 
 # -- wakes ------------------------------------------------------------------------------------
@@ -276,6 +281,7 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
             _queue(core, session)
         case Sleeps(hold=hold):
             core.emit(decision, session.id, ev.SessionSlept(hold=hold))
+            _await_end_of_hold(core, decision, session.id, hold)
             _free_upstreams(core, decision, session)
         case WaitsForUpstream() | WaitsForFedInput():
             _mark_held(core, session)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from wakeful.core.observations import StrictnessSeen
+from wakeful.core.record.observations import StrictnessSeen
 from wakeful.core.spec.session import SessionSpec
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.observations import Usage
+from wakeful.core.record.observations import Usage
 from wakeful.core.spec.session import RunLimits
 from wakeful.runners.isolation.confined_spawn import Launch
 from wakeful.runners.isolation.reach import Protected

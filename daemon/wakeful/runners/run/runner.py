@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.looking.targets import ProbeTarget
-from wakeful.core.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered
+from wakeful.core.record.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.isolation import closed_settings
