@@ -54,7 +54,8 @@ def find_living(core: Core, name: str) -> Session:
             raise CallerError(f"{name} is archived; `wakeful load {name}` brings it back")
         case Departed():
             raise CallerError(
-                f"{name} was moved to another host; this is its record, `wakeful fork {name} --as NEW` goes on from it here"
+                f"{name} was moved to another host; this is its record, "
+                f"`wakeful fork {name} --as NEW` goes on from it here"
             )
         case Moving():
             raise CallerError(

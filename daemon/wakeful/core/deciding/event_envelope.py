@@ -1,4 +1,4 @@
-"""What `Core.emit` adds to an event before it is recorded: its causal parent, and the periods of budgets it is charged to.
+"""What `Core.emit` adds to an event before it is recorded: its causal parent, and the periods of its budgets.
 
 The parent is the record that led to the event, as "session:seq". A start follows from its wake, an end from its start,
 rest from the end, what is adopted from the call that wrote it, a wake from the run that wrote or sent what it found, or

@@ -1,7 +1,7 @@
 """The lifecycle of a session: its stages as variants, and the table of events that lead from one stage to another.
 
-A stage follows from the log alone (`find_stage`). People see five states, to which `name_state` maps the stages. What the
-daemon sees outside, such as a service that is down, can hold a suspended session as well: then it is shown as sleeping
+A stage follows from the log alone (`find_stage`). People see five states, to which `name_state` maps the stages.
+The daemon also sees the outside: a service that is down can hold a suspended session, which is then shown as sleeping
 (`deciding/holds.py`). `make docs` draws `docs/lifecycle.md` from the table. Pure.
 """
 
