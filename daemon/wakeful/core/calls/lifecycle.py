@@ -19,7 +19,7 @@ from wakeful.core.deciding.declare import declare_again
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.rule_of_two import find_source
-from wakeful.core.deciding.tracing import refuse_observing
+from wakeful.core.deciding.run_start import refuse_observing
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
 from wakeful.core.record.lifecycle import Archived, Departed, Moving, Terminated, find_closed

@@ -12,7 +12,6 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from wakeful.core.deciding.acting_agent import find_acting
-from wakeful.core.deciding.attempts import find_attempt
 from wakeful.core.deciding.clock_bindings import account_slots
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline
@@ -44,7 +43,7 @@ from wakeful.core.deciding.owed import (
 from wakeful.core.deciding.questions import deny_unanswered
 from wakeful.core.deciding.queue import Lane
 from wakeful.core.deciding.run_end import attend_run
-from wakeful.core.deciding.tracing import find_trace
+from wakeful.core.deciding.run_start import find_attempt, find_trace
 from wakeful.core.deciding.written_files import attend_writing
 from wakeful.core.looking.looked import Looked
 from wakeful.core.record import events as ev
