@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.observations import ProcessEnded
 from wakeful.core.record.events import RunFinished
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
