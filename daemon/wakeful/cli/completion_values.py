@@ -161,7 +161,7 @@ def _ask(ctx: click.Context, route: str, **query: Any) -> Any:
     return Client(place.path, read_token(), pid=place.pid, project=place.project).get(route, **query)
 
 
-def _list_secrets(ctx: click.Context) -> tuple[str, ...] | list[str]:
+def _list_secrets(ctx: click.Context) -> Iterable[str]:
     """Those in our own folder: a tab asks no daemon for this."""
     return list_names(SecretPlaces(find_secrets())) if ctx.params.get("what") != "list" else ()
 
