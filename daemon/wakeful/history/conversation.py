@@ -155,7 +155,8 @@ def make_compress(log: LogReader, session: Session, keep: int, summariser: Summa
 
 
 def choose_kept(log: LogReader, session: Session, most_bytes: int) -> int:
-    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; where all do, the newest half.
+    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; where all do,
+    the newest half.
 
     Whoever asks has to make room: openings take some, too, and are not counted here."""
     kept, total, used = 0, 0, 0
@@ -203,7 +204,10 @@ def _was_inherited(own: Sequence[Message], fork: Session) -> bool:
 
 
 def read_received(log: LogReader, session: Session, run: OpenRun) -> list[tuple[int, ev.MessageAdded]]:
-    """The newest messages that this run is the first to deal with, oldest first, each with its time. Short: nothing is read where none came."""
+    """The newest messages that this run is the first to deal with, oldest first, each with its time.
+
+    Short: nothing is read where none came.
+    """
     seen, until = find_unseen(session, run)
     received: list[tuple[int, ev.MessageAdded]] = []
     if until <= seen:

@@ -61,7 +61,8 @@ def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
 
 
 def list_origins(log: LogReader, session: Session) -> list[Stretch]:
-    """The records that a fork or a loaded session goes back to, nearest first: its parent's up to where it was forked, and so on."""
+    """The records that a fork or a loaded session goes back to, nearest first:
+    its parent's up to where it was forked, and so on."""
     origins: list[Stretch] = []
     origin = session.lineage.origin
     while origin is not None:

@@ -68,13 +68,16 @@ def name_call(call: calls.Call) -> Named:
 
 
 def find_first(log: LogReader, state: State, named: Named, key: str) -> Record | None:
-    """The first record of the call that was carried out with this key; None where there is none. Raises CallerError where another call used it."""
+    """The first record of the call that was carried out with this key; None where there is none.
+
+    Raises CallerError where another call used it.
+    """
     expected = tuple(kind for one in named.kinds for kind in FIRST_KINDS.get(one, ()))
     session_id = state.ids.get(named.name)
     others = []
     for landed in _find_landed(log, named, session_id, key):
         record = next(log.read(landed.session, from_seq=landed.first_seq, to_seq=landed.first_seq))
-        if not expected or record.kind in expected and _is_about(record, named, session_id):
+        if not expected or (record.kind in expected and _is_about(record, named, session_id)):
             return record
         others.append(record)
     # Each of these would take a record with this key.

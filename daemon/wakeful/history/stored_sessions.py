@@ -70,7 +70,10 @@ def _fold_tail(
 
 
 def _find_damage(log: LogVerification, session_id: str, error: Exception) -> str:
-    """The damage to the session's records, in words. Raises the error again where they are sound: then it is a defect, or of a newer release."""
+    """The damage to the session's records, in words.
+
+    Raises the error again where they are sound: then it is a defect, or of a newer release.
+    """
     findings = [finding for finding in log.verify(session_id).findings if not finding.is_derived]
     if not findings:
         raise error
@@ -82,7 +85,8 @@ def _find_damage(log: LogVerification, session_id: str, error: Exception) -> str
 
 
 def salvage(log: LogReader, session_id: str, words: str, taken: set[str]) -> DamagedSession:
-    """The session as far as its records can be read, under its name, or under one by its id where the name is not known or is another's."""
+    """The session as far as its records can be read, under its name,
+    or under one by its id where the name is not known or is another's."""
     session = _fold_readable(log, session_id)
     name = session.name if session is not None else _find_name(log, session_id)
     if not name or name in taken:

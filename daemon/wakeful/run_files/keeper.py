@@ -1,10 +1,10 @@
 """Keeps the contents of runs while the daemon works: what a run found when it began, and what it left when it ended.
 
-`RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes through `end`.
-The core then waits with `run_finished` for `OutputsKept`: for a short time, and never for the inputs, which are named by their
-digests and kept later (backlog.py). Reading and writing happen in threads; the loop only takes down which paths
-there are, and keeps the few outputs that other hands changed since the last run: the run would overwrite them sooner than a
-thread could read them. What goes wrong is said, and the run is recorded without its files.
+`RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes
+through `end`. The core then waits with `run_finished` for `OutputsKept`: for a short time, and never for the inputs,
+which are named by their digests and kept later (backlog.py). Reading and writing happen in threads; the loop only takes
+down which paths there are, and keeps the few outputs that other hands changed since the last run: the run would
+overwrite them sooner than a thread could read them. What goes wrong is said, and the run is recorded without its files.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ class _OpenRecord:
 
 
 class Keeper:
-    """Constructed on the loop. `observe` takes a run's end and, where its files are kept, one `OutputsKept` after it."""
+    """Constructed on the loop.
+
+    `observe` takes a run's end and, where its files are kept, one `OutputsKept` after it.
+    """
 
     def __init__(
         self,

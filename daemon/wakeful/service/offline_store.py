@@ -32,8 +32,8 @@ from wakeful.system.blobs import Blobs
 from wakeful.text.counting import count
 
 __all__ = [
-    "WAL_KEPT_BYTES",
     "REMOTE",
+    "WAL_KEPT_BYTES",
     "Examined",
     "examine",
     "find_file_system",
@@ -81,7 +81,10 @@ def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput
 
 
 def find_session(log: VerifiableLog, name: str) -> Session:
-    """By its present name, which only its state tells. A session with a damaged record is found by the name that its readable records say."""
+    """By its present name, which only its state tells.
+
+    A session with a damaged record is found by the name that its readable records say.
+    """
     sessions, _ = load_sessions(log)
     found = next((session for session in sessions if session.name == name), None)
     if found is not None:

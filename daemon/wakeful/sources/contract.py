@@ -62,8 +62,8 @@ class SeenPath(Protocol):
 class LatestLook:
     """What a file target held when it was last looked at.
 
-    `members` belongs to the source: copy it before the loop goes on. `stamp` moves whenever a stat key did, and is empty
-    where there is nothing to compare it with. `is_stale`: something was hinted since.
+    `members` belongs to the source: copy it before the loop goes on. `stamp` moves whenever a stat key did, and is
+    empty where there is nothing to compare it with. `is_stale`: something was hinted since.
     """
 
     version: str | None

@@ -1,9 +1,10 @@
 """Warnings about a spec that can be taken: likely mistakes, and promises that nothing keeps.
 
-Asked by `check` alone. Likely mistakes are words for a shell, programs that are not there, patterns that find no file: they depend on the
-machine and on the moment, so the daemon, which keeps what it read of a file, does not ask. Promises that nothing keeps are budgets that
-cannot be enforced, and questions that nobody is there to answer: they need all sessions, agents and prices together. Every finding says what
-to write instead; nothing here refuses a spec. Reads the file system and starts nothing.
+Asked by `check` alone. Likely mistakes are words for a shell, programs that are not there, patterns that find no file:
+they depend on the machine and on the moment, so the daemon, which keeps what it read of a file, does not ask. Promises
+that nothing keeps are budgets that cannot be enforced, and questions that nobody is there to answer: they need all
+sessions, agents and prices together. Every finding says what to write instead; nothing here refuses a spec. Reads the
+file system and starts nothing.
 """
 
 from __future__ import annotations
@@ -341,14 +342,20 @@ def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[
         return
     spent = name_spent(session.budget)
     if spent and not isinstance(session.run, PromptRun):
-        words = f"a budget of {spent} does not hold for its command: nothing tells what a command spends; wall, cpu, written and runs are held"
+        words = (
+            f"a budget of {spent} does not hold for its command: nothing tells what a command spends; wall, cpu, "
+            "written and runs are held"
+        )
         yield Unkept(session.name, ("budget",), words)
     if (
         (asks := find_asking(session, agent)) is not None
         and find_timeout(session, agent) is None
         and is_unattended(session)
     ):
-        words = f"{asks}, and what wakes it comes when nobody may be there to answer: it sleeps until somebody does; ask_timeout, such as 2h, denies it then"
+        words = (
+            f"{asks}, and what wakes it comes when nobody may be there to answer: it sleeps until somebody does; "
+            "ask_timeout, such as 2h, denies it then"
+        )
         yield Unkept(session.name, (), words)
 
 
@@ -364,7 +371,10 @@ def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Price
                 )
     spent = next((words for budget in budgets if (words := name_spent(budget))), None)
     if spent and agent.acp and not any(word in agent.model_name.lower() for word in TELLS_SIZE):
-        words = f"{agent.model_name} may tell nothing of its spending while it works: a budget of {spent} is then held by our estimate of what passes through it"
+        words = (
+            f"{agent.model_name} may tell nothing of its spending while it works: a budget of {spent} is then held "
+            "by our estimate of what passes through it"
+        )
         yield Unkept(f"agents/{agent.name}", (), words)
 
 
@@ -391,6 +401,9 @@ def find_asking(session: SessionSpec, agent: AgentSpec | None) -> str | None:
 
 
 def is_unattended(session: SessionSpec) -> bool:
-    """Does only the machine wake it: a clock, a probe, another session? Whoever saves a file or writes a message is there."""
+    """Does only the machine wake it: a clock, a probe, another session?
+
+    Whoever saves a file or writes a message is there.
+    """
     waking = [binding for binding in session.bindings if binding.wake and not isinstance(binding, MessageBinding)]
     return bool(waking) and not any(isinstance(binding, FileBinding | CommitsBinding) for binding in waking)

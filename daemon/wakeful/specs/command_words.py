@@ -1,8 +1,10 @@
-"""The meaning of a command's words: which are code, which hold signs of a shell, and which name a script of the project.
+"""The meaning of a command's words: which are code, which hold signs of a shell,
+and which name a script of the project.
 
-Templates ask for code (program text, SQL, a command for a shell, an option): a file name must not stand in such a word, or whoever names a
-file decides what is run. `new` and `check` ask for signs of a shell (pipes, redirections, globs, variables), which no program but a shell obeys.
-`build` asks for the script, which becomes the implied `program` binding (specs.md). All of it is pure text, but for the globs that `check` tries.
+Templates ask for code (program text, SQL, a command for a shell, an option): a file name must not stand in such a word,
+or whoever names a file decides what is run. `new` and `check` ask for signs of a shell (pipes, redirections, globs,
+variables), which no program but a shell obeys. `build` asks for the script, which becomes the implied `program` binding
+(specs.md). All of it is pure text, but for the globs that `check` tries.
 """
 
 from __future__ import annotations
@@ -190,11 +192,10 @@ def _judge_taker(name: str, taker: Taker, words: Sequence[str], at: int, index: 
         elif word.startswith("--arg") and taker.first:
             # jq: a name and a value.
             place += 2
-        elif word == "-" or not word.startswith("-"):
-            if is_awaited or (taker.first and not is_given):
-                if place == index:
-                    return f"code of {name}"
-                is_given, is_awaited = True, False
+        elif (word == "-" or not word.startswith("-")) and (is_awaited or (taker.first and not is_given)):
+            if place == index:
+                return f"code of {name}"
+            is_given, is_awaited = True, False
         place += 1
     return None
 
@@ -241,12 +242,14 @@ _OWN_PATTERNS = {
 }
 # A shell's own words, which no file of PATH stands for.
 SHELL_WORDS = frozenset(
-    "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait local function pushd popd let declare".split()
+    "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait local "
+    "function pushd popd let declare".split()
 )
 
 
 class Sign(NamedTuple):
-    """One word that a shell would read otherwise than a program does: its place in the list, and the words for what is seen."""
+    """One word that a shell would read otherwise than a program does: its place in the list,
+    and the words for what is seen."""
 
     place: int
     words: str
@@ -273,7 +276,7 @@ def has_shell_sign(line: str) -> bool:
         elif character in _ACTIVE or _opens(line, index, character, is_new_word):
             return True
         is_new_word = not quote and not is_escaped and character.isspace()
-    return _ASSIGNMENT.match(line) is not None or line.split()[:1] != [] and line.split()[0] in SHELL_WORDS
+    return _ASSIGNMENT.match(line) is not None or (line.split()[:1] != [] and line.split()[0] in SHELL_WORDS)
 
 
 def _opens(line: str, index: int, character: str, is_new_word: bool) -> bool:
@@ -284,7 +287,10 @@ def _opens(line: str, index: int, character: str, is_new_word: bool) -> bool:
 
 
 def find_signs(argv: Sequence[str], cwd: str, bound: Sequence[str] = ()) -> Iterator[Sign]:
-    """The words of a command that look as if they were meant for a shell. `bound` are the patterns of the session's files."""
+    """The words of a command that look as if they were meant for a shell.
+
+    `bound` are the patterns of the session's files.
+    """
     program = os.path.basename(argv[0])
     code = {index for index, _ in find_code(argv, range(len(argv)))}
     for index, word in enumerate(argv[1:], 1):
@@ -315,7 +321,8 @@ _INTERPRETER = re.compile(
 # After these the program is in the words themselves, or is a module.
 _NO_SCRIPT = ("-c", "-m", "-e", "-", "--eval", "-p", "-E", "-r")
 _SCRIPT_SUFFIXES = (
-    ".py", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".r", ".jl", ".awk", ".tcl",
+    ".py", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".r", ".jl", ".awk",
+    ".tcl",
 )  # fmt: skip
 _PATTERN_SIGN = re.compile(r"[*?\[]")
 

@@ -1,11 +1,12 @@
 """The threads of the daemon for blocking work, and the pools that share them.
 
-One set of threads serves every pool of the process. A few of them start with the first pool and live as long as the process. More start
-while more work is under way, and end after some seconds without work: a daemon at rest has none but the few. Each pool bounds how much of
-its own work is under way at a time, so the threads are bounded by the sum of all pools.
-Python's own pool starts a thread when work comes. A run that took all processes of its user then made the daemon fail, and a thread that
-died for want of memory was never replaced: its callers waited for ever. Here the kept threads serve all pools in turn where the system
-gives no more, a lack of memory ends one piece of work and no thread, and whoever closes a pool waits a bounded time for work that hangs.
+One set of threads serves every pool of the process. A few of them start with the first pool and live as long as the
+process. More start while more work is under way, and end after some seconds without work: a daemon at rest has none but
+the few. Each pool bounds how much of its own work is under way at a time, so the threads are bounded by the sum of all
+pools. Python's own pool starts a thread when work comes. A run that took all processes of its user then made the daemon
+fail, and a thread that died for want of memory was never replaced: its callers waited for ever. Here the kept threads
+serve all pools in turn where the system gives no more, a lack of memory ends one piece of work and no thread, and
+whoever closes a pool waits a bounded time for work that hangs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Result = TypeVar("Result")
 _Work = tuple[Future[Any], Callable[[], Any]]
 
 
-class _Threads:
+class _SharedExecutor:
     """All threads for blocking work. Any thread may call it."""
 
     def __init__(self) -> None:
@@ -56,7 +57,10 @@ class _Threads:
             self._start(idle_seconds=None)
 
     def give(self, work: Callable[[], None]) -> None:
-        """Have a thread do this. It starts one if none is free; where the system gives none, a busy one does it afterwards."""
+        """Have a thread do this.
+
+        It starts one if none is free; where the system gives none, a busy one does it afterwards.
+        """
         with self._counting:
             self._free -= 1
             is_short = self._free < 0
@@ -106,20 +110,23 @@ class _Threads:
             return True
 
 
-_threads = _Threads()
+_shared = _SharedExecutor()
 
 
-def _forget_threads() -> None:
+def _forget_parent() -> None:
     """A fork has our memory and none of our threads."""
-    global _threads
-    _threads = _Threads()
+    global _shared
+    _shared = _SharedExecutor()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_forget_parent)
 
 
 class Pool(ThreadPoolExecutor):
-    """At most `count` pieces of work at a time. Used as its base class, which asyncio insists on for the default executor of a loop."""
+    """At most `count` pieces of work at a time.
+
+    Used as its base class, which asyncio insists on for the default executor of a loop.
+    """
 
     def __init__(self, count: int, name: str) -> None:
         """Raises OSError where the system gives no threads. `name` tells pools apart for whoever debugs."""
@@ -129,7 +136,7 @@ class Pool(ThreadPoolExecutor):
         self._waiting: deque[_Work] = deque()
         self._under_way = 0
         self._is_closed = False
-        _threads.keep()
+        _shared.keep()
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         future: Future[Result] = _ToldFuture()
@@ -141,7 +148,7 @@ class Pool(ThreadPoolExecutor):
                 self._waiting.append(work)
                 return future
             self._under_way += 1
-        _threads.give(partial(self._serve, work))
+        _shared.give(partial(self._serve, work))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -163,9 +170,9 @@ class Pool(ThreadPoolExecutor):
                 else:
                     self._under_way -= 1
                     self._changed.notify_all()
-            if work is not None and _threads.is_short:
+            if work is not None and _shared.is_short:
                 # Other pools have their turn.
-                _threads.give(partial(self._serve, work))
+                _shared.give(partial(self._serve, work))
                 return
 
 

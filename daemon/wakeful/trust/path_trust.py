@@ -147,7 +147,8 @@ class Hold:
 
 
 class PathTrust:
-    """Remembers in the ledger which folders and links were on the ways to specs, and doubts those that a run may have put there."""
+    """Remembers in the ledger which folders and links were on the ways to specs,
+    and doubts those that a run may have put there."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -61,7 +61,8 @@ def _say_set_back(core: Core, session: Session) -> Iterator[str]:
         clock = core.looked.clocks.get((session.id, bound.key))
         if clock is not None and clock.is_set_back:
             yield (
-                f"The clock was set back: {bound.name} ran for its slots up to {session.marks.seen[bound.key]} already, "
+                f"The clock was set back: {bound.name} ran for its slots up to {session.marks.seen[bound.key]} "
+                "already, "
                 "and goes on after that one."
             )
 

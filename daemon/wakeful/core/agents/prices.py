@@ -71,9 +71,8 @@ def find_meant_model(prices: Prices, model: str) -> str | None:
 def _measure_likeness(one: str, other: str) -> float:
     if re.sub(r"\D", "", one) != re.sub(r"\D", "", other):
         return 0.0
-    return difflib.SequenceMatcher(
-        None, *(re.sub(r"[^a-z]", "", name.lower()) for name in (one, other)), autojunk=False
-    ).ratio()
+    ours, theirs = (re.sub(r"[^a-z]", "", name.lower()) for name in (one, other))
+    return difflib.SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
 
 
 def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:

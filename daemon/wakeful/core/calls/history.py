@@ -1,8 +1,8 @@
 """The calls on history judged: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
 
-As in judge.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the past
-a call needs comes with it, read from the log before: the past does not change, and where the present may have moved on
-meanwhile the call says which seq it was made for.
+As in lifecycle.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the
+past a call needs comes with it, read from the log before: the past does not change, and where the present may have
+moved on meanwhile the call says which seq it was made for.
 """
 
 from __future__ import annotations
@@ -293,7 +293,8 @@ def _judge_compress(call: calls.Compress, core: Core, decision: Decision, called
     # A summary no shorter than what it replaces would be summarised again, and again.
     if call.messages == 0 or after >= before + len((session.knowledge.conversation.summary or "").encode()):
         raise CallerError(
-            f"the conversation of {call.name} is as short as it gets: {count(session.knowledge.conversation.messages, 'message')}"
+            f"the conversation of {call.name} is as short as it gets: "
+            f"{count(session.knowledge.conversation.messages, 'message')}"
         )
     event = ev.ConversationCompressed(
         replaced=call.replaced,

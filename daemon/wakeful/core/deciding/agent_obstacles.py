@@ -30,7 +30,10 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
             else f"its agent {name} does not exist: write agents/{name}.yaml"
         )
     if session.declaration.model is not None and prefer_model(agent, session.declaration.model) is None:
-        return f"its model {session.declaration.model} is none that is known: wakeful migrate {session.name} --model PROVIDER:NAME"
+        return (
+            f"its model {session.declaration.model} is none that is known: "
+            f"wakeful migrate {session.name} --model PROVIDER:NAME"
+        )
     if session.declaration.model is None and not agent.can_answer:
         return f"its agent {name} has neither a model nor acp: add model: PROVIDER:NAME to agents/{name}.yaml"
     if (

@@ -57,7 +57,10 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
     if (refused := _find_unisolated(core, session)) is not None:
         return refused
     if session.lineage.detached:
-        return f"a fork without a place of its own: {', '.join(session.lineage.detached)} would overwrite what its parent writes"
+        return (
+            f"a fork without a place of its own: {', '.join(session.lineage.detached)} would overwrite what its "
+            "parent writes"
+        )
     hold = session.hold
     if hold is not None:
         deadline = find_hold_deadline(hold)

@@ -206,7 +206,8 @@ class Core:
         return known == deadline.until and moment.mono >= due
 
     def await_deadline(self, session_id: str, deadline: Deadline, moment: Moment) -> None:
-        """Measure the length of a deadline from now, if that has not begun, and dispatch the session when it is over."""
+        """Measure the length of a deadline from now, if that has not begun,
+        and dispatch the session when it is over."""
         self.wall.add(deadline.until, "session", session_id)
         if deadline.is_wall_time:
             return

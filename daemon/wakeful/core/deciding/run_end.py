@@ -43,7 +43,8 @@ def attend_run(core: Core, decision: Decision, session: Session) -> None:
 
 
 def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
-    """A process is gone: its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29)."""
+    """A process is gone: its outputs, and what is dirty of its inputs,
+    are looked at before the run is closed (rule 29)."""
     # An end that is reported again changes nothing.
     if session.id in core.looked.ended:
         return

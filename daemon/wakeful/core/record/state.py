@@ -259,7 +259,8 @@ class Lineage(Struct, frozen=True, kw_only=True):
 
 
 class Move(Struct, frozen=True, kw_only=True):
-    """The session's move to another host: the one under way, the one that took it away, and the one that brought it here."""
+    """The session's move to another host: the one under way, the one that took it away,
+    and the one that brought it here."""
 
     id: str | None = field(default=None, name="move")
     to: str | None = field(default=None, name="moving_to")

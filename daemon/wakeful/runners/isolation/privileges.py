@@ -76,7 +76,7 @@ def restrict_by(fd: int) -> None:
 
 
 def install_filter(program: bytes) -> None:
-    """A system call filter (filter.py), on the calling thread and all it starts from now on.
+    """A system call filter (seccomp.py), on the calling thread and all it starts from now on.
 
     `forbid_new_privileges` comes first.
     """

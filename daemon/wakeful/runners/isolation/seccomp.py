@@ -94,7 +94,7 @@ _MACHINES = {
             "fchmodat": 268,
             "openat2": 437,
             "fchmodat2": 452,
-        },  # fmt: skip
+        },
     ),
     "aarch64": _Machine(
         0xC00000B7,
@@ -123,7 +123,7 @@ _MACHINES = {
             "openat": 56,
             "openat2": 437,
             "fchmodat2": 452,
-        },  # fmt: skip
+        },
     ),
 }
 
@@ -220,7 +220,7 @@ def _list_refusals(sockets: Sockets) -> Iterator[_Refusal]:
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(0, "is not", 0),))
     # The same holds for priorities and the scheduler, and without privileges nobody takes a higher nice value back.
     # Each thread sets its own. `sched_setaffinity` stays: OpenMP names its threads by number, and ends where that is
-    # refused. The daemon restores its own (affinity.py).
+    # refused. The daemon restores its own (system/process_tuning.py).
     for call, own in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
         yield _Refusal(call, errno.EPERM, (_low(0, "is not", own),))
         yield _Refusal(call, errno.EPERM, (_low(1, "is not", 0),))

@@ -1,8 +1,8 @@
 """A thread that spawns one program, and the caller who waits for its answer: bounded, whatever becomes of the thread.
 
-Confinement belongs to a thread, so a thread spawns (confine.py, bubblewrap.py). A thread that finds no memory is gone
-without a word, and its caller is the loop: it waited for ever, and no signal reached it. Here the caller looks whether
-the thread is there, and gives up in words; then nothing is spawned any more.
+Confinement belongs to a thread, so a thread spawns (confined_spawn.py, bubblewrap.py). A thread that finds no memory is
+gone without a word, and its caller is the loop: it waited for ever, and no signal reached it. Here the caller looks
+whether the thread is there, and gives up in words; then nothing is spawned any more.
 """
 
 from __future__ import annotations

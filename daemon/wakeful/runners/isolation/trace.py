@@ -88,8 +88,7 @@ def _try_once(program: str) -> None:
         done = subprocess.run(
             trial,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             timeout=_PATIENCE_SECONDS,
             check=False,
         )

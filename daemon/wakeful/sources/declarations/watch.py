@@ -61,7 +61,7 @@ class DeclarationsWatch:
         while True:
             await asyncio.to_thread(self._save)
             # Compared again and again: a reading since then may have found that the next must come soon.
-            while self._loop.time() < self._read_at + self._poll_seconds:
+            while self._loop.time() < self._read_at + self._poll_seconds:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(min(LEAST_POLL_SECONDS, self._poll_seconds))
             self.read()
 

@@ -128,8 +128,8 @@ class Looker:
         reader: Reader | None = None,
         takes_open: bool = False,
     ) -> Finding:
-        """Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed is open for
-        writing; nothing has changed then but watches.
+        """Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that
+        changed is open for writing; nothing has changed then but watches.
         """
         survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
         changed = _list_changed(followed, survey)
