@@ -40,7 +40,7 @@ def paint(text: str, colour: str) -> str:
 
 
 def columns() -> int:
-    """As wide as the terminal, or as COLUMNS says, or 80. By hand: shutil alone takes as long to import as json."""
+    """The width of the terminal, or COLUMNS, or 80. By hand: shutil alone takes as long to import as json."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and int(said) > 0:
         return max(int(said), NARROWEST)
@@ -195,7 +195,7 @@ def fold(text: str, width: int) -> list[str]:
 def _part(word: str, width: int) -> list[str]:
     parts = []
     while measure(word) > width:
-        # What fits beside an ellipsis, in a column that has one more.
+        # `fit` leaves room for an ellipsis, so it is given one more column.
         most = max(len(fit(word, width + 1)) - 1, 1)
         cut = word.rfind("/", 1, most) + 1 or most
         parts.append(word[:cut])
@@ -219,6 +219,6 @@ def format_folded_table(head: Sequence[str], rows: Sequence[Sequence[str]], note
 
 
 def say_slots(slots: dict[str, Any]) -> str:
-    """Those of commands, and those of agents where one is taken."""
+    """The slots of commands, and those of agents where one is taken."""
     agents = f", {slots['agents']['used']} of {slots['agents']['of']} for agents" if slots["agents"]["used"] else ""
     return f"{slots['used']} of {count(slots['of'], 'slot')}{agents}"

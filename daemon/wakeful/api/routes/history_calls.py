@@ -380,7 +380,7 @@ def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival:
 
 
 def _check_model(service: Service, session: Session, body: Any) -> None:
-    """As in an agent's file: a name that is none, or one that nobody could reach, is refused before it is recorded."""
+    """Refuse a model that is no name of one, or that could not be reached, as an agent's file does."""
     if body.model is None:
         return
     try:

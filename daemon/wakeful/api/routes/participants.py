@@ -1,4 +1,4 @@
-"""Who takes part in a session: the authors of its records, how much each did, and when last;
+"""The participants of a session: the authors of its records, how much each did, and when last;
 and whose role its spec says by uid.
 
 Counted from the log, once, and then only what was recorded since: a cache, kept while the daemon lives. What the daemon

@@ -34,7 +34,7 @@ _LATEST = 100
 
 
 async def prepare_trace(service: Service, body: Any) -> calls.Trace:
-    """Said before anything runs: a trace without strace would be a run for nothing."""
+    """Refuse a trace where strace is missing, before anything runs."""
     obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
     if obstacle is not None:
         raise OperatorError(obstacle)
