@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+# A fixture: named again so that it counts as used.
+from agents.conftest import provider as provider
 from external.programs import PROGRAMS, Program
 
 
