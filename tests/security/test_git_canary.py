@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from e2e.box import Box
+from git_repository import git
 from waiting import eventually
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
@@ -82,12 +83,6 @@ class Canaries:
 
     def trace(self, name: str) -> str:
         return str(self._sang / name)
-
-
-def git(folder: Path, *words: str, text: str | None = None) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, input=text, timeout=60)
-    assert done.returncode == 0, f"git {words}: {done.stderr}"
-    return done.stdout.strip()
 
 
 def configure(config: Path, settings: dict[str, str]) -> None:

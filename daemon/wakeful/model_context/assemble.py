@@ -1,4 +1,4 @@
-"""What a run's model is told, in one order: instructions, the conversation so far, and what this run opens with.
+"""Assembles the context of a run's model: instructions, the conversation so far, and the opening of this run.
 
 Instructions are ours and those of whoever set the session up: rules, the agent's prompt, the objective. Everything else
 is data, quoted and labelled: facts, hand-off, what changed, summary, memory, messages, and then what the session is

@@ -19,7 +19,7 @@ from wakeful.text.counting import count
 
 _MOST_COMMITS = 20
 _ID_DIGITS = 12
-# Of a diff that does not fit, a piece of less is of no use to anybody.
+# A diff that does not fit is cut to a piece of at least this size: a smaller one is useless.
 _LEAST_TOKENS = 100
 
 

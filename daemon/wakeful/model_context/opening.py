@@ -138,7 +138,7 @@ def _say_prompt(session: Session, run: OpenRun, *, is_new: bool) -> str:
 
 
 def _say_last(session: Session, run: OpenRun) -> str | None:
-    """Of a run that failed: whoever tries again should know why."""
+    """The reason why the last run failed, for the next attempt."""
     last = session.last_run
     if last is None or last.outcome != "failed":
         return None

@@ -1,18 +1,16 @@
-"""A number and what it counts, as people say it: the one place that knows when a noun takes its `s`.
+"""A number with its noun, as people say it, and the callback that reports progress.
 
-And how far a count is.
-
-Called by whoever tells a count, in every layer; of nouns it knows the regular ones, which are all we use.
+The one place that adds the plural `s`. Every layer calls it. It knows regular nouns only, which are all we use.
 """
 
 from collections.abc import Callable
 
-# How many are done, of how many.
+# A progress callback: how many are done, of how many.
 TellFar = Callable[[int, int], None]
 
 
 def tell_nobody(done: int, total: int) -> None:
-    """For who counts, where nobody waits."""
+    """A progress callback that does nothing."""
 
 
 def count(number: int, noun: str) -> str:

@@ -1,8 +1,7 @@
-"""Text from outside, made safe to print: the one place that says what a terminal must never be handed.
+"""Escapes text from outside, so that it is safe to print on a terminal.
 
-Names, paths, refs, messages, notes, facts and the output of runs are data. Whoever prints one of them, the command line
-or the daemon in the foreground, calls `escape` (one line) or `escape_lines`.
-It changes nothing that was made safe before.
+Names, paths, refs, messages, notes, facts and the output of runs are data. The command line, and the daemon in the
+foreground, pass each of them through `escape` (one line) or `escape_lines`. Escaping twice changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def escape_lines(text: str) -> str:
 
 
 def escape_output(output: bytes) -> str:
-    """A run's output: what is no UTF-8 is shown byte by byte."""
+    """A run's output. Bytes that are not UTF-8 are shown one by one."""
     return escape_lines(output.decode(errors="backslashreplace"))
 
 

@@ -11,7 +11,7 @@ from wakeful.core.calls.roles import PERSON, find_role
 from wakeful.core.record.state import Session
 from wakeful.views.times import show_time
 
-# The daemon's own author: what it records is no part in a session.
+# The daemon's own author, which is not a participant.
 DAEMON = "wakeful"
 
 

@@ -202,7 +202,7 @@ def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tok
         return f"queued: {queue.words}"
     if row["owed"] and row["state"] != "running":
         return f"new: {', '.join(row['owed'])}"
-    # Whoever looks at the list knows whom nothing holds back.
+    # So that a reader of the list sees which sessions run without isolation.
     if _is_unisolated(session):
         return "not isolated"
     return _say_size(session.knowledge.size_tokens, long_tokens) if session.knowledge.size_tokens else ""

@@ -1,7 +1,7 @@
 """Why: sentences from the log and the core about a session, an output or an input.
 
 Each answer has `words` for people and the values they were made from for programs. Sentences never go beyond what is
-recorded or was looked at: where the log cannot tell, they say so. Nothing is escaped here: who prints, escapes.
+recorded or was looked at: where the log cannot tell, they say so. Nothing is escaped here: the printer does that.
 """
 
 from __future__ import annotations
