@@ -33,7 +33,7 @@ from wakeful.bundles.scratch_files import ScratchFolder, ScratchNames
 from wakeful.eventlog.chain import NOTHING, hash_bytes, hash_record
 from wakeful.eventlog.contract import Head, PayloadStore, Progress, Record, RecordImports
 from wakeful.system.blobs import SHORT_BYTES, Blobs, address_of
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 BATCH_RECORDS = 500
 

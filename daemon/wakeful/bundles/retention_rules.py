@@ -15,7 +15,7 @@ import msgspec
 from wakeful.core.record.events import Outcome
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Retention
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 _MICROSECONDS = 1_000_000
 _DAY_SECONDS = 86_400

@@ -32,8 +32,7 @@ from wakeful.model_context.parts import Part, Room
 from wakeful.model_context.project_rules import read_rules
 from wakeful.model_context.recorded_turns import Turns, has_opened, read_messages, read_sub_turns, read_turns
 from wakeful.system.blobs import Blobs
-from wakeful.text.counting import count
-from wakeful.text.escaping import escape
+from wakeful.text.display import count, escape
 
 CONVERSATION = "conversation"
 # Of what a model takes in; the rest is for tools and for what an estimate is wrong by.

@@ -21,7 +21,7 @@ from wakeful.model_context.changes import describe_changes
 from wakeful.model_context.diffs import ReadChanged
 from wakeful.model_context.parts import Part, Room
 from wakeful.model_context.recorded_turns import MAILBOX, Turns, Word
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.views.times import say_time
 
 _RUN = "run:"

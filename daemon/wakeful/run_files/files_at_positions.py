@@ -16,7 +16,7 @@ from wakeful.run_files.file_record import GONE, Entry, RunFiles, read_record
 from wakeful.run_files.path_lists import read_entries
 from wakeful.run_files.replay_comparison import LARGEST_TEXT_BYTES, MOST_DIFF_LINES
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 Change = Literal["added", "removed", "changed"]
 # Beyond these a path is counted, and no longer named.

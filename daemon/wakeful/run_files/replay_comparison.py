@@ -17,7 +17,7 @@ from wakeful.run_files.file_record import Entry, RunFiles
 from wakeful.run_files.path_lists import read_entries
 from wakeful.run_files.present_files import look_at, read_content
 from wakeful.system.blobs import Blobs, UnknownBlob, address_of
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 Verdict = Literal["same", "different", "missing", "added"]
 # Comparing lines takes time that grows with the square of their number: larger texts are told by their digests.

@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any
 
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 _HALF = re.compile("[\ud800-\udfff]")
 # In JSON text a half may also stand as an escape of six characters.

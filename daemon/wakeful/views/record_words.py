@@ -10,7 +10,7 @@ import re
 from wakeful.core.agents.turns import name_actor
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import Origin
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 
 def tell(event: ev.Event) -> str:

@@ -20,7 +20,7 @@ from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.views.causes import view_last_run
-from wakeful.views.schedule import NextWord, find_next_slot
+from wakeful.views.why_not import NextWord, find_next_slot
 
 StateWord = Literal["suspended", "running", "sleeping", "terminated", "archived"]
 # Why a session is not in the table of `list`, unless it is asked for.

@@ -24,10 +24,9 @@ from wakeful.views.causes import view_causes
 from wakeful.views.loop_guard import say_guard
 from wakeful.views.path_bindings import Reached, means_path
 from wakeful.views.records import Recorded, say_cost, say_spent, view_runs
-from wakeful.views.schedule import NextSlot, find_next_slot
 from wakeful.views.session_rows import FAILURES, list_row
 from wakeful.views.times import say_shown, say_time, shorten, show_time, show_time_or_none
-from wakeful.views.why_not import find_changed, find_next_try, say_silence
+from wakeful.views.why_not import NextSlot, find_changed, find_next_slot, find_next_try, say_silence
 
 PATHS_SHOWN = 5
 

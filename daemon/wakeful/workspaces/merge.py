@@ -22,7 +22,7 @@ from wakeful.run_files.present_files import InTheWay, look_at, read_content
 from wakeful.run_files.restore import is_same, say_problem, show_name
 from wakeful.sources.contract import Git
 from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.workspaces.contents import (
     LARGEST_KEPT_BYTES,
     NOT_WRITTEN,

@@ -1,4 +1,4 @@
-"""Escapes text from outside, so that it is safe to print on a terminal.
+"""Text for people: numbers with their nouns, progress callbacks, and escapes that make text from outside safe to print.
 
 Names, paths, refs, messages, notes, facts and the output of runs are data. The command line, and the daemon in the
 foreground, pass each of them through `escape` (one line) or `escape_lines`. Escaping twice changes nothing.
@@ -7,6 +7,20 @@ foreground, pass each of them through `escape` (one line) or `escape_lines`. Esc
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+# A progress callback: how many are done, of how many.
+TellFar = Callable[[int, int], None]
+
+
+def tell_nobody(done: int, total: int) -> None:
+    """A progress callback that does nothing."""
+
+
+def count(number: int, noun: str) -> str:
+    """`1 record`, `2 records`, `1,000,000 records`. Knows regular nouns only, which are all we use."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
 
 # Controls, separators that break a line, marks that reorder text, what cannot be seen, and halves of characters.
 # Joiners stay: scripts need them.
