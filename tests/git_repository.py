@@ -11,7 +11,10 @@ _SETTINGS = ("-c", "protocol.file.allow=always", "-c", "safe.directory=*", "-c",
 
 
 def git(folder: Path, *words: str, text: str | None = None, **environ: str) -> str:
-    """Run git in a folder and return what it prints, without the last line end. `text` is its standard input."""
+    """Run git in a folder and return what it prints, without the last line end. `text` is its standard input.
+
+    Raises CalledProcessError, with the words of git.
+    """
     done = subprocess.run(
         ["git", *_SETTINGS, *words],
         cwd=folder,
@@ -21,7 +24,10 @@ def git(folder: Path, *words: str, text: str | None = None, **environ: str) -> s
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, f"git {' '.join(words)}: {done.stderr}"
+    if done.returncode != 0:
+        failure = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+        failure.add_note(done.stderr)
+        raise failure
     return done.stdout.strip()
 
 
