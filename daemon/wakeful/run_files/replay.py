@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.observations import ProcessEnded
 from wakeful.core.record.events import RunFinished
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
@@ -110,11 +110,10 @@ class Replays:
             yield view_prepared(prepared)
             began = time.monotonic()
             ended = self._waiting[run_id] = self._loop.create_future()
-            self.runner.start(
-                self._make_order(
-                    prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
-                )
+            order = self._make_order(
+                prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
             )
+            self.runner.prepare(order).launch()
             # Shielded: a caller that stops listening must not cancel the end itself.
             end = await asyncio.shield(ended)
             report = await asyncio.to_thread(judge, self._blobs, prepared, end)

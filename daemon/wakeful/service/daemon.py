@@ -32,7 +32,8 @@ from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.core.calls.values import Call, Reply, Work
 from wakeful.core.deciding.decision import Entry
 from wakeful.core.looking.path_reports import Bounds, Compared
-from wakeful.core.observations import (
+from wakeful.core.record.events import RunFinished
+from wakeful.core.record.observations import (
     DaemonStarted,
     DaemonStopping,
     Enforceable,
@@ -41,7 +42,6 @@ from wakeful.core.observations import (
     ProcessOwner,
     Usage,
 )
-from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError, WakefulError
@@ -154,11 +154,10 @@ class Daemon:
             follow=edges.sources.follow,
             forget=edges.sources.forget,
             look=edges.sources.look,
-            foresee=edges.starter.foresee,
+            prepare=edges.starter.prepare,
             start=edges.starter.start,
             land=edges.landing.land,
             readopted=edges.starter.readopt,
-            redeclared=edges.runner.unready,
             wake_at=edges.clock.wake_at,
             runner=edges.runner,
             finished=self._after_run,
@@ -204,6 +203,7 @@ class Daemon:
             ]
             if left := self._list_left():
                 keepers.create_task(self._edges.runner.recover(left), name="end runs of damaged sessions")
+            await self._edges.strictness.settle()
             await self._first_look()
             _spare_collections()
             if not self._stopping.is_set():

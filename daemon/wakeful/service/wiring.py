@@ -25,9 +25,9 @@ import msgspec
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.scratch_files import remove_unfinished
 from wakeful.core.deciding.acting_agent import gather_team
-from wakeful.core.deciding.agent_obstacles import list_libraries, list_needed
+from wakeful.core.deciding.agent_obstacles import list_needed
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import (
+from wakeful.core.record.observations import (
     AgentsRead,
     ProcessEnded,
     RoomSeen,
@@ -52,19 +52,18 @@ from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import MakeOrder as MakeReplayOrder
 from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import Runner, RunOrder
+from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.reach import Protected, resolve_protected
-from wakeful.runners.isolation.strict_watch import StrictnessWatch
-from wakeful.runners.isolation.writable_places import could_replace_git, list_writable
-from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
+from wakeful.runners.isolation.written_places import WrittenPlaces, could_replace_git, list_writable, list_written_by
 from wakeful.runners.outputs.landing import Landing
 from wakeful.runners.outputs.writers import Writers
 from wakeful.runners.prepare.warm_server import WarmServer
 from wakeful.runners.process.cgroup import find_delegated
 from wakeful.runners.process.children import Children, become_subreaper
+from wakeful.runners.process.environment import select_inherited
 from wakeful.runners.process.mark import Sign, mark_of
 from wakeful.runners.process.orphans import end_strays
-from wakeful.runners.process.pidfd import can_tell_ends
-from wakeful.runners.run.environment import select_inherited
+from wakeful.runners.process.proc import can_tell_ends
 from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.runners.run.orders import Premises, make_order
 from wakeful.runners.run.probe_launch import ProbePlaces
@@ -286,7 +285,7 @@ def build_daemon(
     programs = ProgramReach(os.environ, written.places, (str(places.state), *protected.hidden))
     house.find_reach = lambda spec, agent: programs.list_places(spec, agent)
     strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
-    specs = _build_specs(places, reactor, hints, voice, known, house, strictness, runner.warm_up)
+    specs = _build_specs(places, reactor, hints, voice, known, house, strictness)
     edges = Edges(
         log=log,
         sources=sources,
@@ -319,7 +318,7 @@ def build_daemon(
         handed_over=handed_over.listener,
     )
     daemon = Daemon(places, reactor, edges, settings, is_once=is_once)
-    reactor.outside.redeclared = _redeclare(reactor, runner, written)
+    reactor.outside.redeclared = _redeclare(reactor, written)
     house.tell(daemon.tell_read)
     return daemon
 
@@ -361,7 +360,6 @@ def _build_specs(
     known: KnownSecrets,
     reader: HouseReader,
     strictness: StrictnessWatch,
-    warm_up: Callable[[Iterable[str]], None],
 ) -> DeclarationsWatch:
 
     def report(observation: SpecsRead | SettingsRead | AgentsRead) -> None:
@@ -390,8 +388,6 @@ def _build_specs(
             for one in observation.declared:
                 if one.needs_trust is not None:
                     voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
-            if libraries := list_libraries(reactor.core):
-                warm_up(libraries)
 
     def keep() -> None:
         if not known.has_outspoken_specs:
@@ -562,17 +558,18 @@ def _build_runner(
     if kept is not None and cgroups is not None:
         # Nobody ended what an earlier daemon left, since its runs were to live on.
         end_strays(cgroups, {mark_of(os.path.realpath(places.state), run_id) for run_id in left})
+    children = Children()
     return CommandRunner(
         report=report,
         blobs=blobs,
         state=str(places.state),
-        children=Children(),
+        children=children,
         cgroups=cgroups,
         protected=protected,
         writers=writers,
         secrets=known,
         kept=kept,
-        warm=WarmServer(WARM_PROGRAM, select_inherited(os.environ)),
+        warm=WarmServer(WARM_PROGRAM, select_inherited(os.environ), children),
         left=left,
         origin=origin,
     )
@@ -639,10 +636,9 @@ class _Written:
         self.places.declare(session.id, session.name, (place for spec in specs for place in list_written_by(spec)))
 
 
-def _redeclare(reactor: Reactor, runner: Runner, written: _Written) -> Callable[[str], None]:
+def _redeclare(reactor: Reactor, written: _Written) -> Callable[[str], None]:
     def redeclare(session_id: str) -> None:
         written.note(reactor.core.state.get(session_id))
-        runner.unready(session_id)
 
     return redeclare
 

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 # Threads that live as long as the process. A dead mount may hold one or two of them for ever.
@@ -73,16 +73,16 @@ class _SharedExecutor:
         with self._counting:
             self._count += 1
             self._free += 1
-            number = self._count
+            name = f"blocking-{self._count}"
         try:
-            start_beside(partial(self._serve, idle_seconds), f"blocking-{number}")
+            start_beside(partial(self._serve, idle_seconds, name), name)
         except OSError:
             with self._counting:
                 self._count -= 1
                 self._free -= 1
             raise
 
-    def _serve(self, idle_seconds: float | None) -> None:
+    def _serve(self, idle_seconds: float | None, name: str) -> None:
         while True:
             # An error here is a shortage in between: the next piece of work is taken all the same.
             try:
@@ -97,6 +97,7 @@ class _SharedExecutor:
                 work()
             # What it worked on is let go before it waits.
             del work
+            current_thread().name = name
             with self._counting:
                 self._free += 1
 
@@ -129,8 +130,9 @@ class Pool(ThreadPoolExecutor):
     """
 
     def __init__(self, count: int, name: str) -> None:
-        """Raises OSError where the system gives no threads. `name` tells pools apart for whoever debugs."""
-        super().__init__(count, name)
+        """Raises OSError where the system gives no threads. A thread that works for this pool has its `name`."""
+        super().__init__(count)
+        self._name = name
         self._most = count
         self._changed = Condition()
         self._waiting: deque[_Work] = deque()
@@ -160,6 +162,7 @@ class Pool(ThreadPoolExecutor):
 
     def _serve(self, work: _Work | None) -> None:
         """In a thread: this piece of work, then those that wait in this pool."""
+        current_thread().name = self._name
         while work is not None:
             with suppress(MemoryError):
                 _carry_out(*work)

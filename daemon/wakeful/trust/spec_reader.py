@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.core.observations import Declaration
+from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionBinding, SessionSpec, Settings
 from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading

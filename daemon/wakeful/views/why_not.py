@@ -14,7 +14,7 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import WaitsForTime, judge_start
 from wakeful.core.deciding.owed import is_activation_owed, is_new
 from wakeful.core.looking.looked import Bound
-from wakeful.core.observations import Moment
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.views.times import say_time
 

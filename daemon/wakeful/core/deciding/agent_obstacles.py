@@ -44,21 +44,6 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
     return None
 
 
-def list_libraries(core: Core) -> set[str]:
-    """Of all agents that would be asked something if their sessions were owed a run now:
-    what is worth reading ahead."""
-    thinking = (
-        find_acting(core, session)[0] for session in core.state if has_prompt(session) and _can_think(core, session)
-    )
-    return {library for agent in thinking if agent is not None for library in agent.libraries}
-
-
-def _can_think(core: Core, session: Session) -> bool:
-    if not session.is_armed or find_owner_problem(core, session) is not None:
-        return False
-    return all(core.looked.secrets.get(name, "not looked for yet") is None for name in list_needed(core, session))
-
-
 def list_keys(core: Core, session: Session) -> tuple[str, ...]:
     """Names of the secrets that whoever works in its next run needs to answer; its spec's own are not among them."""
     # Nearly everybody.

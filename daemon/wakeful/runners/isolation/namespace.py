@@ -1,5 +1,5 @@
-"""A mount namespace of one's own, in which places are read-only or empty:
-what Landlock cannot subtract from a folder it grants.
+"""A mount namespace of one's own, in which places are read-only or empty: what Landlock cannot subtract from a folder
+it grants.
 
 Each protected place is bound over itself, read-only; the run's scratch folder and the like are bound on top, writable.
 Nothing outside sees it, and a confined run cannot undo it: Landlock refuses mounts. Called by the thread that spawns a

@@ -1,9 +1,9 @@
-"""Takes privileges from a confined run: those of set-uid programs, those of root except over files,
-and some system calls.
+"""Takes privileges from a confined run: those of set-uid programs, those of root except over files, and some system
+calls.
 
-`confine` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no capabilities to
-drop. This module imports only the standard library: the small program around an agent's shell uses it before anything
-else can be imported.
+`confined_spawn` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no
+capabilities to drop. This module imports only the standard library: the small program around an agent's shell uses it
+before anything else can be imported.
 """
 
 from __future__ import annotations

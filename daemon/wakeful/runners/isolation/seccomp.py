@@ -1,8 +1,8 @@
 """The system call filter of a confined run (seccomp): what Landlock does not know how to deny.
 
 A hand-written BPF program of a few dozen instructions, for x86-64 and arm64; each refusal below says why it is there.
-`confine` puts it on the short-lived thread that spawns the run (privileges.py). Refused calls fail with an error number
-and kill nobody, so that programs can fall back and say what happened to them.
+`confined_spawn` puts it on the short-lived thread that spawns the run (privileges.py). Refused calls fail with an error
+number and kill nobody, so that programs can fall back and say what happened to them.
 """
 
 from __future__ import annotations
@@ -162,18 +162,12 @@ def is_known_machine() -> bool:
 
 
 @functools.cache
-def build_filter(sockets: Sockets, *, is_last: bool = True) -> bytes:
+def build_filter(sockets: Sockets) -> bytes:
     """The program, as the kernel takes it: eight bytes an instruction.
 
-    Unless it `is_last`, `build_last_filter` follows.
+    It comes last: opening the places of a policy needs some of these calls.
     """
-    return _build([*_list_refusals(sockets), *(_list_last() if is_last else ())])
-
-
-@functools.cache
-def build_last_filter() -> bytes:
-    """What whoever opens the places of a policy needs himself until then."""
-    return _build(_list_last())
+    return _build([*_list_refusals(sockets), *_list_last()])
 
 
 @functools.cache
