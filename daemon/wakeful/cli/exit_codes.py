@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from wakeful.cli.text import columns, wrap
 from wakeful.errors import WakefulError
-from wakeful.text.escaping import escape_lines
+from wakeful.text.display import escape_lines
 
 INTERRUPTED = 130
 

@@ -14,7 +14,7 @@ import sys
 from typing import NamedTuple
 
 from wakeful.system.state_folder import PROJECT_STATE, SOCKET_FILE, find_project, read_address
-from wakeful.text.escaping import escape
+from wakeful.text.display import escape
 
 # Where the machine's daemons listen, each in a folder named after its account.
 MACHINE_RUNTIME = "/run/wakeful"

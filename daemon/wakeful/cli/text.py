@@ -1,7 +1,7 @@
 """Text for a terminal: tables, colour, times, and nothing from outside that a terminal would obey.
 
 Colour only where a person looks (a terminal, no NO_COLOR). Everything that came from a name, a path, a message or a
-run's output goes through `escape` (escaping.py) before it is printed. Plain code:
+run's output goes through `escape` (text/display.py) before it is printed. Plain code:
 a table library costs more start-up than the whole command.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from wakeful.text.counting import count as count
-from wakeful.text.escaping import escape as escape
-from wakeful.text.escaping import escape_lines as escape_lines
-from wakeful.text.escaping import escape_output as escape_output
+from wakeful.text.display import count as count
+from wakeful.text.display import escape as escape
+from wakeful.text.display import escape_lines as escape_lines
+from wakeful.text.display import escape_output as escape_output
 
 NARROWEST = 40
 COLOURS = {

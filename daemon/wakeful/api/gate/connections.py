@@ -14,7 +14,7 @@ from typing import Any
 
 from wakeful.api.gate.callers import Peer, Unknown
 from wakeful.core.record.observations import ProcessOwner
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 MOST_CONNECTIONS = 512
 # An agent uses one for each call under way, and keeps what it used for a moment.

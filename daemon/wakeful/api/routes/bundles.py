@@ -43,7 +43,7 @@ from wakeful.eventlog.contract import Conflict
 from wakeful.history.positions import fold_at
 from wakeful.specs.scalars import find_name_problem
 from wakeful.system.blobs import Blobs
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.trust.desk import describe
 
 Progress = Callable[[int, int], None]

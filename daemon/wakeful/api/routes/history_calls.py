@@ -46,7 +46,7 @@ from wakeful.history.positions import find_seq, fold_at, fold_position, fold_unt
 from wakeful.run_files.restore import Restore, carry_out, keep_record, plan_restore, say_write, view_done, view_restore
 from wakeful.specs.scalars import find_name_problem, parse_model_name
 from wakeful.system.blobs import DamagedBlob, UnknownBlob
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.views.differences import compare
 
 # Shorter words stand everywhere.

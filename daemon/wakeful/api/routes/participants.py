@@ -16,7 +16,7 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.record.state import Session
 from wakeful.eventlog.codec import KINDS
 from wakeful.eventlog.contract import LogReader
-from wakeful.views.people import Part, add_part
+from wakeful.views.session_page import Part, add_part
 
 # Nearly all records of a long log, and never a person's.
 _OF_THE_DAEMON = (

@@ -25,7 +25,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.session import Retention
 from wakeful.errors import CallerError
 from wakeful.system.blobs import Blobs
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 OUTPUTS = "outputs"
 

@@ -30,10 +30,9 @@ from wakeful.eventlog.codec import decode, hash_state
 from wakeful.history.positions import fold_position
 from wakeful.history.run_output import check_run
 from wakeful.views.narration import narrate
-from wakeful.views.people import DAEMON, view_participants
 from wakeful.views.record_words import tell
 from wakeful.views.records import encode_line, view_record, view_runs
-from wakeful.views.session_page import show, show_past, view_facts
+from wakeful.views.session_page import DAEMON, show, show_past, view_facts, view_participants
 from wakeful.views.session_rows import WANTED_WORDS, Rows
 from wakeful.views.times import show_time
 from wakeful.views.why import view_down

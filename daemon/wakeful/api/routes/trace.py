@@ -27,7 +27,7 @@ from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.specs.trace_suggestions import Paste, spell, suggest
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 # A trace is looked for among so many of the latest runs, where none is named.
 _LATEST = 100

@@ -43,7 +43,7 @@ from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.schema import json_schema
 from wakeful.specs.translate import find_nearest
-from wakeful.text.counting import TellFar, tell_nobody
+from wakeful.text.display import TellFar, tell_nobody
 
 # So many sessions of a template are named; the rest is counted.
 MOST_NAMED = 10
