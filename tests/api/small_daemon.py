@@ -201,7 +201,7 @@ class SmallDaemon:
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
         await self.observe(FilesWritten(session=session_id, paths=tuple(paths)))
 
-    def read_specs(self) -> None:
+    async def read_specs(self) -> None:
         pass
 
     def redact(self, value: Any) -> Any:

@@ -41,7 +41,6 @@ class Watched:
             SETTINGS_FILE,
             lambda: None,
         )
-        self.watch.read()
 
     def write(self, name: str, objective: str) -> None:
         (self.specs / f"{name}.yaml").write_text(GOOD.format(objective))
@@ -60,6 +59,8 @@ class Watched:
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     """Without polling: hints alone tell."""
     watched = Watched(tmp_path)
+    if watched.watch.take(await watched.watch.look()):
+        await watched.watch.read()
     assert watched.declared == {"a": "one"}
     yield watched
     watched.watch.close()
@@ -72,7 +73,7 @@ async def test_a_folder_renamed_away_and_back_is_declared_soon(watched: Watched,
         (tmp_path / moved).rename(tmp_path / "away")
         if moved == "work":
             # Of folders further up nobody is told: a poll finds that they are gone.
-            watched.watch.read()
+            await watched.watch.read()
         await watched.says()
         (tmp_path / "away").rename(tmp_path / moved)
         await watched.says(a="one")

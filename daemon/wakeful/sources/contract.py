@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -21,6 +21,8 @@ from wakeful.core.observations import TargetLooked, TargetsHinted
 
 SourceReport = Callable[[TargetsHinted | TargetLooked], None]
 TargetT = TypeVar("TargetT", bound=Target, contravariant=True)
+# Whatever a reading of the specs is: the daemon only hands it on.
+ReadingT = TypeVar("ReadingT")
 
 
 class Source(Protocol[TargetT]):
@@ -116,11 +118,23 @@ class Sources(Protocol):
     async def close(self) -> None: ...
 
 
-class SpecWatch(Protocol):
+class SpecWatch(Protocol[ReadingT]):
     """The watch over the declarations themselves, as the daemon knows it."""
 
-    def read(self) -> None:
-        """Read them now, and report what differs."""
+    async def look(self) -> ReadingT:
+        """Read the files off the loop, for `take`: at a start nothing may be decided before they are read."""
+        ...
+
+    def take(self, reading: ReadingT) -> bool:
+        """Report the differences; whether another reading must follow."""
+        ...
+
+    def read(self) -> Awaitable[None]:
+        """Begin a reading; done when its differences are reported. Asked for during another, it follows that."""
+        ...
+
+    def outdate(self) -> None:
+        """A file gets another name: a reading under way is made again."""
         ...
 
     def report_again(self, name: str) -> None: ...

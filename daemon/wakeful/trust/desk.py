@@ -62,12 +62,18 @@ class Trusting:
 class TrustDesk:
     """Over the daemon's ledger and what its reader found last. Blocks for as long as it takes to read a few files."""
 
-    def __init__(self, ledger: Ledger, house: HouseReader) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        house: HouseReader,
+        list_loaded: Callable[[], Iterable[Session]] = lambda: (),
+        find_agent: Callable[[str], AgentSpec | None] = lambda name: None,
+    ) -> None:
+        """`list_loaded` gives the sessions that a bundle brought and nobody has looked at; `find_agent` an agent by its name."""
         self._ledger = ledger
         self._house = house
-        # Sessions that a bundle brought and nobody has looked at; and an agent by its name.
-        self.list_loaded: Callable[[], Iterable[Session]] = lambda: ()
-        self.find_agent: Callable[[str], AgentSpec | None] = lambda name: None
+        self._list_loaded = list_loaded
+        self._find_agent = find_agent
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -77,7 +83,7 @@ class TrustDesk:
             for one in self._house.folders
         ]
         waiting = [one for _, one in sorted(self._house.standings.items()) if one.needs_trust is not None]
-        loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one in self.list_loaded()]
+        loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one in self._list_loaded()]
         return {
             "folders": folders,
             "trusted": len(self._house.standings) - len(waiting),
@@ -106,13 +112,13 @@ class TrustDesk:
         return (
             None
             if name in self._house.standings
-            else next((one for one in self.list_loaded() if one.name == name), None)
+            else next((one for one in self._list_loaded() if one.name == name), None)
         )
 
     def _show_loaded(self, session: Session) -> dict[str, Any]:
         spec = session.spec
         assert spec is not None
-        agent = self.find_agent(spec.agent) if spec.agent is not None else None
+        agent = self._find_agent(spec.agent) if spec.agent is not None else None
         return {
             "name": session.name,
             "digest": digest_spec(spec),

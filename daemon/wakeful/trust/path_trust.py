@@ -1,4 +1,4 @@
-"""The way to a file: every folder and symbolic link that leads to it, from / on, and which of them a run may have put there.
+"""Trust in the path to a spec: every folder and symbolic link that leads to it, from / on, and which of them a run may have put there.
 
 The reader of specs asks. A run that may write beside sessions.d/ can prepare a folder, and a later run can rename it into the place of
 sessions.d/ or link to it: each file in it is older than the run. So folders and links are trusted as files are, under the name `PLACE#way`.
@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from wakeful.errors import OperatorError
 from wakeful.trust.ledger import Ledger, digest_content
@@ -22,9 +22,29 @@ WAY_MARK = "#way"
 # As many as the kernel follows.
 MOST_LINKS = 40
 
-# Path, when it changed in microseconds, and whether runs are shielded from it -> the run that could have changed it.
-FindRun = Callable[[str, int, bool], str | None]
 Look = Callable[[str], "Step | None"]
+
+
+class RunsBySpan(Protocol):
+    """The runs that were under way at a moment, in microseconds, each in words (possible_writers.py)."""
+
+    def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
+        """The run that could have changed this path then. `is_guarded`: the place is one that runs are shielded from."""
+        ...
+
+    def find_any(self, changed_at: int) -> str | None:
+        """Any run that was under way then."""
+        ...
+
+
+class NoRuns:
+    """Where nothing runs: `check`, and a reader beside the daemon's own."""
+
+    def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
+        return None
+
+    def find_any(self, changed_at: int) -> str | None:
+        return None
 
 
 class Step(NamedTuple):
@@ -147,10 +167,9 @@ class Hold:
 class PathTrust:
     """Remembers in the ledger which folders and links were on the ways to specs, and doubts those that a run may have put there."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
         self._ledger = ledger
-        self.find_run: FindRun = lambda path, changed_at, is_guarded: None
-        self.find_any_run: Callable[[int], str | None] = lambda changed_at: None
+        self._runs = runs
         self._glance = Glance()
         self._judged: set[str] = set()
         self._fresh: dict[str, bytes | None] = {}
@@ -204,14 +223,14 @@ class PathTrust:
             # The file that was read may have been moved away since, so its own change time counts as well.
             times.append(stat_key[1])
         for changed_ns in times:
-            if (run := self.find_run(place, changed_ns // 1000, is_guarded)) is not None:
+            if (run := self._runs.find(place, changed_ns // 1000, is_guarded=is_guarded)) is not None:
                 return f"it changed during {run}, which could write it"
         # A hard link lets it be written under another name, which is not known here.
         if (
             last is not None
             and last.mark is None
             and last.found.st_nlink > 1
-            and (run := self.find_any_run(last.found.st_ctime_ns // 1000)) is not None
+            and (run := self._runs.find_any(last.found.st_ctime_ns // 1000)) is not None
         ):
             return f"it changed during {run}, and has a second name (a hard link) by which it could be written"
         return None
@@ -224,7 +243,7 @@ class PathTrust:
         is_known = mark is not None and pages.trusted.get(step.key) == digest_content(mark)
         if is_known:
             return None
-        run = self.find_run(os.path.dirname(step.place), step.found.st_ctime_ns // 1000, False)
+        run = self._runs.find(os.path.dirname(step.place), step.found.st_ctime_ns // 1000, is_guarded=False)
         return None if run is None else _say_step(step, run)
 
     def _judge_steps(self, steps: list[Step], guarded: str) -> None:
@@ -254,7 +273,7 @@ class PathTrust:
             # A rename shows in the folder above on every file system, and in what was moved on most. But after a boot
             # some file systems give folders other inodes, and then the folder above tells nothing.
             times.append(above.found.st_ctime_ns)
-        runs = (self.find_run(folder, changed_ns // 1000, is_guarded) for changed_ns in times)
+        runs = (self._runs.find(folder, changed_ns // 1000, is_guarded=is_guarded) for changed_ns in times)
         run = next((one for one in runs if one is not None), None)
         if run is None:
             self._fresh[key] = mark

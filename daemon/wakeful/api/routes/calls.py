@@ -140,9 +140,9 @@ async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str
     )
     match made:
         case calls.Rename(name=old, new=new):
-            _rename_file(service, old, new, reply)
+            await _rename_file(service, old, new, reply)
         case calls.Open():
-            service.read_specs()
+            await service.read_specs()
         case calls.Erase():
             others = await history.finish_erase(service, made.name, made.seq)
             return (
@@ -153,7 +153,7 @@ async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str
     return reply
 
 
-def _rename_file(service: Service, old: str, new: str, reply: calls.Reply) -> None:
+async def _rename_file(service: Service, old: str, new: str, reply: calls.Reply) -> None:
     """The session first: were the file moved before, the folder would show one session gone and another born."""
     ids = service.core.state.ids
     # Both names may be those of other sessions by now.
@@ -171,7 +171,7 @@ def _rename_file(service: Service, old: str, new: str, reply: calls.Reply) -> No
         raise CallerError(
             f"{reply.words}, but its file was not: {error.strerror}; rename sessions.d/{old}.yaml by hand"
         ) from error
-    service.read_specs()
+    await service.read_specs()
 
 
 async def read_body(request: Request, most_bytes: int = LARGEST_BODY_BYTES) -> bytes:

@@ -8,7 +8,7 @@ from wakeful.cli.command import verb
 from wakeful.cli.completion_values import complete_folders
 from wakeful.cli.options import Options
 from wakeful.service.wiring import run_daemon
-from wakeful.views.narration import Style
+from wakeful.service.voice import Style
 
 
 @verb(

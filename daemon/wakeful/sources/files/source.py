@@ -76,11 +76,13 @@ class FileSource:
         *,
         mounts: Mounts | None = None,
         defects: Defects | None = None,
+        lanes: Lanes | None = None,
+        find_since: Callable[[str], int | None] = lambda key: None,
     ) -> None:
+        """`find_since` gives the moment since which it counts whether a path of a target moved; None: it does not count."""
         self._report = report
         self.defects = defects or Defects()
-        # Since when it counts whether a path of this target moved, if it does: set by who knows of runs.
-        self.find_since: Callable[[str], int | None] = lambda key: None
+        self._find_since = find_since
         self._loop = loop
         self._cache = cache
         self._state = StateFolder(state_dir)
@@ -91,7 +93,7 @@ class FileSource:
         self._excludes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Excludes] = {}
         self._folders = WatchedFolders(_APPROVAL_SECONDS)
         self._links = Links()
-        self._lanes = Lanes()
+        self._lanes = lanes or Lanes()
         self._git_holds = GitHolds(loop, self._hint)
         self._open_files = OpenFiles(loop, self._hint)
         self._racy = RacyPaths(cache.seen)
@@ -329,7 +331,7 @@ class FileSource:
     def _result(self, followed: Followed, generation: int, **found: Any) -> LookResult:
         manifest = followed.manifest
         stamp, doubt = (manifest.written, manifest.doubted) if manifest is not None else ("", "")
-        since = self.find_since(followed.key)
+        since = self._find_since(followed.key)
         is_moved = (
             since is not None
             and manifest is not None

@@ -48,8 +48,12 @@ CREATE TABLE IF NOT EXISTS mount (
 class StatCache:
     """`seen` is read from any thread and changed by `put` alone; `take_batch` and `write` carry changes to the disk."""
 
-    def __init__(self, state_dir: str | os.PathLike[str] | None) -> None:
-        """Read what an earlier daemon left; None keeps everything in memory."""
+    def __init__(
+        self, state_dir: str | os.PathLike[str] | None, holds_secret: Callable[[bytes], bool] = lambda text: False
+    ) -> None:
+        """Read the paths that an earlier daemon saw; None keeps everything in memory.
+
+        A path in which `holds_secret` finds the value of a secret is not written to the disk, and is hashed again by the next daemon."""
         self.seen: dict[str, Seen] = {}
         self._versions: dict[str, str] = {}
         # Target -> the mount points it lies on; few lie on any.
@@ -57,8 +61,7 @@ class StatCache:
         self._changed_mounts: set[str] = set()
         self._changed_paths: set[str] = set()
         self._changed_targets: set[str] = set()
-        # Whether some bytes hold the value of a secret: a path that does is not written to the disk, and is hashed again by the next daemon.
-        self.holds_secret: Callable[[bytes], bool] = lambda text: False
+        self._holds_secret = holds_secret
         self._path = Path(state_dir, _FILE) if state_dir is not None else None
         self._database: apsw.Connection | None = None
         # Looks in threads note what they saw while the loop takes a batch.
@@ -159,7 +162,7 @@ class StatCache:
         """One transaction: the versions and the paths they were made of are kept together or not at all."""
         if self._database is None:
             return
-        batch = batch.leave_out(self.holds_secret)
+        batch = batch.leave_out(self._holds_secret)
         try:
             with self._database:
                 self._database.executemany("DELETE FROM path WHERE path = ?", batch.removed_paths())
