@@ -27,7 +27,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run agents setup test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench wheel clean
+.PHONY: help run agents setup test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ golden: $(READY) ## write the golden log of this release, after a kind of event 
 
 bench: $(READY) ## measure, side by side with the alternatives
 	$(BIN)/python bench/run.py
+
+walk: $(RUN_READY) ## trace one real save, and print the functions it goes through
+	@$(BIN)/python scripts/walk.py
 
 wheel: $(RUN_READY) ## build dist/wakeful-*.whl
 	@$(SHOW) "building the wheel" $(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

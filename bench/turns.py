@@ -27,7 +27,7 @@ from scripted_model import Exchange
 from table import Bar, Row, print_table
 
 SECTION = "one turn of an agent, without the model"
-HISTORY = 1_000
+HISTORY = 2_000
 # Turns of a window: at the beginning, and at the end of a history.
 WINDOW = 100
 PEER_WINDOW = 20

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from agents.test_daemon_link import say as answer
+from agents.test_daemon_link import scripted
 from waiting import eventually_async
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.live_text import MOST_HELD, Voice
 from wakeful.api.live_words import LiveWords, Said
-from wakeful.cli.agent_words import Flow
+from wakeful.cli.agent_words import BROKE_OFF, Flow, Speech
 from wakeful.secrets.redact import Redactor
 
 VALUE = "sk-canary-Grüße-0001"
@@ -93,6 +96,37 @@ async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_wait
         voice.close()
     server.close()
     assert b'"text":"first"' in asked[0]
+
+
+@pytest.mark.asyncio
+async def test_of_an_answer_that_is_complete_at_once_only_thoughts_are_posted(tmp_path: Path) -> None:
+    """The record of the turn has its text and its calls, and no thoughts. Words of the answer after it leave as ever."""
+
+    async def take(_: bytes, writer: asyncio.StreamWriter) -> None:
+        await answer(writer, b"{}")
+
+    path = tmp_path / "d.sock"
+    async with scripted(path, take) as asked, DaemonLink(str(path)) as link:
+        voice = Voice(link, lambda _: None)
+        hear = voice.begin(1)
+        hear("read", "call")
+        hear("Read it.")
+        await voice.settle()
+        voice.begin(2)("Hm.", "thinking")
+        await voice.settle()
+        assert len(asked) == 1 and b"Hm." in asked[0]
+        voice.begin(3)("Slowly")
+        await eventually_async(lambda: len(asked) == 2)
+        voice.close()
+    assert b"Slowly" in asked[1] and b"Read it." not in b"".join(asked)
+
+
+def test_an_answer_that_broke_off_is_told_although_no_word_of_the_next_one_was_in_flight() -> None:
+    out: list[str] = []
+    speech = Speech(Flow(out.append), None, lambda words: out.append(f"[{words}]\n"))
+    speech.take({"turn": 1, "attempt": 1, "kind": "text", "text": "one two"})
+    speech.conclude(1, "All of it.")
+    assert "".join(out) == f"one two\n[{BROKE_OFF}]\nAll of it.\n"
 
 
 @pytest.mark.parametrize("width", [None, 20])

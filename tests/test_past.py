@@ -1,9 +1,7 @@
 """Positions and states of the past, against histories that were lived through: what `show --at` tells is what was."""
 
 import random
-from pathlib import Path
 
-import apsw
 import pytest
 
 from core.histories import History
@@ -13,7 +11,7 @@ from wakeful.core.record.state import Session, State
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Draft, EventLog
-from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.memory import MemoryLog
 from wakeful.history.positions import find_seq, fold_until, read_moment
 
 NOW = 1_800_000_000_000_000
@@ -36,9 +34,9 @@ def live(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[History, dict[tupl
     return history, lived
 
 
-def keep(history: History, lived: dict[tuple[str, int], Session], folder: Path, rng: random.Random) -> EventLog:
-    """The history in a real log, with snapshots at random places."""
-    log = open_log(folder)
+def keep(history: History, lived: dict[tuple[str, int], Session], rng: random.Random) -> EventLog:
+    """The history in a log, with snapshots at random places."""
+    log = MemoryLog()
     for entry in history.world.log:
         log.append_blocking(
             [Append(entry.session, entry.seq - 1, (Draft(entry.kind, entry.payload, entry.author),))], entry.at
@@ -49,12 +47,10 @@ def keep(history: History, lived: dict[tuple[str, int], Session], folder: Path, 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_state_at_every_record_is_what_was_held_then(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_state_at_every_record_is_what_was_held_then(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through crashes, snapshots anywhere and clocks that were set back, for every record of every session."""
     history, lived = live(seed, monkeypatch)
-    log = keep(history, lived, tmp_path, random.Random(seed))
+    log = keep(history, lived, random.Random(seed))
     try:
         heads = history.world.fold_log()
         for entry in history.world.log:
@@ -64,12 +60,10 @@ def test_the_state_at_every_record_is_what_was_held_then(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_time_means_the_newest_record_that_was_there(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_means_the_newest_record_that_was_there(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the clock was set back between two records."""
     history, lived = live(seed, monkeypatch)
-    log = keep(history, lived, tmp_path, random.Random(seed))
+    log = keep(history, lived, random.Random(seed))
     try:
         for session in history.world.fold_log().values():
             own = [entry for entry in history.world.log if entry.session == session.id]
@@ -107,12 +101,12 @@ def test_what_is_no_time_is_refused_in_words(text: str) -> None:
         read_moment(text, NOW)
 
 
-def test_a_checkpoint_is_a_position(tmp_path: Path) -> None:
+def test_a_checkpoint_is_a_position() -> None:
     """By its name; a name nobody gave is refused with those there are."""
     session = Session(
         id="x", name="payroll", opened_at=1, seq=40, checkpoints={"march": Checkpoint(seq=12, at=1, author="a")}
     )
-    log = open_log(tmp_path)
+    log = MemoryLog()
     try:
         assert find_seq(log, session, "march", NOW) == 12
         with pytest.raises(CallerError, match="payroll has no checkpoint 'april' .its checkpoints are march."):
@@ -121,7 +115,7 @@ def test_a_checkpoint_is_a_position(tmp_path: Path) -> None:
         log.close()
 
 
-def test_what_was_erased_is_folded_by_its_stand_in(tmp_path: Path) -> None:
+def test_what_was_erased_is_folded_by_its_stand_in() -> None:
     """Positions and counts stay as they were; the secret is not told."""
     opened, secret = SessionOpened(id="x", name="payroll"), FactSet(key="password", value="hunter2")
     erased = PayloadErased(erased=2, kind="fact_set", stand_in={"key": "password", "value": "(erased)"})
@@ -129,21 +123,15 @@ def test_what_was_erased_is_folded_by_its_stand_in(tmp_path: Path) -> None:
         Draft(*encode(event), "person:ada")
         for event in (opened, secret, NoteAdded(text="next"), erased, NoteAdded(text="last"))
     )
-    log = open_log(tmp_path)
+    log = MemoryLog()
     try:
         log.append_blocking([Append("x", 0, drafts)], 1)
-        erase(tmp_path, seq=2)
+        log.erase("x", [2])
         head = Session(id="x", name="payroll", opened_at=1, seq=5)
         past = fold_until(log, head, 3)
         assert past.facts["password"].value == "(erased)" and past.handoff == "next" and past.seq == 3
-        erase(tmp_path, seq=3)
+        log.erase("x", [3])
         with pytest.raises(CallerError, match="record 3 of payroll was erased without a stand-in"):
             fold_until(log, head, 4)
     finally:
         log.close()
-
-
-def erase(folder: Path, seq: int) -> None:
-    """As the engine does it: the body goes, its row and hashes stay."""
-    with apsw.Connection(str(folder / "log" / "events.db")) as connection:
-        connection.execute("UPDATE payload SET body = NULL WHERE event = ?", (seq,))

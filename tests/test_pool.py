@@ -4,26 +4,79 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 import time
 
 import pytest
 
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, eventually
 from wakeful.runners.isolation.spawner import Spawner
 from wakeful.system import blocking_pool as pool_module
 from wakeful.system.blocking_pool import Pool
 
 
-def test_all_threads_are_there_before_the_first_work() -> None:
-    """When work comes, the system may give none."""
-    pool = Pool(3, "early")
-    assert sum(thread.name.startswith("early-") for thread in threading.enumerate()) == 3
-    barrier = threading.Barrier(3)
-    waiting = [pool.submit(barrier.wait) for _ in range(3)]
-    assert sorted(one.result(PATIENCE_SECONDS) for one in waiting) == [0, 1, 2]
+def list_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("blocking-")]
+
+
+def test_work_of_all_pools_is_done_where_the_system_gives_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some threads are there before the first work, and serve all pools in turn."""
+    pools = [Pool(3, f"short-{number}") for number in range(3)]
+    eventually(lambda: len(list_threads()) == pool_module.KEPT_THREADS, seconds=PATIENCE_SECONDS)
+
+    def refuse(*_: object) -> threading.Thread:
+        raise OSError(errno.EAGAIN, "no thread")
+
+    monkeypatch.setattr(pool_module, "start_beside", refuse)
+    done = [pool.submit(time.sleep, 0.001) for _ in range(30) for pool in pools]
+    assert [one.result(PATIENCE_SECONDS) for one in done] == [None] * 90
+    assert len(list_threads()) == pool_module.KEPT_THREADS
+    for pool in pools:
+        pool.shutdown()
+
+
+def test_a_pool_has_as_many_threads_as_it_may_and_after_its_work_there_are_none_but_the_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_module, "IDLE_SECONDS", 0.05)
+    count = 2 * pool_module.KEPT_THREADS
+    pool, barrier = Pool(count, "wide"), threading.Barrier(count)
+    waiting = [pool.submit(barrier.wait) for _ in range(count)]
+    assert sorted(one.result(PATIENCE_SECONDS) for one in waiting) == list(range(count))
+    eventually(lambda: len(list_threads()) == pool_module.KEPT_THREADS, seconds=PATIENCE_SECONDS)
     pool.shutdown()
-    assert not any(thread.name.startswith("early-") for thread in threading.enumerate())
+
+
+def test_no_more_of_a_pool_s_work_is_under_way_than_it_may_and_it_is_done_in_order() -> None:
+    pool, counting, most, order = Pool(2, "bounded"), threading.Lock(), list[int](), list[int]()
+    under_way = 0
+
+    def work(number: int) -> None:
+        nonlocal under_way
+        with counting:
+            under_way += 1
+            most.append(under_way)
+            order.append(number)
+        time.sleep(0.002)
+        with counting:
+            under_way -= 1
+
+    for one in [pool.submit(work, number) for number in range(20)]:
+        one.result(PATIENCE_SECONDS)
+    pool.shutdown()
+    assert max(most) == 2 and all(abs(found - number) <= 1 for number, found in enumerate(order))
+
+
+def test_a_fork_has_threads_of_its_own() -> None:
+    pool = Pool(1, "before")
+    child = os.fork()
+    if child == 0:
+        answer = Pool(1, "after").submit(lambda: 7).result(PATIENCE_SECONDS)
+        os._exit(answer)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert pool.submit(lambda: 5).result(PATIENCE_SECONDS) == 5
+    pool.shutdown()
 
 
 @pytest.mark.parametrize("error", [MemoryError, OSError, SystemExit])

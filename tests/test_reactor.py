@@ -14,20 +14,19 @@ from waiting import eventually, eventually_async
 from wakeful.core.calls.values import Called, Note, ResumeAll, Send, SleepAll
 from wakeful.core.deciding.machine import Core
 from wakeful.core.observations import DaemonStarted, Declaration, SpecsRead
+from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError
-from wakeful.eventlog.contract import Append, Conflict, Draft
+from wakeful.eventlog.memory import MemoryLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.writer import Writer
+from wakeful.eventlog.sqlite.writer import Writer
 from wakeful.service.reactor import Outside, Reactor
-
-DRAFT = Draft(kind="noted", payload=b"{}", author="daemon")
 
 
 @pytest.mark.asyncio
 async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_daemon(tmp_path: Path) -> None:
     """Its session would stay `running` for ever, with nothing that runs."""
-    log = open_log(tmp_path / "state")
+    log = MemoryLog()
     met: list[BaseException] = []
 
     def start(*_: object) -> None:
@@ -138,15 +137,13 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
 
 
 @pytest.mark.asyncio
-async def test_a_start_that_is_on_record_when_it_is_foreseen_waits_for_no_turn_of_the_loop(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "state")
+async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_made_once(tmp_path: Path) -> None:
+    log = MemoryLog()
     met: list[str] = []
 
-    def foresee(*_: object) -> None:
+    def foresee(session: Session, run: OpenRun) -> None:
         met.append("foreseen")
-        eventually(
-            lambda: reactor._latest is not None and reactor._latest._outcome is not None, what="the record is durable"
-        )
+        eventually(lambda: log.head(session.id).seq >= session.seq, what="the record is durable")
 
     ignore = lambda *_: None  # noqa: E731
     outside = Outside(
@@ -166,65 +163,17 @@ async def test_a_start_that_is_on_record_when_it_is_foreseen_waits_for_no_turn_o
             name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run"
         )
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
-        assert met == ["foreseen", "started"]
         await reactor.recorded_so_far()
-        assert met == ["foreseen", "started"]
+        assert met == ["foreseen", "started"], "the plan is carried out before anybody who waits is answered"
     finally:
         reactor.close()
         log.close()
 
 
 @pytest.mark.asyncio
-async def test_who_foresees_lets_a_record_go_first_that_nothing_stands_before(
-    tmp_path: Path, disk: threading.Event
-) -> None:
-    """The first is waited for until it is written; those behind it, and one that takes too long, are not."""
-    log = open_log(tmp_path / "state")
-    try:
-        eventually(lambda: log._writer is not None and log._writer.is_idle)
-        slow = log.append([Append("a", 0, (DRAFT,))], at=1)
-        slow.give_way(0.001)
-        assert not disk.is_set() and not slow.done()
-        eventually(lambda: not log._writer.is_idle)
-        behind = log.append([Append("b", 0, (DRAFT,))], at=1)
-        behind.give_way(60)
-        assert not disk.is_set()
-        disk.set()
-        await asyncio.gather(slow, behind)
-
-        eventually(lambda: log._writer.is_idle)
-        disk.clear()
-        first = log.append([Append("a", 1, (DRAFT,))], at=1)
-        later = threading.Timer(0.05, disk.set)
-        later.start()
-        first.give_way(60)
-        assert disk.is_set()
-        await first
-        later.join()
-    finally:
-        disk.set()
-        log.close()
-
-
-@pytest.mark.asyncio
-async def test_what_hears_of_a_record_first_hears_of_a_refusal_too(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "state")
-    told: list[object] = []
-    try:
-        for expected, answer in ((0, None), (7, Conflict)):
-            durable = log.append([Append("a", expected, (DRAFT,))], at=1)
-            durable.then = lambda done: told.append(done.exception())
-            await asyncio.wait((durable,))
-            assert told.pop() is None if answer is None else isinstance(told.pop(), answer)
-            assert told == []
-    finally:
-        log.close()
-
-
-@pytest.mark.asyncio
 async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_path: Path) -> None:
     """State has taken it in already: to go on in silence would make the next append a conflict."""
-    log = open_log(tmp_path / "state")
+    log = MemoryLog()
     met: list[BaseException] = []
     ignore = lambda *_: None  # noqa: E731
     outside = Outside(

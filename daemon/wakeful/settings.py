@@ -178,7 +178,8 @@ def say_meant_model(prices: Prices, model: ModelSpec) -> str | None:
     """A word of warning about a name that is probably misspelt. An address of one's own may know models by any name."""
     meant = find_meant_model(prices, model.name) if model.base_url is None else None
     return (
-        f"{model.name} is not in the list of models of {_read_price_list().as_of}; did you mean {meant}? A newer model works all the same"
+        f"{model.name} is not in the list of models of {_read_price_list().as_of}; did you mean {meant}? "
+        "A newer model works all the same"
         if meant
         else None
     )
@@ -201,7 +202,10 @@ def _resolve_prices(keys: Mapping[str, PriceKeys], data: bytes, file: str) -> di
     for name in keys:
         is_external = name.startswith(f"{EXTERNAL}:")
         if not is_external and split_model(name.removesuffix("*") + ("x" if name.endswith(":*") else "")) is None:
-            words = f"'{shorten(name)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, openai-compatible:* or acp:PROGRAM"
+            words = (
+                f"'{shorten(name)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, "
+                "openai-compatible:* or acp:PROGRAM"
+            )
             raise refuse(file, *read_marks(data, file).of_key(("prices", name)), words)
     return {
         **read_known_prices(),
@@ -260,7 +264,10 @@ def _resolve_limits(keys: LimitKeys, data: bytes, file: str) -> Limits:
         warn = found.warn or min(default.warn, hard)
         if warn > hard:
             place = read_marks(data, file).of_value(("limits", name, "warn"))
-            words = f"limits.{name}: the level that warns ({say_amount(name, warn)}) is above the hard one ({say_amount(name, hard)}); lower it"
+            words = (
+                f"limits.{name}: the level that warns ({say_amount(name, warn)}) is above the hard one "
+                f"({say_amount(name, hard)}); lower it"
+            )
             raise refuse(file, *place, words)
         given[name] = Levels(warn, hard)
     return Limits(**given)
@@ -310,8 +317,8 @@ class ProjectReading:
 class ProjectReader:
     """Reads wakeful.yaml, agents and specs, skipping what did not change; keeps the last good settings.
 
-    `kept` is where readings lie from one daemon to the next. `pools` are those of the daemon, for a project beside its own folder:
-    of such a project's wakeful.yaml the defaults alone count."""
+    `kept` is where readings lie from one daemon to the next. `pools` are those of the daemon, for a project beside its
+    own folder: of such a project's wakeful.yaml the defaults alone count."""
 
     def __init__(
         self,
@@ -322,7 +329,8 @@ class ProjectReader:
         accept: Callable[[Path], bytes | None] = lambda path: None,
         tell_far: TellFar = tell_nobody,
     ) -> None:
-        """`accept` gives the text that counts in the place of what the settings file says now; None: the file counts as it stands."""
+        """`accept` gives the text that counts in the place of what the settings file says now;
+        None: the file counts as it stands."""
         self._specs_dir = Path(os.path.abspath(specs_dir))
         self._environ = environ
         self._settings = default_settings()
@@ -408,7 +416,8 @@ class ProjectReader:
             self._left = folder.files
 
     def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
-        """Where a change shows: every folder of specs, the one beside them, the one wakeful.yaml may lie in, and those of prompts and skills."""
+        """Where a change shows: every folder of specs, the one beside them, the one wakeful.yaml may lie in, and
+        those of prompts and skills."""
         elsewhere = (*map(os.path.dirname, (*folder.agent_files, *folder.skill_folders)), *folder.skill_folders)
         around = (str(self._specs_dir.parent), str(self.settings_file.parent), *elsewhere)
         return tuple(dict.fromkeys((*folder.folders, *around)))

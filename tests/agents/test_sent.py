@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agents.provider import Call, Provider, Say, Turns
+from agents.provider import Call, Hold, Provider, Say, Turns
 from agents.test_runs import KEY, declare
 from e2e.box import Box
+from waiting import eventually
+from wakeful.cli.client import Client
+from wakeful.secrets.store import save_secret
 
 VALUE = "ghp-canary-5d1f0c77ab"
 LINES = "line-one-8f3a61\nline-two-c07d52\nline-three-19be4f\n"
@@ -108,6 +111,28 @@ def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_
     assert re.search(
         r"\[cut: this result has \d+ lines, and \d+ are shown; read .*/results/\w+\.txt with offset \d+\]", sent[-1]
     )
+
+
+@pytest.mark.long
+def test_a_secret_that_is_set_during_a_run_is_taken_out_of_a_file_that_was_read_before(
+    box: Box, provider: Provider
+) -> None:
+    """Each page counts by the secrets that the daemon knows when it is recorded, also where the value reaches across its end."""
+    page = Call("read", {"path": "key.py", "offset": 2, "limit": 2})
+    provider.play([page, page, Hold("set", page), Say("done")])
+    declare(box, provider)
+    box.write("key.py", f"first\n{LINES}last\n")
+    path = box.specs / "docs.yaml"
+    path.write_text(path.read_text().replace("file: code.py", "file: '*.py'"))
+    box.start(env={**KEY, "XDG_CONFIG_HOME": str(box.folder / "config")})
+    eventually(lambda: len(provider.requests) == 3)
+    save_secret(str(box.folder / "config" / "wakeful" / "secrets"), "PEM", LINES.encode())
+    assert "PEM" in json.dumps(Client(str(box.socket)).get("/secrets"))
+    provider.release("set")
+    box.wait_at_rest("docs", runs=1)
+    first, again, last = (result.content for result in provider.requests[-1].results)
+    assert first == again and LINES.split()[1] in first
+    assert "[secret PEM]" in last and not any(line in last for line in LINES.split()), last
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""A small daemon for the tests of what people see: the real core, the real log and the real socket, in a thread of its own.
+"""A small daemon for the tests of what people see: the real core, a log in memory and the real socket, in a thread of its own.
 
 Only the edges are missing: looks are answered from a table, and runs end when a test says so. It implements the API's
 `Service`, so everything between the socket and the core is what ships.
@@ -45,8 +45,8 @@ from wakeful.core.observations import (
 from wakeful.core.spec.session import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
-from wakeful.eventlog.contract import Append, Draft, EventLog
-from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.contract import Append, Draft
+from wakeful.eventlog.memory import MemoryLog
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.system.blobs import Blobs
@@ -84,7 +84,8 @@ class SmallDaemon:
         self.places = Places(folder / "sessions.d", folder / "state", folder / "run" / "wakeful.sock")
         self.core = Core()
         self.version, self.pid, self.started_at = version, 4711, time.time_ns() // 1000
-        self.log: EventLog = open_log(self.places.state)
+        self.places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.log = MemoryLog()
         self.blobs = Blobs(str(self.places.state / "blobs"))
         self.workspaces = Workspaces(self.blobs, str(self.places.state), Checkouts())
         ledger = Ledger(self.places.state / "trust")

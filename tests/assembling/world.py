@@ -1,4 +1,4 @@
-"""A session whose records a test writes itself, into a real log, with real blobs and real files; folded as the daemon folds them."""
+"""A session whose records a test writes itself, into a log in memory, with real blobs and real files; folded as the daemon folds them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
 from wakeful.core.spec.session import FileBinding, PromptRun, SessionSpec
 from wakeful.eventlog.codec import encode
-from wakeful.eventlog.contract import Append, Draft, EventLog
-from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.contract import Append, Draft
+from wakeful.eventlog.memory import MemoryLog
 from wakeful.history.positions import fold_at
 from wakeful.model_context.assemble import Assembled, assemble
 from wakeful.model_context.recorded_turns import Turns, read_turns
@@ -30,7 +30,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
         self.root.mkdir(parents=True)
-        self.log: EventLog = open_log(folder / "state")
+        self.log = MemoryLog()
         self.blobs = Blobs(str(folder / "blobs"))
         self.clock = 1_700_000_000 * SECOND
 

@@ -9,8 +9,8 @@ from wakeful.bundles.format import AnyLine, Limits
 from wakeful.bundles.reader import OpenBundle
 from wakeful.bundles.save import Saved, save
 from wakeful.bundles.writer import BundleWriter
-from wakeful.eventlog.contract import Append, Draft, EventLog
-from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.contract import Append, Draft
+from wakeful.eventlog.memory import MemoryLog
 from wakeful.system.blobs import Blobs
 
 SESSION = "01session"
@@ -21,7 +21,8 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.log: EventLog = open_log(folder / "state")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = MemoryLog()
         self.blobs = Blobs(str(folder / "blobs"))
         self.scratch = folder / "scratch"
 

@@ -14,7 +14,7 @@ from core.specs import read, session, write
 from core.world import World as CoreWorld
 from waiting import eventually_async
 from wakeful.core.deciding.queue import Lane
-from wakeful.core.observations import ProcessEnded, RunRecovered
+from wakeful.core.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.run_files import backlog as backlog_module
 from wakeful.run_files import keeper as keeper_module
 from wakeful.run_files.backlog import Backlog
@@ -94,8 +94,8 @@ class Desk:
     def id(self) -> str:
         return self.core.session("s").id
 
-    def observe(self, report: ProcessEnded | RunRecovered) -> None:
-        if isinstance(report, ProcessEnded) and not report.is_keeping:
+    def observe(self, report: ProcessEnded | RunRecovered | OutputsKept) -> None:
+        if isinstance(report, OutputsKept):
             outputs = {entry.address for entry in self.entries("out", "after", report.files)} if report.files else set()
             self.kept_at_end.append(
                 bool(outputs) and all(address and self.blobs.is_kept(address) for address in outputs)

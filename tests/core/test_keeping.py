@@ -8,7 +8,7 @@ from core.specs import read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
-from wakeful.core.observations import ProcessEnded
+from wakeful.core.observations import OutputsKept, ProcessEnded
 
 
 def ending() -> tuple[World, ProcessEnded]:
@@ -20,12 +20,16 @@ def ending() -> tuple[World, ProcessEnded]:
     return world, ProcessEnded(session=world.session("s").id, run_id=run.run_id, exit_code=0, is_keeping=True)
 
 
+def kept(report: ProcessEnded) -> OutputsKept:
+    return OutputsKept(session=report.session, run_id=report.run_id, files="blake2b-1")
+
+
 def test_a_run_is_closed_after_its_contents_are_kept_and_says_where() -> None:
     world, report = ending()
     world.observe(report)
     world.answer_all()
     assert world.is_running("s") and world.events("s", "run_finished") == []
-    world.observe(replace(report, is_keeping=False, files="blake2b-1"))
+    world.observe(kept(report))
     (finished,) = world.events("s", "run_finished")
     assert finished.outcome == "succeeded" and finished.files == "blake2b-1" and not world.is_running("s")
 
@@ -34,7 +38,7 @@ def test_contents_that_are_kept_first_do_not_replace_the_last_look() -> None:
     """Rule 29: outputs are looked at before the run is closed, whoever is faster."""
     world, report = ending()
     world.observe(report)
-    world.observe(replace(report, is_keeping=False, files="blake2b-1"))
+    world.observe(kept(report))
     assert world.is_running("s")
     world.answer_all()
     assert world.outcomes("s") == ["succeeded"]
@@ -48,14 +52,15 @@ def test_what_is_never_kept_holds_a_run_for_half_a_minute() -> None:
     (finished,) = world.events("s", "run_finished")
     assert finished.files is None
     # What comes later is about a run that is over (rule 40).
-    world.observe(replace(report, is_keeping=False, files="blake2b-1"))
+    world.observe(kept(report))
     assert len(world.events("s", "run_finished")) == 1
 
 
 def test_a_second_report_of_a_run_whose_contents_are_not_kept_changes_nothing() -> None:
     world, report = ending()
     world.observe(replace(report, is_keeping=False))
-    world.observe(replace(report, is_keeping=False, files="blake2b-1", exit_code=1))
+    world.observe(replace(report, exit_code=1))
+    world.observe(kept(report))
     world.answer_all()
     assert world.outcomes("s") == ["succeeded"] and world.events("s", "run_finished")[0].files is None
 
@@ -66,6 +71,6 @@ def test_a_stop_while_contents_are_kept_is_obeyed() -> None:
     world.observe(report)
     world.answer_all()
     world.call(calls.Cancel(name="s"))
-    world.observe(replace(report, is_keeping=False, files="blake2b-1"))
+    world.observe(kept(report))
     (finished,) = world.events("s", "run_finished")
     assert finished.outcome == "cancelled" and finished.files == "blake2b-1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from e2e.box import Box
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.sqlite.files import StoreFiles
 
 
 def test_verify_passes_an_erasure_on_record_and_names_a_payload_that_is_gone(box: Box) -> None:

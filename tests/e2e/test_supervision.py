@@ -15,7 +15,7 @@ import pytest
 
 from e2e.box import Box
 from waiting import PATIENCE_SECONDS, eventually
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.sqlite.files import StoreFiles
 
 BUSY = Path(__file__).with_name("busy_daemon.py")
 

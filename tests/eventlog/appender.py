@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wakeful.eventlog.contract import Append, Draft, StoreFull
 from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.sqlite.files import StoreFiles
 
 
 def main(state_dir: Path, count: int, payload_bytes: int = 200, wal_bytes: int = 0, pause_ms: int = 0) -> None:

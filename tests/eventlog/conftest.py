@@ -9,15 +9,22 @@ from eventlog.engines import ENGINES
 from wakeful.eventlog.contract import EventLog
 
 
-@pytest.fixture(params=ENGINES)
-def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], EventLog]]:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of the contract runs on every engine that offers the ports its module (`NEEDS`) or itself (`@needs`) names."""
+    if "engine" in metafunc.fixturenames:
+        ports = {*getattr(metafunc.module, "NEEDS", ()), *getattr(metafunc.function, "needs", ())}
+        metafunc.parametrize("engine", [name for name, engine in ENGINES.items() if ports <= engine.ports])
+
+
+@pytest.fixture
+def open_again(engine: str, tmp_path: Path) -> Iterator[Callable[[], EventLog]]:
     """Opens the test's one log; opened again, it is closed first, as a restart would."""
     opened: list[EventLog] = []
 
     def open_log() -> EventLog:
         for log in opened:
             log.close()
-        opened.append(ENGINES[request.param](tmp_path / "state"))
+        opened.append(ENGINES[engine].open(tmp_path / "state"))
         return opened[-1]
 
     yield open_log

@@ -1,13 +1,61 @@
-"""The engines under test and the small words the tests of the log share."""
+"""The engines under test, the ports that each offers, and the small words the tests of the log share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
-from wakeful.eventlog.contract import Append, Draft, EventLog
+from wakeful.eventlog.chain import find_damage
+from wakeful.eventlog.contract import Append, Draft, EventLog, LogReader, RecordImports
+from wakeful.eventlog.memory import MemoryLog, MemoryStore
 from wakeful.eventlog.sqlite import open_log
 
-# Engine -> how it opens the log that lives in a folder. A second engine is one more line.
-ENGINES: dict[str, Callable[[Path], EventLog]] = {"sqlite": open_log}
+Log = TypeVar("Log", bound=EventLog)
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How the log that lives in a folder is opened, and which ports it offers besides `EventLog`."""
+
+    open: Callable[[Path], EventLog]
+    ports: frozenset[str]
+
+
+@dataclass
+class MemoryFolders:
+    """Stores in memory by folder: a log that is opened again finds its records, as after a restart."""
+
+    stores: dict[Path, MemoryStore] = field(default_factory=dict)
+
+    def open(self, folder: Path) -> MemoryLog:
+        return MemoryLog(self.stores.setdefault(folder, MemoryStore()))
+
+
+PORTS = frozenset(["PayloadStore", "RecordImports", "RecordSearch", "LogVerification"])
+# An engine is one more line.
+ENGINES: dict[str, Engine] = {
+    "sqlite": Engine(open_log, PORTS | {"LogBackup", "StoreHealth"}),
+    "memory": Engine(MemoryFolders().open, PORTS),
+}
+
+
+def needs(*ports: str) -> Callable[[Test], Test]:
+    """For a test that runs only on engines with these ports."""
+
+    def mark(test: Test) -> Test:
+        test.needs = ports  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+def is_sound(log: LogReader) -> bool:
+    """By the engine's own verification where it has one, else by the chain of every session."""
+    verify = getattr(log, "verify", None)
+    if verify is not None:
+        return bool(verify().is_sound)
+    return not any(list(find_damage(log.read(session))) for session in log.heads())
 
 
 def draft(text: str = "", kind: str = "note_added", author: str = "person", run: int | None = None) -> Draft:
@@ -20,14 +68,20 @@ def append(log: EventLog, session: str, *texts: str, at: int = 1, key: str | Non
     log.append_blocking([Append(session, log.head(session).seq, drafts, key)], at)
 
 
-def texts(log: EventLog, session: str) -> list[str]:
+def texts(log: LogReader, session: str) -> list[str]:
     return [record.payload.decode().strip('"') for record in log.read(session) if record.payload is not None]
 
 
-def carry(source: EventLog, target: EventLog, session: str, *, extend: bool = False, batch: int = 3) -> None:
+def carry(source: LogReader, target: RecordImports, session: str, *, extend: bool = False, batch: int = 3) -> None:
     """Bring a session from one log into another, as a load does."""
     records, head = list(source.read(session)), source.head(session)
     missing = target.begin_import(session, head.seq, head.hash, extend=extend)
     for start in range(missing - 1, len(records), batch):
         target.import_records(session, records[start : start + batch])
     target.finish_import(session)
+
+
+def look_twice(log: Log, open_again: Callable[[], Log]) -> Iterator[Log]:
+    """As it is, and after a restart."""
+    yield log
+    yield open_again()

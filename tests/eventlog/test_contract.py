@@ -1,4 +1,4 @@
-"""What every engine of the log promises. Nothing here knows which engine it is."""
+"""What every engine of the log promises (contract.EventLog). Nothing here knows which engine it is."""
 
 import asyncio
 import threading
@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.engines import append, draft, texts
+from eventlog.engines import append, draft, is_sound, needs, texts
 from wakeful.eventlog.contract import (
     Append,
     Appended,
     BackupRefused,
     BadAppend,
     Conflict,
+    DaemonLog,
     Draft,
     EventLog,
     Head,
+    LogBackup,
     StoreClosed,
 )
 
@@ -102,7 +104,7 @@ async def test_what_cannot_be_recorded_is_refused_alone(log: EventLog, bad: Appe
     assert isinstance(answers.pop(2), BadAppend)
     assert answers == [(Appended(f"s{number}", 1, 1),) for number in range(5)]
     assert texts(log, "a") == ["before"]
-    assert log.verify().is_sound
+    assert is_sound(log)
 
 
 @pytest.mark.asyncio
@@ -130,12 +132,28 @@ async def test_a_cancelled_wait_does_not_undo_or_disturb(log: EventLog) -> None:
     appended = log.append([Append("a", 0, (draft("one"),))], at=1)
     given_up = asyncio.ensure_future(wait())
     await asyncio.sleep(0)
+    # An engine may be so quick that nothing is left to give up.
+    is_given_up = not appended.done()
     given_up.cancel()
     assert await appended == (Appended("a", 1, 1),)
     await log.append([Append("b", 0, (draft("two"),))], at=1)
     assert texts(log, "a") == ["one"]
-    with pytest.raises(asyncio.CancelledError):
-        await given_up
+    (outcome,) = await asyncio.gather(given_up, return_exceptions=True)
+    assert isinstance(outcome, asyncio.CancelledError) is is_given_up
+
+
+@pytest.mark.asyncio
+async def test_an_append_cannot_be_cancelled_and_its_callbacks_come_in_the_order_they_were_added(log: EventLog) -> None:
+    """Also where the append is refused."""
+    for expected, error in ((0, None), (7, Conflict)):
+        told: list[str] = []
+        appended = log.append([Append("a", expected, (draft("one"),))], at=1)
+        appended.add_done_callback(lambda _: told.append("first"))
+        assert not appended.cancel()
+        await asyncio.wait((appended,))
+        told.append("then whoever waited")
+        assert told == ["first", "then whoever waited"]
+        assert appended.exception() is None if error is None else isinstance(appended.exception(), error)
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☃ 🌊", "a\x00b", "line\nbreak", "x" * 100_000])
@@ -145,7 +163,7 @@ def test_any_text_survives(log: EventLog, text: str) -> None:
     )
     (record,) = log.read(f"s{text[:50]}")
     assert (record.payload, record.rationale, record.author, record.at) == (text.encode(), text, f"me{text[:50]}", -5)
-    assert log.verify().is_sound
+    assert is_sound(log)
 
 
 # Keys
@@ -278,7 +296,7 @@ def test_slices_by_time_are_right_when_the_clock_was_set_back(log: EventLog) -> 
             assert [record.seq for record in log.read("a", since=since, until=until, newest_first=True)] == expected[
                 ::-1
             ]
-    assert log.verify().is_sound
+    assert is_sound(log)
 
 
 def test_reading_goes_on_while_records_are_written(log: EventLog) -> None:
@@ -344,8 +362,9 @@ async def test_the_newest_snapshot_at_or_before_a_seq_is_found(log: EventLog) ->
     assert found[None].state == b"state 8"
 
 
+@needs("LogVerification")
 @pytest.mark.asyncio
-async def test_a_snapshot_saved_again_replaces_the_first(log: EventLog) -> None:
+async def test_a_snapshot_saved_again_replaces_the_first(log: DaemonLog) -> None:
     append(log, "a", "1")
     await log.save_snapshot("a", 1, b"old")
     await log.save_snapshot("a", 1, b"new")
@@ -355,17 +374,19 @@ async def test_a_snapshot_saved_again_replaces_the_first(log: EventLog) -> None:
     assert log.verify().snapshots == 1
 
 
+@needs("LogVerification")
 @pytest.mark.parametrize(("session", "seq"), [("a", 0), ("a", 3), ("a", -1), ("nowhere", 1)])
 @pytest.mark.asyncio
-async def test_a_snapshot_of_what_was_not_recorded_is_refused(log: EventLog, session: str, seq: int) -> None:
+async def test_a_snapshot_of_what_was_not_recorded_is_refused(log: DaemonLog, session: str, seq: int) -> None:
     append(log, "a", "1", "2")
     with pytest.raises(BadAppend, match="its log ends at"):
         await log.save_snapshot(session, seq, b"state")
     assert log.verify().snapshots == 0
 
 
+@needs("LogVerification")
 @pytest.mark.asyncio
-async def test_many_snapshots_are_thinned_and_the_newest_is_kept(log: EventLog) -> None:
+async def test_many_snapshots_are_thinned_and_the_newest_is_kept(log: DaemonLog) -> None:
     append(log, "a", *(str(number) for number in range(400)))
     for seq in range(1, 401):
         await log.save_snapshot("a", seq, b"state %d" % seq)
@@ -403,13 +424,14 @@ def test_heads_and_records_are_the_same_after_a_restart(open_again: Open) -> Non
     log = open_again()
     assert (log.heads(), log.read_after(0, 100)) == (heads, records)
     append(log, "s0", "more")
-    assert log.verify().is_sound
+    assert is_sound(log)
 
 
 # Keeping
 
 
-def test_a_sound_log_verifies_and_says_what_it_looked_at(log: EventLog) -> None:
+@needs("LogVerification")
+def test_a_sound_log_verifies_and_says_what_it_looked_at(log: DaemonLog) -> None:
     append(log, "a", "1", "2")
     append(log, "b", "1")
     report = log.verify()
@@ -417,7 +439,8 @@ def test_a_sound_log_verifies_and_says_what_it_looked_at(log: EventLog) -> None:
     assert (log.verify("a").sessions, log.verify("a").records) == (1, 2)
 
 
-def test_a_live_log_verifies_while_it_grows(log: EventLog) -> None:
+@needs("LogVerification")
+def test_a_live_log_verifies_while_it_grows(log: DaemonLog) -> None:
     stop = threading.Event()
 
     def grow() -> None:
@@ -434,7 +457,8 @@ def test_a_live_log_verifies_while_it_grows(log: EventLog) -> None:
     assert [report.findings for report in reports] == [()] * 20
 
 
-def test_a_backup_never_overwrites(log: EventLog, tmp_path: Path) -> None:
+@needs("LogBackup")
+def test_a_backup_never_overwrites(log: LogBackup, tmp_path: Path) -> None:
     append(log, "a", "1")
     (tmp_path / "there").write_text("mine")
     with pytest.raises(BackupRefused, match="never overwrites"):
@@ -454,3 +478,11 @@ async def test_closing_finishes_what_was_taken_and_takes_no_more(open_again: Ope
     with pytest.raises(StoreClosed):
         log.append([Append("a", 100, (draft("late"),))], at=1)
     assert open_again().head("a").seq == 100
+
+
+@needs("LogVerification")
+def test_verification_tells_how_far_it_is(log: DaemonLog) -> None:
+    append(log, "a", *(str(number) for number in range(100)))
+    told: list[tuple[int, int]] = []
+    log.verify(progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (100, 100)

@@ -12,18 +12,18 @@ from eventlog.disk_trace import Disk, trace
 from eventlog.engines import append
 from wakeful.errors import WakefulError
 from wakeful.eventlog.contract import StoreDamaged, StoreUnfinished
-from wakeful.eventlog.mend import mend_store
 from wakeful.eventlog.sqlite import judge_state, open_log, open_reader
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.sqlite.files import StoreFiles
+from wakeful.eventlog.sqlite.mend import mend_store
 
 APPENDER = Path(__file__).with_name("appender.py")
 # As releases before 0.2 made it: under its own name, step by step.
 EARLIER = """
 import sys
 from pathlib import Path
-from wakeful.eventlog.migrate import load_migrations, migrate
-from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import StoreFiles, connect_writer, prepare_folder
+from wakeful.eventlog.sqlite.schema import load_migrations, migrate
+from wakeful.eventlog.state_lock import lock_state
+from wakeful.eventlog.sqlite.files import StoreFiles, connect_writer, prepare_folder
 files = StoreFiles(Path(sys.argv[1]))
 lock_state(files.state_dir)
 prepare_folder(files)

@@ -27,7 +27,7 @@ class LogMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="wakeful-model-"))
-        self.log = ENGINES[self.engine](self.folder / "here")
+        self.log = ENGINES[self.engine].open(self.folder / "here")
         self.records: dict[str, list[tuple[int, bytes]]] = {}
         self.keys: dict[tuple[str, str], Appended] = {}
         self.order: list[tuple[str, int]] = []
@@ -35,7 +35,7 @@ class LogMachine(RuleBasedStateMachine):
         self.erased: set[tuple[str, int]] = set()
         self.archived: dict[str, tuple[int, int]] = {}
         # A session that grows in a log elsewhere and is brought here in pieces; while a piece is missing it ends where it ended before.
-        self.elsewhere = ENGINES[self.engine](self.folder / "elsewhere")
+        self.elsewhere = ENGINES[self.engine].open(self.folder / "elsewhere")
         self.is_importing = False
         self.end = 0
 
@@ -92,7 +92,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.log.close()
-        self.log = ENGINES[self.engine](self.folder / "here")
+        self.log = ENGINES[self.engine].open(self.folder / "here")
 
     @rule(payloads=PAYLOADS, at=MOMENTS)
     def grow_elsewhere(self, payloads: list[bytes], at: int) -> None:
@@ -209,3 +209,11 @@ class LogMachine(RuleBasedStateMachine):
 
 LogMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestLogMachine = LogMachine.TestCase
+
+
+class MemoryLogMachine(LogMachine):
+    engine = "memory"
+
+
+MemoryLogMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+TestMemoryLogMachine = MemoryLogMachine.TestCase

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.eventlog import store
-from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.store import StoreFiles
-from wakeful.eventlog.writer import ANCHOR_GROUPS, ANCHOR_SECONDS, LAID_OUT_BYTES
+from wakeful.eventlog.sqlite import files, open_log
+from wakeful.eventlog.sqlite.files import StoreFiles
+from wakeful.eventlog.sqlite.writer import ANCHOR_GROUPS, ANCHOR_SECONDS, LAID_OUT_BYTES
 
 APPENDER = Path(__file__).with_name("appender.py")
 # The real interpreter: strace must not trace a launcher that only starts it.
@@ -200,9 +199,9 @@ def test_a_full_disk_refuses_cleanly_loses_nothing_and_recovers(small_disk: Path
 def test_a_disk_near_its_end_is_not_filled_by_laying_out(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, free_times: int
 ) -> None:
-    monkeypatch.setattr(store, "_FREE_TIMES", free_times)
+    monkeypatch.setattr(files, "_FREE_TIMES", free_times)
     (wal := small_disk / "events.db-wal").write_bytes(b"frames")
     free = os.statvfs(small_disk).f_bavail
-    store.lay_out_wal(wal, LAID_OUT_BYTES)
+    files.lay_out_wal(wal, LAID_OUT_BYTES)
     assert wal.read_bytes() == b"frames"
     assert os.statvfs(small_disk).f_bavail == free

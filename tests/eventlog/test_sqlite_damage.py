@@ -18,12 +18,12 @@ import pytest
 
 from eventlog.engines import append, draft, texts
 from wakeful.errors import WakefulError
-from wakeful.eventlog.backup import restore
 from wakeful.eventlog.contract import Append, Report, StoreBehindAnchor, StoreDamaged, StoreReadOnly
-from wakeful.eventlog.mend import mend_store
 from wakeful.eventlog.sqlite import SqliteLog, judge_state, open_log, open_reader
-from wakeful.eventlog.store import StoreFiles
-from wakeful.eventlog.verify import verify_store
+from wakeful.eventlog.sqlite.backup import restore
+from wakeful.eventlog.sqlite.files import StoreFiles
+from wakeful.eventlog.sqlite.mend import mend_store
+from wakeful.eventlog.sqlite.verification import verify_store
 
 APPENDER = Path(__file__).with_name("appender.py")
 RECORDS = 60

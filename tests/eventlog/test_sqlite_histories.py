@@ -13,12 +13,11 @@ import pytest
 
 from eventlog.engines import append, carry, texts
 from waiting import eventually
-from wakeful.eventlog import bodies
-from wakeful.eventlog.backup import restore
 from wakeful.eventlog.contract import Append, Draft, StoreDamaged
-from wakeful.eventlog.migrate import load_migrations, migrate
-from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader
-from wakeful.eventlog.store import StoreFiles, connect_reader, connect_writer, create_database, prepare_folder
+from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader, payload_check
+from wakeful.eventlog.sqlite.backup import restore
+from wakeful.eventlog.sqlite.files import StoreFiles, connect_reader, create_database, prepare_folder
+from wakeful.eventlog.sqlite.schema import load_migrations, migrate
 
 CANARY = "canary-5f0c9d1e"
 IMPORTER = Path(__file__).with_name("importer.py")
@@ -113,8 +112,8 @@ def test_a_start_removes_what_a_crash_left_of_an_erasure(log: SqliteLog, tmp_pat
     log.search(CANARY)
     log.close()
     code = (
-        "import os, sys; from pathlib import Path; from wakeful.eventlog import payloads, store\n"
-        "connection = store.connect_writer(store.StoreFiles(Path(sys.argv[1])).database)\n"
+        "import os, sys; from pathlib import Path; from wakeful.eventlog.sqlite import payloads, files\n"
+        "connection = files.connect_writer(files.StoreFiles(Path(sys.argv[1])).database)\n"
         "connection.execute('BEGIN IMMEDIATE'); payloads.erase(connection, 'a', [1]); connection.execute('COMMIT'); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "state")], check=False).returncode == 9
@@ -316,7 +315,7 @@ def test_a_large_store_is_verified_by_two_processes_that_find_the_same(
     connection.close()
     reader = open_reader(tmp_path / "state")
     alone = reader.verify()
-    monkeypatch.setattr(bodies, "WORTH_RECORDS", 1)
+    monkeypatch.setattr(payload_check, "WORTH_RECORDS", 1)
     together = reader.verify()
     # A second process that does not come about, or is ended, is done without.
     monkeypatch.setattr(sys, "executable", "/bin/false")

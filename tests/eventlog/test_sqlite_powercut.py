@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.eventlog.anchor import read_anchor
 from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.store import StoreFiles
-from wakeful.eventlog.writer import ANCHOR_GROUPS, LAID_OUT_BYTES
+from wakeful.eventlog.sqlite.anchor import read_anchor
+from wakeful.eventlog.sqlite.files import StoreFiles
+from wakeful.eventlog.sqlite.writer import ANCHOR_GROUPS, LAID_OUT_BYTES
 
 APPENDER = Path(__file__).with_name("appender.py")
 APPENDS = 40

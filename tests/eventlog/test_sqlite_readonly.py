@@ -10,7 +10,7 @@ import pytest
 from eventlog.engines import append
 from waiting import eventually
 from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.writer import LAID_OUT_BYTES
+from wakeful.eventlog.sqlite.writer import LAID_OUT_BYTES
 
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
 # Shows the folder named first read-only, and goes on as the command that follows.

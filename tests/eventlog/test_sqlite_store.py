@@ -14,9 +14,6 @@ import pytest
 
 from eventlog.engines import append, draft, texts
 from waiting import eventually
-from wakeful.eventlog import writer
-from wakeful.eventlog.anchor import AnchorFile, Mark
-from wakeful.eventlog.backup import finish_restore, restore
 from wakeful.eventlog.contract import (
     Append,
     NewerSchema,
@@ -26,11 +23,13 @@ from wakeful.eventlog.contract import (
     StoreFailed,
     StoreUnsafe,
 )
-from wakeful.eventlog.migrate import Migration, load_migrations, migrate, read_version
-from wakeful.eventlog.presence import Presence
-from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader
-from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import StoreFiles, connect_writer, read_mark
+from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader, writer
+from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark
+from wakeful.eventlog.sqlite.backup import finish_restore, restore
+from wakeful.eventlog.sqlite.file_identity import FileIdentity
+from wakeful.eventlog.sqlite.files import StoreFiles, connect_writer, read_mark
+from wakeful.eventlog.sqlite.schema import Migration, load_migrations, migrate, read_version
+from wakeful.eventlog.state_lock import lock_state
 
 APPENDER = Path(__file__).with_name("appender.py")
 
@@ -227,7 +226,7 @@ def open_with(files: StoreFiles, anchor: AnchorFile, told: list[StoreFailed]) ->
     connection = connect_writer(files.database)
     read_mark(connection)
     return SqliteLog(
-        files, writer.Writer(connection, anchor, told.append, Presence(files, 8192), told_words.append), None
+        files, writer.Writer(connection, anchor, told.append, FileIdentity(files, 8192), told_words.append), None
     )
 
 

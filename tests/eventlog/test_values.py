@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.eventlog import chain
-from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor
 from wakeful.eventlog.contract import StoreUnsafe
-from wakeful.eventlog.filesystem import find_file_system
-from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import is_affected, refuse_affected
+from wakeful.eventlog.group_commit import choose_dropped
+from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark, judge_store, read_anchor
+from wakeful.eventlog.sqlite.files import is_affected, refuse_affected
+from wakeful.eventlog.state_lock import find_file_system
 
 STORE = b"s" * 16
 

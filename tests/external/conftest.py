@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from agents.conftest import provider
-from e2e.conftest import box
 from external.programs import PROGRAMS, Program
 
 

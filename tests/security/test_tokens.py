@@ -26,7 +26,6 @@ from wakeful.api.app import ROUTES
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.gate.tokens import SCOPES, Tokens
 from wakeful.api.routes import calls as calling
-from wakeful.api.routes import history_calls as history
 from wakeful.api.routes import retention as retaining
 from wakeful.core.observations import ProcessOwner
 from wakeful.errors import OperatorError

@@ -1,7 +1,7 @@
 """What the parts of the thinking process ask of each other: a model, its tools, and the daemon that records every step.
 
-The loop (loop.py) knows these and nothing behind them: models.py is the only place that knows a provider's library. Values of a turn are the
-core's, since they are what the log holds.
+The loop (loop.py) knows these and nothing behind them: models.py is the only place that knows a provider's library.
+Values of a turn are the core's, since they are what the log holds.
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from wakeful.core.agents.steps import Around
 from wakeful.core.agents.tokens import complete_usage
 from wakeful.core.agents.turns import Answered, Entry, TokenUsage
 from wakeful.core.spec.agent import ModelSettings
 from wakeful.errors import OperatorError
 
-# The kind of a fault decides what to do: `key` and `refused` mend themselves never, `busy`, `unreached`, `network` and `garbage` may in a moment,
-# `too_long` is for whoever assembles the context. An `unreached` provider was sent nothing; after `network` nobody knows what it has done.
+# The kind of a fault decides what to do: `key` and `refused` mend themselves never, `busy`, `unreached`, `network` and
+# `garbage` may in a moment, `too_long` is for whoever assembles the context. An `unreached` provider was sent nothing;
+# after `network` nobody knows what it has done.
 FaultKind = Literal["key", "busy", "unreached", "network", "garbage", "too_long", "refused"]
 
 
 class ProviderFault(OperatorError):
-    """A request that brought no answer. `retry_after` is the provider's own word, in seconds; `useless` is an answer that came and was paid for."""
+    """A request that brought no answer.
+
+    `retry_after` is the provider's own word, in seconds; `useless` is an answer that came and was paid for.
+    """
 
     def __init__(
         self,
@@ -57,7 +62,10 @@ class ToolOffer(Struct, frozen=True, kw_only=True):
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
-    """One request. `instructions` are the rules of whoever set this up; everything in `entries` is conversation and data."""
+    """One request.
+
+    `instructions` are the rules of whoever set this up; everything in `entries` is conversation and data.
+    """
 
     instructions: str
     entries: Sequence[Entry]
@@ -102,22 +110,26 @@ class Model(Protocol):
     async def answer(self, request: ModelRequest, say: Say, recorded: Awaitable[object] | None = None) -> ModelAnswer:
         """`say` gets the words as they come. Raises ProviderFault, and nothing else that a provider can cause.
 
-        `recorded`: the request is made ready at once, and nothing of it is sent before this is done; should it fail, nothing is sent at all."""
+        `recorded`: the request is made ready at once, and nothing of it is sent before this is done;
+        should it fail, nothing is sent at all."""
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a call, as the model is told it. The model reads an error, and mends it. `images` are contents of files that `image.describe_image` knows."""
+    """The result of a call, as the model is told it. The model reads an error, and mends it. `images` are contents of files that `image.describe_image` knows.
+
+    `around` goes to the daemon with a page of a text: it finds secrets that reach across the page's ends when the result is recorded."""
 
     text: str
     is_error: bool = False
     images: tuple[bytes, ...] = ()
+    around: Around | None = None
 
 
 class Tool(Protocol):
     """One thing a model may do. `carry_out` is called after its intention is on record, and never twice for one call.
 
-    What is a look changes nothing that anybody could find changed: it is begun while its record is on its way, and what it found counts
-    when that is on disk."""
+    What is a look changes nothing that anybody could find changed: it is begun while its record is on its way, and what
+    it found counts when that is on disk."""
 
     @property
     def offer(self) -> ToolOffer: ...

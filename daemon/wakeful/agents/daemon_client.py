@@ -1,8 +1,10 @@
-"""The thinking process's side of the control socket: HTTP/1.1 with JSON, over connections that are kept open between calls.
+"""The thinking process's side of the control socket: HTTP/1.1 with JSON,
+over connections that are kept open between calls.
 
-Every step of the loop passes here, so a request is written and an answer read by hand: a fifth of what a general client takes. A daemon
-that restarts is waited for, up to a bound; what it may have done already is asked again only where that is harmless (a look, or a
-call that carries a key). Speaks with the run's own token, which is all the rights this process has.
+Every step of the loop passes here, so a request is written and an answer read by hand: a fifth of what a general client
+takes. A daemon that restarts is waited for, up to a bound; what it may have done already is asked again only where that
+is harmless (a look, or a call that carries a key). Speaks with the run's own token,
+which is all the rights this process has.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from wakeful.errors import CallerError, OperatorError
 
 # How long a daemon may be away, or may take for an answer, before the run gives up.
 PATIENCE_SECONDS = 60.0
-# The daemon closes a connection that nobody used for five seconds: one that is nearly as old may be closing while we write to it.
+# The daemon closes a connection that nobody used for five seconds:
+# one that is nearly as old may be closing while we write to it.
 IDLE_SECONDS = 3.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.5
 # Far above any answer we ask for: what comes beyond it is not kept in memory.
@@ -101,7 +104,10 @@ class DaemonLink:
             self._idle.pop().close()
 
     async def call(self, verb: str, fields: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
-        """One of the daemon's calls. With a key it is carried out once however often it is asked for; fields that are None are left out."""
+        """One of the daemon's calls.
+
+        With a key it is carried out once however often it is asked for; fields that are None are left out.
+        """
         given = {name: value for name, value in fields.items() if value is not None}
         return await self.post(f"/call/{quote(verb, safe='')}", given, key)
 
@@ -166,7 +172,10 @@ class DaemonLink:
         return self.write_head(method, target, f"{once}Content-Length: {len(body)}\r\n") + body
 
     async def take(self, deadline: float | None = None) -> Connection:
-        """A connection nobody uses, or a new one. While no daemon listens nothing was asked of it, so anything may wait here."""
+        """A connection nobody uses, or a new one.
+
+        While no daemon listens nothing was asked of it, so anything may wait here.
+        """
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():
@@ -179,12 +188,14 @@ class DaemonLink:
                 return await Connection.open(self._path)
             except PermissionError:
                 raise DaemonAway(
-                    f"{self._path} may not be opened by this process: the socket is not ours, or the run's isolation closes it"
+                    f"{self._path} may not be opened by this process: the socket is not ours, "
+                    "or the run's isolation closes it"
                 ) from None
             except (FileNotFoundError, ConnectionError, BlockingIOError) as error:
                 if monotonic() + pause > deadline:
                     raise DaemonAway(
-                        f"no daemon answers at {self._path} ({error.strerror or error}); waited {self._patience:g} s for one"
+                        f"no daemon answers at {self._path} ({error.strerror or error}); "
+                        f"waited {self._patience:g} s for one"
                     ) from None
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
@@ -198,8 +209,8 @@ class DaemonLink:
 
 
 class LinePost:
-    """One request whose lines are sent as they come, and answered when it is ended. Each line carries its own key: to a daemon that has come
-    back, all of them are told again."""
+    """One request whose lines are sent as they come, and answered when it is ended. Each line carries its own key: to a
+    daemon that has come back, all of them are told again."""
 
     def __init__(self, link: DaemonLink, path: str) -> None:
         self._link = link
@@ -253,7 +264,10 @@ class Connection:
         self._rests_since = monotonic()
 
     def is_usable(self) -> bool:
-        """Nobody speaks unasked: what can be read is the end. The kernel knows it before the loop had a turn to hear of it."""
+        """Nobody speaks unasked: what can be read is the end.
+
+        The kernel knows it before the loop had a turn to hear of it.
+        """
         if self._writer.is_closing() or self._reader.at_eof() or monotonic() - self._rests_since >= IDLE_SECONDS:
             return False
         return not self._ends.poll(0)
@@ -329,7 +343,10 @@ def _read_refusal(answer: _Answer) -> str:
 
 
 def _refuse_stranger(connection: socket.socket, path: str) -> None:
-    """By the kernel's word: what another user listens on is not our daemon, and is told no token. Where systemd listens it is root's."""
+    """By the kernel's word: what another user listens on is not our daemon, and is told no token.
+
+    Where systemd listens it is root's.
+    """
     if not hasattr(socket, "SO_PEERCRED"):
         return
     _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))

@@ -1,10 +1,11 @@
 """The opening of a conversation as it goes over the wire, encoded once: what makes a turn cost the same at any length.
 
-The library and the SDKs map, check and encode every message of every request anew: measured at 2,000 messages, 70 ms (Anthropic)
-to 1.4 s (OpenAI) of work whose outcome was on the wire a turn ago. Here the bytes of all messages that will not change are kept;
-only what is new since then goes through the library, and the body is put together at the last moment, in the HTTP client. There
-it also waits until its record is on disk: making a request ready takes about as long as recording it, so both go on at once.
-The bytes sent are those the library would have made, which a test holds for every format. models.py and providers.py call.
+The library and the SDKs map, check and encode every message of every request anew: measured at 2,000 messages, 70 ms
+(Anthropic) to 1.4 s (OpenAI) of work whose outcome was on the wire a turn ago. Here the bytes of all messages that will
+not change are kept; only what is new since then goes through the library, and the body is put together at the last
+moment, in the HTTP client. There it also waits until its record is on disk: making a request ready takes about as long
+as recording it, so both go on at once. The bytes sent are those the library would have made, which a test holds for
+every format. models.py and providers.py call.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _FIELDS: dict[Provider, str] = {
     "openai-compatible": "messages",
     "google": "contents",
 }
-# Formats in which instructions are the first of the messages. In them, too, an empty thought is added to older messages or taken
-# away again as a conversation goes on, once it has thoughts at all (the library does what DeepSeek asks for): none of it settles.
+# Formats in which instructions are the first of the messages. In them, too, an empty thought is added to older messages
+# or taken away again as a conversation goes on, once it has thoughts at all (the library does what DeepSeek asks for):
+# none of it settles.
 _COMPLETIONS: frozenset[Provider] = frozenset({"openai-chat", "openai-compatible"})
 
 _BODY = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -67,7 +69,8 @@ class Opening:
     def rest_of(
         self, messages: Sequence[ModelMessage], has_instructions: bool, recorded: Awaitable[object] | None = None
     ) -> list[ModelMessage]:
-        """Say which messages the library must map for the request that now begins, and what it waits for once it is ready."""
+        """Say which messages the library must map for the request that now begins,
+        and what it waits for once it is ready."""
         new = self._find_new(messages, has_instructions)
         self.recorded = recorded
         return new
@@ -100,7 +103,10 @@ class Opening:
         return b"".join([b'{"%s":[' % self._field.encode(), conversation, b"]", *rest, b"}"])
 
     def _is_sound(self, settled: Sequence[bytes], ours: Sequence[bytes]) -> bool:
-        """Tell whether the items fell where this module thinks: then, and only then, they are kept. Else nothing is lost but time."""
+        """Tell whether the items fell where this module thinks: then, and only then, they are kept.
+
+        Else nothing is lost but time.
+        """
         return (
             bool(settled)
             and all(_WHOSE.decode(item).is_ours for item in ours)
@@ -118,7 +124,10 @@ class Opening:
 
 
 class ResponseBody(httpx2.AsyncByteStream):
-    """The bytes of one response. Closing it ends its iteration, also where the reader stopped in the middle and closed nothing."""
+    """The bytes of one response.
+
+    Closing it ends its iteration, also where the reader stopped in the middle and closed nothing.
+    """
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
@@ -135,7 +144,8 @@ class ResponseBody(httpx2.AsyncByteStream):
 
 
 class OpeningClient(httpx2.AsyncClient):
-    """An HTTP client in which each body gets its opening just before it is sent, and is not sent before it is on record."""
+    """An HTTP client in which each body gets its opening just before it is sent,
+    and is not sent before it is on record."""
 
     def __init__(self, opening: Opening, **options: Any) -> None:
         super().__init__(**options)
@@ -160,7 +170,10 @@ class OpeningClient(httpx2.AsyncClient):
         return response
 
     async def release(self) -> None:
-        """Close the last response. An SDK that met an error in its middle leaves it open, and the end of the process then prints a traceback."""
+        """Close the last response.
+
+        An SDK that met an error in its middle leaves it open, and the end of the process then prints a traceback.
+        """
         response, self._response = self._response, None
         if response is not None:
             await response.aclose()

@@ -1,7 +1,9 @@
-"""The words of a model on their way to followers: written to the run's output, and posted to the daemon as words in flight.
+"""The words of a model on their way to followers: written to the run's output,
+and posted to the daemon as words in flight.
 
-Nobody waits for it. One post is under way at a time; what comes meanwhile is put together for the next. While the daemon is slow or
-away no more than a bound is held: words beyond it are dropped, and followers are told. The log has every finished turn in any case.
+Nobody waits for it. One post is under way at a time; what comes meanwhile is put together for the next. While the
+daemon is slow or away no more than a bound is held: words beyond it are dropped, and followers are told. The log has
+every finished turn in any case.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from wakeful.agents.contract import Say, WordKind
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.errors import WakefulError
 
-# The first words leave at once, those after them not more often than this: a reader sees no difference, and the daemon does.
+# Words leave this long after they came, together with those that came meanwhile: a reader sees no difference, and the
+# daemon does. An answer that is complete by then is on record, and its words never leave.
 PAUSE_SECONDS = 0.03
 # A daemon that is slower than this has other things to do than to show thoughts.
 SETTLE_SECONDS = 0.1
@@ -61,9 +64,11 @@ class Voice:
             self._posting = asyncio.create_task(self._post(), name="post words in flight")
 
     async def _post(self) -> None:
-        while self._held:
-            await self._post_held()
+        while True:
             await asyncio.sleep(PAUSE_SECONDS)
+            if not self._held:
+                return
+            await self._post_held()
 
     async def _post_held(self) -> None:
         # One after the other, or words would overtake each other.
@@ -77,11 +82,18 @@ class Voice:
                     self._held.insert(0, words[-1] | {"kind": "lost", "text": ""})
 
     async def settle(self) -> None:
-        """Let thoughts out before their turn is recorded: what is late of the text is in the record, and thoughts are shown nowhere else."""
+        """The answer is complete and its record follows: let its thoughts out, which are shown nowhere else.
+
+        The record has the text, so words that have not left yet are dropped."""
         if any(one["kind"] == "thinking" for one in self._held):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_SECONDS):
                     await self._post_held()
+        self._held, self._held_size = [], 0
+        # Without words to wait for. A post that is under way goes on.
+        if self._posting is not None and not self._line.locked():
+            self._posting.cancel()
+            self._posting = None
 
     def close(self) -> None:
         """The run is over, and all of its turns are on record."""

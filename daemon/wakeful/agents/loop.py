@@ -1,10 +1,11 @@
 """The durable loop: ask the model, record its answer, carry out its calls, record what came of them, ask again.
 
-Nothing is done that is not on record first: a request, an answer and every call are posted to the daemon before the next step, those that belong
-together in one post. What has no effect does not wait for that: a request is made ready while its record is on its way, and sent after; what only
-looks is looked at meanwhile, and what it found follows its call on the way to the record: the model is told of it when all of that is on disk.
-So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool but by their contract; what
-ends a run before its agent is done is an `Ending`, never an exception.
+Nothing is done that is not on record first: a request, an answer and every call are posted to the daemon before the
+next step, those that belong together in one post. What has no effect does not wait for that: a request is made ready
+while its record is on its way, and sent after; what only looks is looked at meanwhile, and what it found follows its
+call on the way to the record: the model is told of it when all of that is on disk. So a process that dies anywhere
+leaves a conversation the next one goes on from. Knows no provider and no tool but by their contract; what ends a run
+before its agent is done is an `Ending`, never an exception.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from wakeful.agents.tools.box import ToolBox, read_arguments
 from wakeful.agents.tools.image import find_image
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.tokens import complete_usage, estimate_definition, estimate_entry, estimate_tokens
-from wakeful.core.agents.turns import Answered, Asked, Entry, Image, Returned, ToolCall, ToolDefinition
+from wakeful.core.agents.turns import Answered, Entry, Image, Returned, ToolCall, ToolDefinition
 from wakeful.core.spec.agent import AgentSpec
 
 # Puts a question to a person: no tool carries it out, the run ends with it.
 ASK_PERSON = "ask_person"
 HAND_OFF = "hand_off"
 TODO = "todo"
-# Tries of one request at one model, and the pause before each but the first; the provider's own word counts where it has one.
+# Tries of one request at one model, and the pause before each but the first;
+# the provider's own word counts where it has one.
 PAUSES_SECONDS = (1.0, 4.0, 15.0)
 LONGEST_PAUSE_SECONDS = 60.0
 # What the next try cannot mend.
@@ -47,7 +49,8 @@ LASTING_FAULTS = ("key", "refused", "too_long")
 
 ASK_PERSON_OFFER = ToolOffer(
     name=ASK_PERSON,
-    description="Ask a person something you cannot find out and must not guess. Your work stops here, and goes on with the answer, which may take days.",
+    description="Ask a person something you cannot find out and must not guess. Your work stops here, and goes on with "
+    "the answer, which may take days.",
     parameters={
         "type": "object",
         "properties": {
@@ -65,8 +68,9 @@ ASK_PERSON_OFFER = ToolOffer(
 class Ending(Struct, frozen=True):
     """How it ended. `words` None: the agent is done; else why it stopped, which is on record.
 
-    `is_long`: it did not end, its conversation is longer than the model should be told; summarised, it goes on. `refused_tokens`: the size
-    that the provider itself found too long. `is_limit`: it had to stop in the middle of its work, by no person's wish: a budget, a limit, a provider."""
+    `is_long`: it did not end, its conversation is longer than the model should be told; summarised, it goes on.
+    `refused_tokens`: the size that the provider itself found too long. `is_limit`: it had to stop in the middle of
+    its work, by no person's wish: a budget, a limit, a provider."""
 
     words: str | None = None
     is_long: bool = False
@@ -89,13 +93,19 @@ class Record(Protocol):
         ...
 
     async def keep(self, content: bytes) -> str | None:
-        """Have an image kept; returns the address that a record names it by. None: it is not to be kept, a secret stands in it."""
+        """Have an image kept; returns the address that a record names it by.
+
+        None: it is not to be kept, a secret stands in it.
+        """
 
     async def find(self, address: str) -> bytes | None:
         """An image that an earlier record of this conversation names; None where it is gone."""
 
     async def tell(self, *steps: work.PostedStep) -> None:
-        """Post steps whose record nothing waits for yet. Whether they are to be the last is told to who waits for the next."""
+        """Post steps whose record nothing waits for yet.
+
+        Whether they are to be the last is told to who waits for the next.
+        """
 
 
 class RunOver(Exception):
@@ -108,11 +118,13 @@ class RunOver(Exception):
 
 
 class _Redacted(Exception):
-    """The request was recorded, and not sent: the daemon took the value of a secret out of the conversation that it tells."""
+    """The request was recorded, and not sent: the daemon took the value of a secret out of the conversation that it
+    tells."""
 
 
 class _TooLong(Exception):
-    """The next request would tell the model more than its agent wants it to be told, or the provider refused its size."""
+    """The next request would tell the model more than its agent wants it to be told,
+    or the provider refused its size."""
 
     def __init__(self, refused_tokens: int | None = None) -> None:
         super().__init__()
@@ -150,8 +162,8 @@ class Loop:
         most_tokens: int | None = None,
         hearing: Hearing | None = None,
     ) -> None:
-        """`models` are those of the agent, in its order; `say` shows what comes, as it comes. `most_tokens`: where less than its window fits.
-        `hearing` takes the words of its answers; by default `say` gets their text."""
+        """`models` are those of the agent, in its order; `say` shows what comes, as it comes. `most_tokens`: where less
+        than its window fits. `hearing` takes the words of its answers; by default `say` gets their text."""
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
         self._most_tokens = min(beginning.agent.window.compress_at, most_tokens or beginning.agent.window.compress_at)
@@ -242,7 +254,10 @@ class Loop:
         self._size_tokens += estimate_entry(entry)
 
     async def _record(self, *steps: work.PostedStep) -> bool:
-        """With what waits to be recorded before them. Tells whether the conversation is another since: a secret was taken out of it."""
+        """With what waits to be recorded before them.
+
+        Tells whether the conversation is another since: a secret was taken out of it.
+        """
         gathered = self._gather(steps)
         if not gathered:
             return False
@@ -254,7 +269,10 @@ class Loop:
         return bool(recorded.redacted)
 
     def _take_over(self, step: work.SentStep) -> None:
-        """Put the recorded words in the place of those that held the value of a secret. One post has at most one answer: the last."""
+        """Put the recorded words in the place of those that held the value of a secret.
+
+        One post has at most one answer: the last.
+        """
         places = range(len(self._entries) - 1, -1, -1)
         match step:
             case work.RecordAnswer(answer=recorded, purpose="work"):
@@ -289,14 +307,16 @@ class Loop:
 
     @asynccontextmanager
     async def _recording(self, step: work.PostedStep) -> AsyncIterator[Awaitable[None]]:
-        """A step on its way to the record, for what may be done meanwhile; whoever did it waits for this before anything comes of it."""
+        """A step on its way to the record, for what may be done meanwhile;
+        whoever did it waits for this before anything comes of it."""
         recording = asyncio.create_task(self._record_unchanged(step), name="record a step")
         # Posted before anything else begins, which may let nobody have a turn for milliseconds.
         await asyncio.sleep(0)
         try:
             yield recording
         except Exception:
-            # What kept it from the record comes first: a request that was held back may come out as a fault of the network.
+            # What kept it from the record comes first: a request that was held back may come out as a fault of the
+            # network.
             await recording
             raise
         finally:
@@ -339,7 +359,8 @@ class Loop:
                     break
             assert fault is not None
             if fault.kind == "refused" and self._images:
-                # It may be an image that it does not take: once more without them, or the conversation would be stuck on it.
+                # It may be an image that it does not take: once more without them,
+                # or the conversation would be stuck on it.
                 self._images = {}
                 request = self._make_request()
                 continue
@@ -399,7 +420,8 @@ class Loop:
         match answered.stop:
             case "length":
                 await self._halt(
-                    f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise settings.max_output of agent {self._agent.name}"
+                    f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise "
+                    f"settings.max_output of agent {self._agent.name}"
                 )
             case "refused":
                 await self._halt(f"{answered.model} would not answer: {answered.text or 'without words'}")
@@ -423,6 +445,7 @@ class Loop:
                     is_error=result.is_error,
                     wrote=self._tools.take_written(call.id),
                     images=images,
+                    around=result.around,
                 )
             )
             self.has_handed_off = self.has_handed_off or (call.name == HAND_OFF and not result.is_error)
@@ -449,11 +472,13 @@ class Loop:
         self._repeated = (call.name, call.arguments, times)
         if times > self._agent.limits.repeats:
             await self._halt(
-                f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent {self._agent.name})"
+                f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent "
+                f"{self._agent.name})"
             )
 
     async def _carry_out(self, call: ToolCall) -> ToolResult:
-        """A ladder: what is no call is answered at once, what needs a person ends the run, the rest is recorded and done."""
+        """A ladder: what is no call is answered at once, what needs a person ends the run,
+        the rest is recorded and done."""
         if call.name == ASK_PERSON and self._may_ask:
             return await self._ask_person(call)
         policy = self._tools.policy_of(call.name)

@@ -1,7 +1,8 @@
 """How much a local model takes in: asked of the server that runs it, before its first request.
 
-vLLM tells it with its models, llama.cpp with its properties, Ollama with the models that it has loaded. Ollama cuts off silently what is longer,
-so that the size it runs a model with counts, and not the size that the model was trained for. Called by process.py; sends no conversation.
+vLLM tells it with its models, llama.cpp with its properties, Ollama with the models that it has loaded. Ollama cuts off
+silently what is longer, so that the size it runs a model with counts, and not the size that the model was trained for.
+Called by process.py; sends no conversation.
 """
 
 from __future__ import annotations
@@ -105,7 +106,10 @@ class _Server:
         return await self._ask(self._client.build_request("POST", url, json=body))
 
     async def _ask(self, request: httpx2.Request) -> Any:
-        """The answer of a server that knows the route. None: another kind of server, or no server; the first request of the run tells which."""
+        """The answer of a server that knows the route.
+
+        None: another kind of server, or no server; the first request of the run tells which.
+        """
         try:
             answer = await self._client.send(request)
             return answer.json() if answer.is_success else None

@@ -1,8 +1,9 @@
-"""Models of real providers behind the contract of contract.py: the adapter between our values and the providers' library.
+"""Models of real providers behind the contract of contract.py:
+the adapter between our values and the providers' library.
 
-The loop makes one with `make_model` and asks it for answers; it never sees the library. We use the library's models, which know
-the wire formats, and none of its loops: ours records every step. One object speaks for one conversation at a time and keeps
-what it converted of it. Nothing here retries, stores or counts money.
+The loop makes one with `make_model` and asks it for answers; it never sees the library. We use the library's models,
+which know the wire formats, and none of its loops: ours records every step. One object speaks for one conversation at a
+time and keeps what it converted of it. Nothing here retries, stores or counts money.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ def _is_whole(response: library.ModelResponse, spec: ModelSpec) -> bool:
     """Tell an answer from one that a proxy cut off tidily."""
     if response.state != "complete" or response.finish_reason in (None, "error"):
         return False
-    # The library takes a stream of completions without an end for one that is done; what the server itself said is among the details.
+    # The library takes a stream of completions without an end for one that is done;
+    # what the server itself said is among the details.
     is_certain = spec.provider not in ("openai-chat", "openai-compatible") or response.finish_reason != "stop"
     return is_certain or "finish_reason" in (response.provider_details or {})
 
@@ -166,7 +168,10 @@ async def _listen(stream: StreamedResponse, say: Say) -> None:
 
 
 def _make_response_sendable(response: library.ModelResponse) -> library.ModelResponse:
-    """An answer that can be recorded and told again. A thought with a lone half is left out: its signature fits no other text."""
+    """An answer that can be recorded and told again.
+
+    A thought with a lone half is left out: its signature fits no other text.
+    """
     parts: list[library.ModelResponsePart] = []
     for part in response.parts:
         match part:
@@ -208,7 +213,8 @@ def _settings_of(
         told["temperature"] = settings.temperature
     match spec.provider:
         case "anthropic":
-            # A long conversation is paid for anew with each request unless the provider keeps what it read; the others do so unasked.
+            # A long conversation is paid for anew with each request unless the provider keeps what it read;
+            # the others do so unasked.
             told["cache"] = True
         case "openai":
             # The log is the only copy: no conversation is kept at the provider's.
@@ -220,14 +226,16 @@ def _settings_of(
     elif (
         budget := int(settings.max_output_tokens * _THINKING_SHARES[settings.effort])
     ) >= _LEAST_THINKING and _may_think(messages):
-        # Claude models that take no effort take a number of tokens, which must fit into the answer's, and then no temperature.
+        # Claude models that take no effort take a number of tokens, which must fit into the answer's,
+        # and then no temperature.
         told["anthropic_thinking"] = {"type": "enabled", "budget_tokens": budget}
         told.pop("temperature", None)
     return cast(LibrarySettings, told)
 
 
 def _may_think(messages: Sequence[library.ModelMessage]) -> bool:
-    """Tell whether a Claude model that thinks by budget may here: it refuses to go on from calls that no thought of its own led to."""
+    """Tell whether a Claude model that thinks by budget may here:
+    it refuses to go on from calls that no thought of its own led to."""
     match messages:
         case [*_, library.ModelResponse(parts=parts), library.ModelRequest(parts=[library.ToolReturnPart(), *_])]:
             return any(isinstance(part, library.ThinkingPart) for part in parts)

@@ -1,7 +1,9 @@
-"""One run of an agent as a process: fetch where its conversation stands, think, leave a hand-off, and say by the exit code how it went.
+"""One run of an agent as a process: fetch where its conversation stands, think, leave a hand-off,
+and say by the exit code how it went.
 
-Started by the daemon's runner as any command is, or by the warm server that has everything imported; confined before its first
-instruction. All it knows comes from the daemon over its run's socket; all it prints is shown live as the run's output.
+Started by the daemon's runner as any command is, or by the warm server that has everything imported; confined before
+its first instruction. All it knows comes from the daemon over its run's socket;
+all it prints is shown live as the run's output.
 """
 
 from __future__ import annotations
@@ -85,7 +87,10 @@ async def think(environ: Mapping[str, str]) -> int:
 async def _begin(
     link: DaemonLink, environ: Mapping[str, str], again: int = 0, window: work.FoundWindow | None = None
 ) -> work.Beginning:
-    """Fetch where the conversation stands, with the window that was found before. A daemon that needs one asks for it first."""
+    """Fetch where the conversation stands, with the window that was found before.
+
+    A daemon that needs one asks for it first.
+    """
     key, asked = f"{environ['WAKEFUL_RUN']}.begin.{again}", work.Begin(asks_window=window is None, window=window)
     match await link.post("/work/begin", asked, key=key):
         case {"window_of": model, "silence_seconds": silence}:
@@ -132,7 +137,10 @@ async def _work(
 
 
 class Thinking:
-    """One run of the built-in loop, with as many summaries on the way as it takes. A run that has to stop leaves a hand-off."""
+    """One run of the built-in loop, with as many summaries on the way as it takes.
+
+    A run that has to stop leaves a hand-off.
+    """
 
     def __init__(
         self,
@@ -270,11 +278,15 @@ class Thinking:
 def say_stopped(
     words: str, beginning: work.Beginning, entries: Sequence[Entry], last_words: str, summary: str | None = None
 ) -> str:
-    """The hand-off of a run that had to stop: the next run goes on from there. Without a summary of its conversation one is made by rule."""
+    """The hand-off of a run that had to stop: the next run goes on from there.
+
+    Without a summary of its conversation one is made by rule.
+    """
     parts = [f"Run {beginning.run} {STOPPED}: {words}"]
     parts += [f"Its last words: {last_words}"] if last_words else []
     parts.append(
-        f"Its work until then, in short:\n{summary or digest_piece(tell_entries(list_whole(beginning, entries)), beginning.summary)}"
+        "Its work until then, in short:\n"
+        f"{summary or digest_piece(tell_entries(list_whole(beginning, entries)), beginning.summary)}"
     )
     if beginning.standing_hand_off and STOPPED not in beginning.standing_hand_off:
         parts.append(f"The hand-off that it began with:\n{beginning.standing_hand_off}")
@@ -346,7 +358,8 @@ async def make_box(
     environ: Mapping[str, str],
     record: Record | None = None,
 ) -> ToolBox:
-    """The tools every agent has, a shell where it is declared, and those of its servers, which are waited for in bounds.
+    """The tools every agent has, a shell where it is declared, and those of its servers,
+    which are waited for in bounds.
 
     `record`: where its sub-agents record their steps. None: it can give no work to others."""
     await servers.wait(beginning.failing)

@@ -1,7 +1,8 @@
-"""What goes wrong between us and a provider, in our words: whose fault it is and what the provider said. models.py calls it.
+"""What goes wrong between us and a provider, in our words: whose fault it is and what the provider said.
+models.py calls it.
 
-The library has one error for each kind already, also for those that arrive in the middle of a stream. Here they become the few
-kinds a loop decides by. A provider's own words are kept short and never hold the key.
+The library has one error for each kind already, also for those that arrive in the middle of a stream. Here they become
+the few kinds a loop decides by. A provider's own words are kept short and never hold the key.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def fault_of(error: Exception, model: str, key: str | None) -> ProviderFault:
             | AttributeError()
             | AssertionError()
         ):
-            # What is left: bytes that are no answer, met by the library or an SDK in whatever way they stumble over them.
+            # What is left: bytes that are no answer, met by the library or an SDK in whatever way they stumble over
+            # them.
             return ProviderFault(
                 "garbage",
                 _words(

@@ -1,4 +1,5 @@
-"""A model of the providers' library for each provider we know: its client, its address, its key. models.py constructs through here.
+"""A model of the providers' library for each provider we know: its client, its address, its key.
+models.py constructs through here.
 
 Each provider's SDK is imported when a model of it is first made: they take half a second each. Nothing is read from the
 environment: keys and addresses come from the spec, so that two agents in one place never use each other's.
@@ -57,7 +58,8 @@ def make_library_model(
 def _keep_last(
     customise: Callable[[ModelRequestParameters], ModelRequestParameters],
 ) -> Callable[[ModelRequestParameters], ModelRequestParameters]:
-    """The library rewrites the schemas of all tools for each request, 1.5 ms of ours: those of the same request parameters come out the same."""
+    """The library rewrites the schemas of all tools for each request, 1.5 ms of ours: those of the same request
+    parameters come out the same."""
     kept: tuple[ModelRequestParameters, ModelRequestParameters] | None = None
 
     def recall(parameters: ModelRequestParameters) -> ModelRequestParameters:
@@ -92,8 +94,8 @@ def _openai_client(address: str, key: str, http: OpeningClient) -> AsyncOpenAI:
 def _as_given(create: Callable[..., Any], field: str) -> Callable[..., Any]:
     """Hand what is to be sent to the SDK as extra body: it then sends it as it is.
 
-    As arguments it would walk every message, every schema and every setting in search of fields to rename, of which there are none: 0.5 ms a
-    message, 3 ms for our tools, and 0.4 ms for the rest.
+    As arguments it would walk every message, every schema and every setting in search of fields to rename, of which
+    there are none: 0.5 ms a message, 3 ms for our tools, and 0.4 ms for the rest.
     """
     from openai import NotGiven, Omit
 

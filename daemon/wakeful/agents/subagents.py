@@ -1,8 +1,9 @@
-"""The tool `delegate`: another declared agent does a piece of work for the agent of a run, and its last words are the result.
+"""The tool `delegate`: another declared agent does a piece of work for the agent of a run,
+and its last words are the result.
 
-A sub-agent thinks in the same process, one at a time, so its reach, its stops and its end are those of the run. It has its own model, prompt, opening and
-limits. Each of its steps is on record, marked with the call that it answers; a run that goes on after a crash takes the work up where it stood.
-It has no sub-agents. process.py makes it.
+A sub-agent thinks in the same process, one at a time, so its reach, its stops and its end are those of the run. It has
+its own model, prompt, opening and limits. Each of its steps is on record, marked with the call that it answers; a run
+that goes on after a crash takes the work up where it stood. It has no sub-agents. process.py makes it.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ def _describe(agent: AgentSpec) -> str:
 
 
 def _say_result(agent: str, ending: Ending, words: str) -> str:
-    """The answer of the sub-agent, or the reason why there is none. Its last words come with the reason: they may be of use."""
+    """The answer of the sub-agent, or the reason why there is none.
+
+    Its last words come with the reason: they may be of use.
+    """
     if ending.words is None and not ending.is_long:
         return words or f"{agent} is done, and left no words"
     why = "its conversation is longer than its model takes in; give it less at once" if ending.is_long else ending.words

@@ -1,4 +1,5 @@
-"""The summary of a conversation that a model hands in: the value, the tool for it, and the rule by which several become one.
+"""The summary of a conversation that a model hands in: the value, the tool for it,
+and the rule by which several become one.
 
 Pure. summarising.py asks for summaries; digest.py of the core has the words of a summary's lists, and reads them again.
 """
@@ -131,7 +132,8 @@ def keep_questions(found: Summary, questions: Iterable[str]) -> Summary:
 
 
 def merge_summaries(parts: Sequence[Summary]) -> Summary:
-    """One of several, oldest first, by rule: every list whole and nothing in it twice, the prose of each within its share."""
+    """One of several, oldest first, by rule: every list whole and nothing in it twice,
+    the prose of each within its share."""
     share = LONGEST_PROSE // max(1, len(parts))
     prose = [
         text if len(text) <= share else f"{text[:share]}… (cut here; history shows all of it)"

@@ -1,4 +1,5 @@
-"""A conversation as quoted text for whoever summarises it: all of it, nothing cut, in pieces that each fit into one request.
+"""A conversation as quoted text for whoever summarises it: all of it, nothing cut,
+in pieces that each fit into one request.
 
 Pure. A piece knows its entries, so that a rule can tell what it came to where no model did.
 """
@@ -33,7 +34,8 @@ Piece = tuple[Told, ...]
 
 
 def list_whole(beginning: work.Beginning, entries: Sequence[Entry]) -> Sequence[Entry]:
-    """A conversation with the turns that did not fit its model; without the summary it begins with, and the mark for those turns."""
+    """A conversation with the turns that did not fit its model; without the summary it begins with,
+    and the mark for those turns."""
     made = bool(beginning.summary and beginning.entries) + bool(beginning.left_out)
     return (*beginning.left_out, *entries[made:])
 
@@ -62,7 +64,10 @@ def split_pieces(told: Sequence[Told], most_tokens: int) -> list[Piece]:
 
 
 def digest_piece(piece: Iterable[Told], earlier: str | None = None) -> str:
-    """A summary of the piece by rule. Results of tools are left out: nobody said them, and they can be looked at again."""
+    """A summary of the piece by rule.
+
+    Results of tools are left out: nobody said them, and they can be looked at again.
+    """
     said = [
         Message(session="", seq=0, at=0, author=one.who, text=one.text) for one in piece if _RETURNED not in one.who
     ]

@@ -1,8 +1,9 @@
 """A conversation in our values, told again as messages of the providers' library. models.py asks; no other reads it.
 
-Only what the log holds goes in, so a conversation can go on with another provider in the middle of a turn: an answer is given
-back as its provider's library kept it where it goes to the same provider, and told anew from its text and calls elsewhere.
-What goes out is legal whatever was recorded: every call is answered once, right after the answer that made it, in its order.
+Only what the log holds goes in, so a conversation can go on with another provider in the middle of a turn: an answer is
+given back as its provider's library kept it where it goes to the same provider, and told anew from its text and calls
+elsewhere. What goes out is legal whatever was recorded: every call is answered once,
+right after the answer that made it, in its order.
 
 Entries are only ever appended, so everything up to the last answer is converted once and kept.
 """
@@ -52,12 +53,15 @@ class Transcript:
         self.call_ids: set[str] = set()
 
     def tell(self, entries: Sequence[Entry], images: Mapping[str, bytes] | None = None) -> list[ModelMessage]:
-        """All messages. Those up to the last answer are the same objects as in the last telling of the same conversation.
+        """All messages.
+
+        Those up to the last answer are the same objects as in the last telling of the same conversation.
 
         `images` are those that this model may be shown, by address; of every other one it is told that there is one."""
         if not entries or not isinstance(entries[0], Asked):
             raise InternalError(
-                "a conversation was put to a model that does not begin with anything asked; the session's log is not what its reader takes it for"
+                "a conversation was put to a model that does not begin with anything asked; the session's log is not "
+                "what its reader takes it for"
             )
         settled = next((place for place in range(len(entries), 0, -1) if isinstance(entries[place - 1], Answered)), 0)
         shown = frozenset(images or ())
@@ -119,7 +123,8 @@ def legal_id(call_id: str) -> str:
 
 
 def make_ready() -> None:
-    """Build what checks and writes messages, which the library leaves to its first use: 0.1 s of a run's first turn, unless whoever forks it did."""
+    """Build what checks and writes messages, which the library leaves to its first use: 0.1 s of a run's first turn,
+    unless whoever forks it did."""
     ModelMessagesTypeAdapter.rebuild()
 
 
@@ -149,7 +154,8 @@ def _read_raw(entry: Answered, provider: str) -> ModelResponse | None:
             case [ModelResponse() as response] if _calls_of(response) == [(call.id, call.name) for call in entry.calls]:
                 return response
     except ValidationError:
-        # Written by another version: what the log holds in our own values says the same, but for signatures of thoughts.
+        # Written by another version: what the log holds in our own values says the same,
+        # but for signatures of thoughts.
         return None
     return None
 
@@ -180,4 +186,7 @@ def _return_of(entry: Returned | None, name: str, wire_id: str, images: Mapping[
 
 
 def _say_left(number: int) -> str:
-    return f"[{'an image is' if number == 1 else f'{number} images are'} not shown: this model takes none, or it is not kept any more]"
+    return (
+        f"[{'an image is' if number == 1 else f'{number} images are'} not shown: this model takes none, "
+        "or it is not kept any more]"
+    )

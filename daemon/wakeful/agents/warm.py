@@ -1,7 +1,9 @@
-"""`python -I -m wakeful.agents.warm FD PROVIDER…`: reads all that a run of an agent needs, and forks runs for the daemon (runners/prepare/warm_server.py).
+"""`python -I -m wakeful.agents.warm FD PROVIDER…`: reads all that a run of an agent needs, and forks runs for the
+daemon (runners/prepare/warm_server.py).
 
-Started by a daemon that has a session whose work is a prompt; ends with it. Reading takes seconds, a fork a hundredth of one. Nothing is sent and
-no connection is open when it forks: a model is made once for each provider, so that its library is in memory, and thrown away.
+Started by a daemon that has a session whose work is a prompt; ends with it. Reading takes seconds, a fork a hundredth
+of one. Nothing is sent and no connection is open when it forks: a model is made once for each provider, so that its
+library is in memory, and thrown away.
 """
 
 import asyncio
@@ -31,7 +33,8 @@ def read_libraries(names: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     if not has_agents():
-        # A library that is missing now would be missing in every fork, also when it is installed later. A run of its own looks anew, and says so.
+        # A library that is missing now would be missing in every fork, also when it is installed later. A run of its
+        # own looks anew, and says so.
         sys.exit()
     read_libraries(sys.argv[2:])
     serve(int(sys.argv[1]), lambda: asyncio.run(think(os.environ)))

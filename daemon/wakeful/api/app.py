@@ -1,7 +1,8 @@
 """The routes, one verb each, and the gate every request goes through. No GET changes anything.
 
-The gate reads who calls (the user and the process by the kernel's word, a run or a bearer by the token), refuses other users and
-processes of runs that do not speak as their run, asks authorising.py how far the caller reaches, and tells both sides' versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll` is one segment.
+The gate reads who calls (the user and the process by the kernel's word, a run or a bearer by the token), refuses other
+users and processes of runs that do not speak as their run, asks authorising.py how far the caller reaches, and tells
+both sides' versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll` is one segment.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ from wakeful.views.session_rows import Rows
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
 
 
-# What these answer is read from the log, where a state that `/sessions` showed a moment ago must be found. Not `/sessions` itself, nor
+# What these answer is read from the log, where a state that `/sessions` showed a moment ago must be found.
+# Not `/sessions` itself, nor
 # `/doctor`: while the disk hangs, people must still see what there is.
 FROM_THE_LOG = ("/sessions/", "/why", "/diff", "/export", "/costs", "/search")
 
@@ -60,8 +62,10 @@ class Unauthorised(CallerError):
 
 
 ROUTES = (
-    # Asked twice in each turn of an agent, and routes are tried in this order.
+    # Asked in the turns of agents, and routes are tried in this order.
     Route("/work/steps", working.record_steps, methods=["POST"]),
+    Route("/work/redact", working.redact, methods=["POST"]),
+    Route("/work/words", working.take_words, methods=["POST"]),
     Route("/version", reading.read_version),
     Route("/sessions", reading.read_sessions),
     Route("/sessions/{name}", reading.read_session),
@@ -86,9 +90,7 @@ ROUTES = (
     Route("/work/begin", working.begin, methods=["POST"]),
     Route("/work/rules", working.read_rules),
     Route("/work/skill", working.read_skill),
-    Route("/work/words", working.take_words, methods=["POST"]),
     Route("/work/compress", working.compress, methods=["POST"]),
-    Route("/work/redact", working.redact, methods=["POST"]),
     Route("/work/images", working.keep_image, methods=["POST"]),
     Route("/work/images/{address}", working.read_image),
     Route("/work/subagent", working.begin_sub, methods=["POST"]),
@@ -204,7 +206,8 @@ class Gate:
             token = self._tokens.find(text, self._service.moment().wall)
             if token is None:
                 raise Unauthorised(
-                    "this token opens nothing: it was never given, is over, or was revoked; wakeful token list shows those there are"
+                    "this token opens nothing: it was never given, is over, or was revoked; "
+                    "wakeful token list shows those there are"
                 )
             if owner is not None and owner.run_id is not None:
                 raise Forbidden("a process of a run speaks with that run's token, and with no other")
@@ -224,7 +227,8 @@ def _refuse_no_person(peer: Peer) -> None:
             raise Forbidden(words)
         case ProcessOwner(run_id=None, sign=sign):
             raise Forbidden(
-                f"process {peer.pid} belongs to a run of another daemon, or to one that is over, and is no person here ({sign}); "
+                f"process {peer.pid} belongs to a run of another daemon, or to one that is over, "
+                f"and is no person here ({sign}); "
                 "call from a shell that no run started, or show a token of this daemon (wakeful token)"
             )
         case ProcessOwner():
@@ -232,11 +236,13 @@ def _refuse_no_person(peer: Peer) -> None:
 
 
 def _refuse_in_address(scope: Scope) -> None:
-    """A token in an address ends up in histories, logs and the pages that are linked to: it is not taken there, also a good one."""
+    """A token in an address ends up in histories, logs and the pages that are linked to: it is not taken there,
+    also a good one."""
     names = {name.lower() for name in QueryParams(scope["query_string"])}
     if names & TOKEN_PARAMETERS:
         raise Unauthorised(
-            "a token is not taken from an address; send it as a header, Authorization: Bearer TOKEN, and revoke this one"
+            "a token is not taken from an address; send it as a header, Authorization: Bearer TOKEN, "
+            "and revoke this one"
         )
 
 

@@ -1,7 +1,10 @@
-"""Words in flight: what agents say while they say it, for whoever follows. The log keeps finished turns, and nothing of this.
+"""Words in flight: what agents say while they say it, for whoever follows.
 
-Held in memory and bounded: the oldest words go first, and a follower that was too slow for them is told so. Nobody waits for a
-follower. Values of secrets are taken out as words come in; what may begin one is held back until more is known. On the loop alone.
+The log keeps finished turns, and nothing of this.
+
+Held in memory and bounded: the oldest words go first, and a follower that was too slow for them is told so. Nobody
+waits for a follower. Values of secrets are taken out as words come in;
+what may begin one is held back until more is known. On the loop alone.
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ from msgspec import Struct
 
 from wakeful.secrets.redact import Redactor
 
-# `waits` says why a run has not started yet; `lost` that words are missing here, which the record of the turn will have.
+# `waits` says why a run has not started yet; `lost` that words are missing here,
+# which the record of the turn will have.
 LiveKind = Literal["text", "thinking", "call", "waits", "lost"]
 MOST_BYTES = 512 * 1024
 MOST_PIECES = 8_192
 
 
 class Said(Struct, frozen=True, kw_only=True):
-    """A piece of what an agent says. `attempt`: the request of the turn that it answers; a later one makes the words of the earlier void."""
+    """A piece of what an agent says.
+
+    `attempt`: the request of the turn that it answers; a later one makes the words of the earlier void.
+    """
 
     turn: int
     attempt: int

@@ -1,11 +1,11 @@
 """The control socket: bound for our user alone, served as HTTP/1.1 on the daemon's own loop.
 
-The daemon enters a `ControlSocket` while it holds the lock of the state folder, so whoever finds a socket here that nobody
-answers may remove it. Uvicorn's protocol is used without its server: that would take over the signals and tick ten times a
-second, and a daemon at rest must cost nothing.
+The daemon enters a `ControlSocket` while it holds the lock of the state folder, so whoever finds a socket here that
+nobody answers may remove it. Uvicorn's protocol is used without its server: that would take over the signals and tick
+ten times a second, and a daemon at rest must cost nothing.
 
-A socket that systemd listens on for us is handed in: its file is systemd's, so it is neither bound anew nor removed here,
-and who connects while no daemon runs waits in its queue for the next one.
+A socket that systemd listens on for us is handed in: its file is systemd's, so it is neither bound anew nor removed
+here, and who connects while no daemon runs waits in its queue for the next one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class SocketRefused(OperatorError):
 
 
 class ControlSocket:
-    """`async with ControlSocket(service, path):` listens inside, and leaves no file behind but that of a socket handed over."""
+    """`async with ControlSocket(service, path):` listens inside,
+    and leaves no file behind but that of a socket handed over."""
 
     def __init__(self, service: Service, path: Path | str, handed_over: socket.socket | None = None) -> None:
         self._path = os.fspath(path)
@@ -89,7 +90,10 @@ class ControlSocket:
                 continue
             if self._handed_over is not None:
                 if not refused:
-                    refused = f"the file of the control socket {self._path} was removed, and systemd made it: restart its socket unit, which makes it anew"
+                    refused = (
+                        f"the file of the control socket {self._path} was removed, and systemd made it: restart "
+                        "its socket unit, which makes it anew"
+                    )
                     tell(refused)
                 continue
             # Connections under way belong to themselves, and go on.
@@ -149,11 +153,15 @@ def name_run_id(service: Service, run_id: str) -> str:
 
 
 def bind_socket(path: str) -> socket.socket:
-    """Bind, 0600 from its first moment. The caller holds the state lock: a socket that nobody answers is a dead daemon's."""
+    """Bind, 0600 from its first moment.
+
+    The caller holds the state lock: a socket that nobody answers is a dead daemon's.
+    """
     length = len(os.fsencode(path))
     if length > LONGEST_SOCKET_PATH:
         raise SocketRefused(
-            f"{path}: {length} bytes; the path of a socket has at most {LONGEST_SOCKET_PATH}: choose a shorter one with --socket"
+            f"{path}: {length} bytes; the path of a socket has at most {LONGEST_SOCKET_PATH}: "
+            "choose a shorter one with --socket"
         )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -179,7 +187,8 @@ def _refuse_open_folder(folder: str) -> None:
     is_replaceable = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     if is_replaceable or found.st_uid not in (os.geteuid(), 0):
         raise SocketRefused(
-            f"others can replace files in {folder} (mode {found.st_mode & 0o7777:04o}, user {found.st_uid}): chmod 700 it, or choose another place with --socket"
+            f"others can replace files in {folder} (mode {found.st_mode & 0o7777:04o}, user {found.st_uid}): chmod 700 "
+            "it, or choose another place with --socket"
         )
 
 

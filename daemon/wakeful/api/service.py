@@ -1,7 +1,7 @@
 """What the API asks of the daemon: the one facade between the socket and the loop.
 
-`service.facade` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is called on
-the loop. Reading never changes anything; `call` is the only way in, and it returns when the call is on disk.
+`service.facade` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is
+called on the loop. Reading never changes anything; `call` is the only way in, and it returns when the call is on disk.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wakeful.core.calls.values import Call, Reply, Work
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.observations import Enforceable, Moment, ProcessOwner, Usage
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
 from wakeful.system.blobs import Blobs
@@ -81,7 +81,7 @@ class Service(Protocol):
 
     # For reading alone.
     core: Core
-    log: EventLog
+    log: DaemonLog
     version: str
     pid: int
     # Microseconds UTC.
@@ -109,7 +109,10 @@ class Service(Protocol):
         """Return when everything decided before is in the log."""
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
-        """A rewind or merge of this session has written these paths: they become its own (rule 44). Returns when that is durable."""
+        """A rewind or merge of this session has written these paths: they become its own (rule 44).
+
+        Returns when that is durable.
+        """
 
     def refold(self, session_id: str) -> None:
         """Fold a session from the log again: a payload went for good, and what it said is to leave the memory, too."""
@@ -125,11 +128,17 @@ class Service(Protocol):
         ...
 
     def redact(self, value: Any) -> Any:
-        """A text, or a value with texts in it, without the values of secrets: each is replaced by its name. Called in any thread."""
+        """A text, or a value with texts in it, without the values of secrets: each is replaced by its name.
+
+        Called in any thread.
+        """
         ...
 
     def redact_part(self, before: str, text: str, after: str) -> str:
-        """`text` without the values of secrets, also of those that reach into what stands before or after it. Called in any thread."""
+        """`text` without the values of secrets, also of those that reach into what stands before or after it.
+
+        Called in any thread.
+        """
         ...
 
     def problems(self) -> dict[str, str]:
@@ -155,7 +164,10 @@ class Service(Protocol):
         ...
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
-        """Head, tail and true length of a run's output; raises CallerError when none was kept. Blocks; called in any thread."""
+        """Head, tail and true length of a run's output; raises CallerError when none was kept.
+
+        Blocks; called in any thread.
+        """
         ...
 
     def follow_output(self, session_id: str) -> AsyncIterator[bytes]:
@@ -163,7 +175,10 @@ class Service(Protocol):
         ...
 
     def follow(self, names: set[str] | None, *, is_live: bool = False) -> AsyncIterator[FollowLine | LiveLine]:
-        """Records of these sessions (None: of all) as they become durable. `is_live`: and the words of their agents, as they come."""
+        """Records of these sessions (None: of all) as they become durable.
+
+        `is_live`: and the words of their agents, as they come.
+        """
         ...
 
     def enforceable(self) -> Enforceable:
@@ -175,7 +190,10 @@ class Service(Protocol):
         ...
 
     def owner_of_process(self, pid: int) -> ProcessOwner | None:
-        """The run that a process belongs to, of this daemon or another; None: to no run. Raises ProcessLookupError when the process is gone."""
+        """The run that a process belongs to, of this daemon or another; None: to no run.
+
+        Raises ProcessLookupError when the process is gone.
+        """
         ...
 
     def run_identity(self, token: str) -> RunIdentity | None:

@@ -1,7 +1,8 @@
 """Blobs that are not needed at hand any more, in compressed files: one zip a round, each entry under its address.
 
-Retention moves them here, `Blobs` reads them from here when somebody asks for one, and erase takes them away. Any zip program can look
-inside. A file is written whole and read back against the addresses before a single blob leaves its place; none is ever deleted.
+Retention moves them here, `Blobs` reads them from here when somebody asks for one, and erase takes them away. Any zip
+program can look inside. A file is written whole and read back against the addresses before a single blob leaves its
+place; none is ever deleted.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from pathlib import Path
 import msgspec
 
 from wakeful.bundles.format import count_digest
-from wakeful.bundles.writer import sync_folder
 from wakeful.errors import OperatorError
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_folders import make_private, sync_folder
 
 _LEVEL = 3
 # The same content gives the same file, whenever it is written.
@@ -74,7 +74,8 @@ class BlobArchive:
             ) from error
 
     def move(self, blobs: Blobs, addresses: Iterable[str], name: str) -> Moved | None:
-        """Write these blobs to a new file, read them back, then remove them from their place; None when none of them is there."""
+        """Write these blobs to a new file, read them back, then remove them from their place;
+        None when none of them is there."""
         make_private(self._folder)
         path = self._find_free(name)
         partial = path.with_name(f".{path.name}.partial")

@@ -1,7 +1,8 @@
 """Payloads erased from a bundle that is kept: the archive of a session must not remember what its log forgot.
 
-Called by erase, off the loop, before the log: killed in between, the log still holds the payload, and the erasure can be asked for again. The bundle is written anew without them and takes the place of the old one in one step; its
-records and their hashes stay, so it verifies and restores as before, and its digest is another.
+Called by erase, off the loop, before the log: killed in between, the log still holds the payload, and the erasure can
+be asked for again. The bundle is written anew without them and takes the place of the old one in one step; its records
+and their hashes stay, so it verifies and restores as before, and its digest is another.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import msgspec
 from wakeful.bundles.format import BlobLine, BundleRefused, Contents, EndLine, Limits, RecordLine
 from wakeful.bundles.load import check_bundle
 from wakeful.bundles.reader import OpenBundle, read_content
-from wakeful.bundles.writer import BundleWriter, sync_folder
+from wakeful.bundles.writer import BundleWriter
 from wakeful.errors import OperatorError
+from wakeful.system.private_folders import sync_folder
 
 
 class ArchiveUnreadable(OperatorError):
@@ -42,7 +44,8 @@ def erase_from_bundle(
 
 
 def erase_from_archives(folder: Path, session: str, seq: int, *, blobs: Iterable[str] = ()) -> int:
-    """Forget one payload in every bundle that an archive of this session left, also where it was loaded back since; how many held it.
+    """Forget one payload in every bundle that an archive of this session left, also where it was loaded back since;
+    how many held it.
 
     One that cannot be read may hold it, too: that is said, and nobody is told that the words are gone."""
     dropped = tuple(blobs)
@@ -56,7 +59,8 @@ def erase_from_archives(folder: Path, session: str, seq: int, *, blobs: Iterable
                 held += 1
         except BundleRefused as refused:
             raise ArchiveUnreadable(
-                f"record {seq} is not erased yet: an old archive of its session may hold it and cannot be read ({refused}); delete that file, then erase it again"
+                f"record {seq} is not erased yet: an old archive of its session may hold it and cannot be read "
+                f"({refused}); delete that file, then erase it again"
             ) from refused
     return held
 

@@ -1,10 +1,10 @@
 """What a bundle is: one gzip file of JSON lines, and the limits within which one is read.
 
-The first line is the manifest, then come the records in order, the blobs, the scratch files, and an end with counts and the
-SHA-256 of all lines before it. Contents larger than a line come as chunks after the line that names them. The gzip header carries,
-in its extra field, how large the lines are and a digest over every other byte of the file, SHA-256(header before it +
-SHA-256(what follows it)): a flipped bit anywhere is found, also in the bits that inflating ignores, and a bomb has to say its
-size first. Any gzip program can read it. Pure values, no I/O.
+The first line is the manifest, then come the records in order, the blobs, the scratch files, and an end with counts and
+the SHA-256 of all lines before it. Contents larger than a line come as chunks after the line that names them. The gzip
+header carries, in its extra field, how large the lines are and a digest over every other byte of the file,
+SHA-256(header before it + SHA-256(what follows it)): a flipped bit anywhere is found, also in the bits that inflating
+ignores, and a bomb has to say its size first. Any gzip program can read it. Pure values, no I/O.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class Line(msgspec.Struct, frozen=True, tag_field="line", forbid_unknown_fields=
 
 
 class Manifest(Line, frozen=True, tag="manifest", kw_only=True):
-    """What a bundle says of itself, first of all. `about` is for the call that cut it; nothing here is believed before it is verified."""
+    """What a bundle says of itself, first of all.
+
+    `about` is for the call that cut it; nothing here is believed before it is verified.
+    """
 
     format: int
     wakeful: str

@@ -1,7 +1,8 @@
-"""What the log leans on outside of itself, looked at: the bundles of archived sessions, and the blobs that records name.
+"""What the log leans on outside of itself, looked at: the bundles of archived sessions,
+and the blobs that records name.
 
-Called by doctor, beside a running daemon or without one. It reads, and says what is gone or damaged; it changes nothing and
-inflates nothing.
+Called by doctor, beside a running daemon or without one. It reads, and says what is gone or damaged; it changes nothing
+and inflates nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from wakeful.bundles.format import DIGEST_BYTES, HEADER_BYTES, BundleRefused, read_header, write_declaration
 from wakeful.bundles.references import References
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader, PayloadStore
 from wakeful.system.blobs import Blobs
 
 _PAGE = 1_000
@@ -40,7 +42,8 @@ class MissingBlobs(msgspec.Struct, frozen=True):
 
 
 class DamagedBlobs(msgspec.Struct, frozen=True):
-    """The addresses of blobs at hand whose content is another, and how many bytes were not looked at because there are too many."""
+    """The addresses of blobs at hand whose content is another,
+    and how many bytes were not looked at because there are too many."""
 
     addresses: tuple[str, ...]
     unread_bytes: int
@@ -51,13 +54,20 @@ class _Archived(msgspec.Struct):
 
 
 class _Promised(References):
-    """What must be there: outputs, and lists of files. A content that a list names may never have been kept, as the list or a look at it says."""
+    """What must be there: outputs, and lists of files.
+
+    A content that a list names may never have been kept, as the list or a look at it says.
+    """
 
     def _add_files(self, address: str) -> None:
         return
 
 
-def find_broken_archives(log: EventLog, folder: Path) -> Iterator[BrokenArchive]:
+class ArchivingLog(LogReader, PayloadStore, Protocol):
+    """A log that knows which payloads are archived."""
+
+
+def find_broken_archives(log: ArchivingLog, folder: Path) -> Iterator[BrokenArchive]:
     """Every archived session's bundle, byte by byte against the digest in its header."""
     for session in log.heads():
         if log.archived(session) is None:
@@ -103,7 +113,7 @@ def find_damaged_blobs(blobs: Blobs, most_bytes: int) -> DamagedBlobs:
     return DamagedBlobs(tuple(damaged), unread)
 
 
-def find_missing_blobs(log: EventLog, blobs: Blobs) -> Iterator[MissingBlobs]:
+def find_missing_blobs(log: LogReader, blobs: Blobs) -> Iterator[MissingBlobs]:
     """By session, in the order in which they first named one."""
     named: dict[str, _Promised] = {}
     position, records = log.read_after(0, _PAGE, NAMING, imported=True)

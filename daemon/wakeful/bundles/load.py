@@ -1,8 +1,8 @@
 """A bundle into a log, in two steps: everything is verified, then it is taken in.
 
-Called by load, by `load --move` and to bring an archive back, off the loop. What is taken in is inert: a session in the log that no
-call has opened, blobs nobody names, a folder nobody uses. Killed anywhere, the same call goes on where it stopped; the import counts
-only after the last byte was checked once more.
+Called by load, by `load --move` and to bring an archive back, off the loop. What is taken in is inert: a session in the
+log that no call has opened, blobs nobody names, a folder nobody uses. Killed anywhere, the same call goes on where it
+stopped; the import counts only after the last byte was checked once more.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from wakeful.bundles.format import (
 )
 from wakeful.bundles.reader import OpenBundle, read_content
 from wakeful.bundles.scratch_files import ScratchFolder, ScratchNames
-from wakeful.eventlog.chain import NOTHING, hash_bytes, link_record
-from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+from wakeful.eventlog.chain import NOTHING, hash_bytes, hash_record
+from wakeful.eventlog.contract import Head, PayloadStore, Progress, Record, RecordImports
 from wakeful.system.blobs import SHORT_BYTES, Blobs, address_of
 from wakeful.text.counting import count
 
@@ -73,7 +73,7 @@ def verify_bundle(path: Path, progress: Progress | None = None, limits: Limits |
 
 
 def load(
-    log: EventLog,
+    log: RecordImports,
     blobs: Blobs,
     path: Path,
     *,
@@ -84,11 +84,14 @@ def load(
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Loaded:
-    """Verify a bundle, then take it in: its records under their own session, its blobs, and its files where `scratch` says.
+    """Verify a bundle, then take it in: its records under their own session, its blobs,
+    and its files where `scratch` says.
 
-    `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes back).
+    `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes
+    back).
     `is_moved`: the import is left open, and the record of the arrival finishes it.
-    `is_inert`: to be read by those who are forked from it, and opened by nobody; one that lives here already goes on to."""
+    `is_inert`: to be read by those who are forked from it, and opened by nobody;
+    one that lives here already goes on to."""
     with OpenBundle(path, limits) as bundle:
         contents = check_bundle(bundle, progress)
         return take_in(
@@ -105,7 +108,7 @@ def load(
 
 
 def restore_archive(
-    log: EventLog, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None
+    log: PayloadStore, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None
 ) -> int:
     """Verify a bundle, then put the archived payloads it holds and its blobs back; returns how many payloads."""
     restored = 0
@@ -170,10 +173,7 @@ class _Check:
         elif hash_bytes(record.payload) != record.payload_hash:
             raise self._bundle.refuse(f"{where}: its payload is not the one that was recorded")
         try:
-            link = link_record(
-                self._previous, record.session, record.seq, record.at, record.kind, record.author, record.run, record.parent,
-                record.rationale, record.payload_hash,
-            )  # fmt: skip
+            link = hash_record(self._previous, record)
         except (OverflowError, ValueError) as error:
             raise self._bundle.refuse(f"{where} is none that can be recorded: {error}") from error
         if link != record.hash:
@@ -213,15 +213,18 @@ class _Check:
         found = (self._records, self._blobs, len(self._names))
         if (line.records, line.blobs, line.files) != found or self._records != self._manifest.records:
             raise self._bundle.refuse(
-                f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and {count(len(self._names), 'file')}, and says otherwise"
+                f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and "
+                f"{count(len(self._names), 'file')}, and says otherwise"
             )
         if self._records == 0 or self._previous.hex() != self._manifest.head:
             raise self._bundle.refuse("its records do not end at the head it names")
 
     def contents(self) -> Contents:
         return Contents(
-            manifest=self._manifest, digest=self._bundle.digest, total_bytes=self._bundle.total_bytes, records=self._records,
-            erased=self._erased, blobs=self._blobs, blob_bytes=self._blob_bytes, files=len(self._names), file_bytes=self._file_bytes,
+            manifest=self._manifest, digest=self._bundle.digest, total_bytes=self._bundle.total_bytes,
+            records=self._records,
+            erased=self._erased, blobs=self._blobs, blob_bytes=self._blob_bytes, files=len(self._names),
+            file_bytes=self._file_bytes,
         )  # fmt: skip
 
 
@@ -229,7 +232,7 @@ class _Check:
 
 
 def take_in(
-    log: EventLog,
+    log: RecordImports,
     blobs: Blobs,
     bundle: OpenBundle,
     contents: Contents,
@@ -287,7 +290,7 @@ def _cut_batches(
             yield line
 
 
-def _take_records(log: EventLog, session: str, batch: list[Record], missing: int) -> None:
+def _take_records(log: RecordImports, session: str, batch: list[Record], missing: int) -> None:
     fresh = [record for record in batch if record.seq >= missing]
     if fresh:
         log.import_records(session, fresh)

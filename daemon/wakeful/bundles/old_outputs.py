@@ -1,7 +1,8 @@
 """Which blobs of old runs may leave their place: what they printed, and the contents of files they read and wrote.
 
-Retention asks, once a day and off the loop; bundles/retention_rules.py says which runs are beyond a bound. A blob goes only where no run that
-stays, no workspace's base and no merge names it, in any session, those loaded from elsewhere included. It reads, and moves nothing.
+Retention asks, once a day and off the loop; bundles/retention_rules.py says which runs are beyond a bound. A blob goes
+only where no run that stays, no workspace's base and no merge names it, in any session, those loaded from elsewhere
+included. It reads, and moves nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from wakeful.bundles.references import References
 from wakeful.bundles.retention_rules import USUAL_OUTPUTS, RunOutput, choose_outputs
 from wakeful.core.record.events import Outcome
 from wakeful.core.spec.session import Retention
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.system.blobs import Blobs
 
 # At most so much is moved in one round: the rest is as old tomorrow.
@@ -54,7 +55,7 @@ class _Naming(References):
 
 
 def find_due_outputs(
-    log: EventLog,
+    log: LogReader,
     blobs: Blobs,
     bounds: Mapping[str, Retention],
     now: int,
@@ -62,7 +63,10 @@ def find_due_outputs(
     usual: Retention = USUAL_OUTPUTS,
     most_bytes: int = MOST_BYTES,
 ) -> DueOutputs:
-    """`blobs` as they are at hand: what was moved before is not read again. `bounds` by session, `usual` for the others."""
+    """`blobs` as they are at hand: what was moved before is not read again.
+
+    `bounds` by session, `usual` for the others.
+    """
     going = {session: _choose(log, blobs, session, bounds.get(session, usual), now) for session in log.heads()}
     if not any(output.addresses for outputs in going.values() for output in outputs):
         return DueOutputs((), {})
@@ -88,7 +92,7 @@ def find_due_outputs(
     return DueOutputs(tuple(taken), sessions)
 
 
-def _choose(log: EventLog, blobs: Blobs, session: str, retention: Retention, now: int) -> list[RunOutput]:
+def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, now: int) -> list[RunOutput]:
     """One session's runs that are beyond a bound. What several share counts for the newest of them."""
     naming = _Naming(blobs)
     outputs = []
@@ -111,7 +115,8 @@ def _choose(log: EventLog, blobs: Blobs, session: str, retention: Retention, now
 
 
 def _read_outcome(record: Record) -> Outcome | None:
-    """None for what was erased or archived, or is no end of a run that this release knows: it names nothing we could move."""
+    """None for what was erased or archived, or is no end of a run that this release knows:
+    it names nothing we could move."""
     if record.payload is None:
         return None
     try:
@@ -120,7 +125,7 @@ def _read_outcome(record: Record) -> Outcome | None:
         return None
 
 
-def _find_needed(log: EventLog, blobs: Blobs, going: Mapping[str, set[int]]) -> frozenset[str]:
+def _find_needed(log: LogReader, blobs: Blobs, going: Mapping[str, set[int]]) -> frozenset[str]:
     """All that the records name which stay, of every session here."""
     references = References(blobs)
     position, records = log.read_after(0, _PAGE, NAMING, imported=True)

@@ -1,7 +1,9 @@
-"""Reads a bundle as a stream and believes nothing: every line is bounded, typed and in its place, every byte is counted.
+"""Reads a bundle as a stream and believes nothing: every line is bounded, typed and in its place,
+every byte is counted.
 
-`load` drives it, twice over the same open file: once to verify everything, once to take it in. What it yields is checked
-against the bundle's digests only when the stream ends, so whoever acts on it before that must be able to take it back.
+`load` drives it, twice over the same open file: once to verify everything, once to take it in. What it yields is
+checked against the bundle's digests only when the stream ends,
+so whoever acts on it before that must be able to take it back.
 """
 
 from __future__ import annotations
@@ -159,7 +161,8 @@ class OpenBundle:
             raise self.refuse("its last line has no end; it was not copied whole")
 
     def _inflate(self, progress: Progress | None) -> Iterator[bytes]:
-        """The lines as they were before compression, never more at once than a megabyte; all checks on bytes are here."""
+        """The lines as they were before compression, never more at once than a megabyte;
+        all checks on bytes are here."""
         self._file.seek(HEADER_BYTES)
         body, crc, done = hashlib.sha256(), 0, 0
         inflate = zlib.decompressobj(-zlib.MAX_WBITS)

@@ -1,7 +1,8 @@
-"""The blobs that a record leans on: a run's output, the list of its files, the contents that list names, and images that tools brought.
+"""The blobs that a record leans on: a run's output, the list of its files, the contents that list names,
+and images that tools brought.
 
-`save` asks for every record in turn. What a later kind of event keeps in blobs is added here, in one place. Each blob is
-given once; a million runs that name the same files cost one entry each.
+`save` asks for every record in turn. What a later kind of event keeps in blobs is added here, in one place. Each blob
+is given once; a million runs that name the same files cost one entry each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What is due for the archive, and why: pure decisions over sizes, ages and counts that were gathered elsewhere.
 
-The daemon asks now and then and carries out what people allowed. Nothing here deletes: a session that is due is moved to a bundle and
-can be loaded back, an output that is due belongs to a bundle first. What could still wake, is owed, was left failed or waits for an
-answer is never due, however old or large: `judge_session` says so in words, which `doctor` shows.
+The daemon asks now and then and carries out what people allowed. Nothing here deletes: a session that is due is moved
+to a bundle and can be loaded back, an output that is due belongs to a bundle first. What could still wake, is owed, was
+left failed or waits for an answer is never due, however old or large: `judge_session` says so in words,
+which `doctor` shows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ USUAL_OUTPUTS = Retention(keep_seconds=30.0 * _DAY_SECONDS, size_bytes=1_000_000
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """One session as retention sees it. `held` says why it must stay, None when it may go; `retention` is its own, if it has one."""
+    """One session as retention sees it.
+
+    `held` says why it must stay, None when it may go; `retention` is its own, if it has one.
+    """
 
     session: str
     name: str
@@ -45,7 +49,10 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one run left in blobs: addresses and their bytes together. `run` is its number, or any that grows with it."""
+    """What one run left in blobs: addresses and their bytes together.
+
+    `run` is its number, or any that grows with it.
+    """
 
     run: int
     finished_at: int
@@ -57,7 +64,8 @@ class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def judge_session(session: Session, *, is_owed: bool = False, has_open_question: bool = False) -> str | None:
     """Why a session may not be archived, in words; None when it may.
 
-    One that is declared may still wake, and an archived one does not: it is archived when its file is gone or it was terminated."""
+    One that is declared may still wake, and an archived one does not:
+    it is archived when its file is gone or it was terminated."""
     if isinstance(session, DamagedSession):
         return "a record of it is damaged"
     if session.run is not None:
@@ -80,7 +88,8 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
 
 
 def choose_sessions(standings: Iterable[Standing], general: Retention, now: int) -> tuple[Due, ...]:
-    """Those to archive, the longest inactive first: each by its own bounds (else the daemon's), then all together by the daemon's size.
+    """Those to archive, the longest inactive first: each by its own bounds (else the daemon's),
+    then all together by the daemon's size.
 
     `now` in microseconds. A bound that is None is none."""
     standings = sorted(standings, key=lambda one: (one.last_active_at, one.session))
@@ -96,7 +105,8 @@ def choose_sessions(standings: Iterable[Standing], general: Retention, now: int)
 def choose_outputs(outputs: Iterable[RunOutput], retention: Retention, now: int) -> list[RunOutput]:
     """Of one session's outputs those that may go to the archive, oldest first.
 
-    The newest always stays. One of a run that did not succeed stays for a time of its own, whatever the other bounds say."""
+    The newest always stays. One of a run that did not succeed stays for a time of its own,
+    whatever the other bounds say."""
     newest_first = sorted(outputs, key=lambda one: one.run, reverse=True)
     going: list[RunOutput] = []
     kept_bytes = 0

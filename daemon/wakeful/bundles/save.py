@@ -1,7 +1,7 @@
 """A session out of a log into a bundle.
 
-Called by save, by migrate (after the session is frozen) and by retention, off the loop. It reads up to a head that is fixed when it
-begins, so a session that goes on meanwhile is saved as it was. It changes nothing in the log.
+Called by save, by migrate (after the session is frozen) and by retention, off the loop. It reads up to a head that is
+fixed when it begins, so a session that goes on meanwhile is saved as it was. It changes nothing in the log.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -30,7 +30,7 @@ from wakeful.bundles.format import (
 from wakeful.bundles.references import References
 from wakeful.bundles.scratch_files import find_files, read_file
 from wakeful.bundles.writer import BundleWriter
-from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+from wakeful.eventlog.contract import Head, LogReader, PayloadStore, Progress, Record, RecordImports
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.text.counting import count
 
@@ -38,7 +38,8 @@ _PROGRESS_RECORDS = 1_000
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """A bundle that is on disk: what it holds, and what it could not hold: blobs that retention removed, files that are none."""
+    """A bundle that is on disk: what it holds, and what it could not hold: blobs that retention removed,
+    files that are none."""
 
     path: Path
     contents: Contents
@@ -46,8 +47,12 @@ class Saved(msgspec.Struct, frozen=True):
     passed_files: tuple[str, ...] = ()
 
 
+class SavedLog(LogReader, PayloadStore, RecordImports, Protocol):
+    """The log of a session that is saved: its archived payloads and its unfinished import forbid a bundle."""
+
+
 def save(
-    log: EventLog,
+    log: SavedLog,
     blobs: Blobs,
     session: str,
     out: Path,
@@ -68,7 +73,8 @@ def save(
     limits = limits or Limits()
     head = _find_head(log, session, to_seq)
     manifest = Manifest(
-        format=FORMAT, wakeful=__version__, session=session, name=name, cut=cut, cut_at=cut_at, records=head.seq, head=head.hash.hex(),
+        format=FORMAT, wakeful=__version__, session=session, name=name, cut=cut, cut_at=cut_at, records=head.seq,
+        head=head.hash.hex(),
         spec=spec, about=dict(about or {}),
     )  # fmt: skip
     with BundleWriter(out, limits) as writer:
@@ -86,13 +92,14 @@ def save(
             writer.put_content(read_file(scratch, line))  # type: ignore[arg-type]
         digest = writer.finish(head.seq, kept, len(files))
     contents = Contents(
-        manifest=manifest, digest=digest, total_bytes=writer.total_bytes, records=head.seq, erased=erased, blobs=kept, blob_bytes=blob_bytes,
+        manifest=manifest, digest=digest, total_bytes=writer.total_bytes, records=head.seq, erased=erased,
+        blobs=kept, blob_bytes=blob_bytes,
         files=len(files), file_bytes=sum(line.size for line in files),
     )  # fmt: skip
     return Saved(out, contents, references.missing, tuple(passed))
 
 
-def _find_head(log: EventLog, session: str, to_seq: int | None) -> Head:
+def _find_head(log: SavedLog, session: str, to_seq: int | None) -> Head:
     head = log.head(session)
     if to_seq is not None and to_seq != head.seq:
         record = next(log.read(session, to_seq, to_seq), None)
@@ -112,7 +119,7 @@ def _find_head(log: EventLog, session: str, to_seq: int | None) -> Head:
 
 
 def _put_records(
-    writer: BundleWriter, log: EventLog, session: str, head: Head, references: References, progress: Progress | None
+    writer: BundleWriter, log: LogReader, session: str, head: Head, references: References, progress: Progress | None
 ) -> int:
     """All records, noting the blobs they name; returns how many were erased."""
     erased = seq = 0
@@ -121,7 +128,8 @@ def _put_records(
         _check_next(session, record, seq)
         if record.is_damaged:
             raise BundleNotWritten(
-                f"session {session}: record {seq} is damaged, and a bundle would carry it as erased; go back to a backup with: wakeful restore BACKUP"
+                f"session {session}: record {seq} is damaged, and a bundle would carry it as erased; go back to a "
+                "backup with: wakeful restore BACKUP"
             )
         writer.put(write_record(record))
         references.add(record)

@@ -1,7 +1,8 @@
 """Scratch files on their way into a bundle and out of one: the only names in a bundle that become paths.
 
-Going in, only regular files are taken, and what was passed over is told. Coming out, a name that could leave the folder, collide with
-another or mean something else on another system refuses the bundle; the folder is built aside and gets its name when it is whole.
+Going in, only regular files are taken, and what was passed over is told. Coming out, a name that could leave the
+folder, collide with another or mean something else on another system refuses the bundle; the folder is built aside and
+gets its name when it is whole.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def judge_name(path: str) -> str | None:
 
 
 def find_files(folder: Path, screen: Screen | None = None) -> tuple[list[FileLine], list[str]]:
-    """The regular files below a folder in the order of names, and what was passed over: links, devices, names no bundle takes, secrets."""
+    """The regular files below a folder in the order of names, and what was passed over: links, devices,
+    names no bundle takes, secrets."""
     found: list[FileLine] = []
     passed: list[str] = []
     names = ScratchNames()
@@ -100,7 +102,8 @@ def _holds_secret(path: str, screen: Screen) -> bool:
 
 
 def read_file(folder: Path, line: FileLine) -> Iterator[bytes]:
-    """The content of a file in chunks, exactly as many bytes as were declared; one that changed meanwhile ends the save."""
+    """The content of a file in chunks, exactly as many bytes as were declared;
+    one that changed meanwhile ends the save."""
     left = line.size
     descriptor = os.open(folder / line.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -127,7 +130,10 @@ class ScratchFolder:
         make_private(self._partial)
 
     def write(self, line: FileLine, pieces: Iterable[bytes]) -> None:
-        """One file. Its name is judged here again: what was verified may have been changed since. Nothing in our folder is a link."""
+        """One file.
+
+        Its name is judged here again: what was verified may have been changed since. Nothing in our folder is a link.
+        """
         self._names.add(line.path)
         path = self._partial / line.path
         make_private(path.parent)

@@ -25,6 +25,7 @@ from wakeful.bundles.format import (
     write_declaration,
     write_header,
 )
+from wakeful.system.private_folders import sync_folder
 
 _FLUSH_BYTES = 256 * 1024
 # Measured on logs: level 3 gives files 8 % larger than level 6 in under half of its time.
@@ -73,7 +74,8 @@ class BundleWriter:
         text = self._encode(line)
         if len(text) >= self._limits.line_bytes:
             raise BundleNotWritten(
-                f"{self._out}: a line of {len(text):,} bytes, at most {self._limits.line_bytes:,} can be read back; raise the limit of lines"
+                f"{self._out}: a line of {len(text):,} bytes, at most {self._limits.line_bytes:,} can be read back; "
+                "raise the limit of lines"
             )
         self._waiting += (text, b"\n")
         self._waiting_bytes += len(text) + 1
@@ -114,12 +116,3 @@ class BundleWriter:
     def _write(self, data: bytes) -> None:
         self._body.update(data)
         self._file.write(data)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

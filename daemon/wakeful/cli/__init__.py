@@ -1,7 +1,8 @@
 """Arguments in, text out: the command `wakeful`.
 
-`command` has the table of verbs, `client` speaks to the daemon, `text` prints, `ending` makes exit codes, `verbs/` has what
-each verb does. What only one verb needs is imported when that verb is used; a plain `wakeful list` does without click, too.
+`command` has the table of verbs, `client` speaks to the daemon, `text` prints, `ending` makes exit codes, `verbs/` has
+what each verb does. What only one verb needs is imported when that verb is used;
+a plain `wakeful list` does without click, too.
 """
 
 from __future__ import annotations

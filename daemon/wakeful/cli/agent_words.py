@@ -1,7 +1,9 @@
-"""Words of agents on a screen, as they come: put into lines, told apart from thoughts, and completed by the record of their turn.
+"""Words of agents on a screen, as they come: put into lines, told apart from thoughts,
+and completed by the record of their turn.
 
-Words in flight may be void (the model broke off), or missing (they came too fast for us): the record of the turn has the last word. No
-character of theirs is obeyed by a terminal. `ask`, `talk` and `follow` show with it; what they show it on is theirs to say.
+Words in flight may be void (the model broke off), or missing (they came too fast for us): the record of the turn has
+the last word. No character of theirs is obeyed by a terminal. `ask`, `talk` and `follow` show with it;
+what they show it on is theirs to say.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ WORDS_LOST = "words in flight were lost; the whole answer follows when it is rec
 class Flow:
     """Text that comes in pieces, in lines of a width behind a lead; `width` None leaves lines as they are.
 
-    A word is shown as soon as a part of it is there, so a long one may be cut at the end of a line. Empty lines at the end are not shown."""
+    A word is shown as soon as a part of it is there, so a long one may be cut at the end of a line.
+    Empty lines at the end are not shown."""
 
     def __init__(
         self, write: Callable[[str], None], *, lead: str = "", width: int | None = None, colour: str = ""
@@ -147,6 +150,9 @@ class Speech:
         is_part = turn == self._request[0] and text.startswith(self._shown)
         if not is_part:
             self.text.end()
+            if self.has_shown(turn) and not self._is_missing:
+                # Another request was answered, so quickly that no word of it was in flight.
+                self._remark(BROKE_OFF)
         self.text.put(text[len(self._shown) :] if is_part else text)
         self.pause()
         self._request, self._shown, self._is_missing = (turn + 1, 0), "", False

@@ -1,8 +1,8 @@
 """The command line's side of the control socket: HTTP/1.1 over a UNIX socket, one request a connection.
 
 Written by hand because it is the start-up time of every command: http.client takes longer to import than the daemon
-takes to answer. A body that ends early is an error, never a short answer. Where systemd listens for the daemon, a command
-given while the daemon restarts waits in the socket's queue: it says so after a moment, and is bounded.
+takes to answer. A body that ends early is an error, never a short answer. Where systemd listens for the daemon, a
+command given while the daemon restarts waits in the socket's queue: it says so after a moment, and is bounded.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Answer(NamedTuple):
 class Client:
     """Speaks to the daemon behind one socket; with the run's token when a run uses it.
 
-    `project` is the state folder whose daemon is meant, `pid` the process that it noted there: another one is not spoken to."""
+    `project` is the state folder whose daemon is meant, `pid` the process that it noted there:
+    another one is not spoken to."""
 
     def __init__(
         self, path: str, token: str | None = None, *, pid: int | None = None, project: str | None = None
@@ -83,7 +84,8 @@ class Client:
         return split_lines(self.stream(route, **query))
 
     def post_lines(self, route: str, **body: Any) -> Iterator[bytes]:
-        """Lines of JSON, without their newline, for as long as it takes; leaving them unread ends what was asked for."""
+        """Lines of JSON, without their newline, for as long as it takes;
+        leaving them unread ends what was asked for."""
         given = {name: value for name, value in body.items() if value is not None}
         return split_lines(self._ask("POST", route, {}, body=json.dumps(given).encode(), is_patient=True).body)
 
@@ -129,7 +131,8 @@ class Client:
         try:
             answer = self._exchange(request, is_patient=is_patient)
         except DaemonLeft:
-            # Reading twice is reading once, and a key is carried out once: a restart in that very moment need not be seen.
+            # Reading twice is reading once, and a key is carried out once:
+            # a restart in that very moment need not be seen.
             if method != "GET" and "Idempotency-Key" not in headers:
                 raise
             answer = self._exchange(request, is_patient=is_patient)
@@ -144,7 +147,8 @@ class Client:
     def _exchange(self, request: bytes, *, is_patient: bool) -> Answer:
         connection = self._connect()
         try:
-            # A busy daemon answers without reading, and may be gone before the request is sent: its answer can be read all the same.
+            # A busy daemon answers without reading, and may be gone before the request is sent:
+            # its answer can be read all the same.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(request)
             self._await_answer(connection)
@@ -183,14 +187,16 @@ class Client:
                 connection.recv(1, socket.MSG_PEEK)
             except TimeoutError:
                 print(
-                    f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to {PATIENCE_SECONDS:.0f} s for its answer",
+                    f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to "
+                    f"{PATIENCE_SECONDS:.0f} s for its answer",
                     file=sys.stderr,
                     flush=True,
                 )
         connection.settimeout(PATIENCE_SECONDS)
 
     def _await_visibly(self, connection: socket.socket) -> None:
-        """A person sees every second that passes: of a first search, of the costs of a long log, of a merge of many files."""
+        """A person sees every second that passes: of a first search, of the costs of a long log,
+        of a merge of many files."""
         connection.settimeout(1.0)
         waited = 0
         try:
@@ -224,7 +230,8 @@ class Client:
 def connect(path: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # The kernel serves those that wait in line in their order. A timeout of Python's would not wait, and be refused while the line is full.
+        # The kernel serves those that wait in line in their order. A timeout of Python's would not wait,
+        # and be refused while the line is full.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(PATIENCE_SECONDS), 0))
         connection.connect(path)
         connection.settimeout(PATIENCE_SECONDS)
@@ -232,7 +239,8 @@ def connect(path: str) -> socket.socket:
     except BlockingIOError:
         connection.close()
         raise DaemonBusy(
-            f"the daemon at {escape(path)} is busy: more clients want to connect than it can take, or it is stopped; wakeful doctor tells more"
+            f"the daemon at {escape(path)} is busy: more clients want to connect than it can take, or it is stopped; "
+            "wakeful doctor tells more"
         ) from None
     except Failure:
         connection.close()
@@ -250,7 +258,8 @@ def connect(path: str) -> socket.socket:
 
 
 def _refuse_stranger(connection: socket.socket, path: str) -> None:
-    """By the kernel's word: what another user listens on is not our daemon, whatever it is called, and is told no token.
+    """By the kernel's word: what another user listens on is not our daemon, whatever it is called,
+    and is told no token.
 
     Where systemd listens for the daemon it is root's."""
     if not hasattr(socket, "SO_PEERCRED"):
@@ -258,7 +267,8 @@ def _refuse_stranger(connection: socket.socket, path: str) -> None:
     _, uid = read_peer(connection)
     if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
         raise Failure(
-            f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; give your own with --socket"
+            f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; "
+            "give your own with --socket"
         )
 
 
@@ -319,7 +329,8 @@ class _Reader:
             raise NoDaemon(_AWAY)
         minutes = self._longest_pause / 60
         raise Failure(
-            f"cut off: nothing was read from the daemon for {minutes:.0f} minutes, and it keeps a place for {STALLED_SECONDS / 60:.0f}; "
+            f"cut off: nothing was read from the daemon for {minutes:.0f} minutes, and it keeps a place for "
+            f"{STALLED_SECONDS / 60:.0f}; "
             "ask again, and wakeful log NAME --from SEQ shows what was recorded meanwhile"
         )
 

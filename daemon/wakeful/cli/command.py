@@ -159,7 +159,10 @@ class Verb(click.Command):
 
 
 def verb(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A verb: its function gets `Options` first, then its own arguments. `examples` are lines as a person types them."""
+    """A verb: its function gets `Options` first, then its own arguments.
+
+    `examples` are lines as a person types them.
+    """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)

@@ -1,7 +1,8 @@
 """How each shell asks for completions: bash in a way of our own, zsh and fish nearly as click does it.
 
-Bash parts words at `@`, `:` and `=`, and replaces only what stands behind the last of them; click's script does not know, and
-names such as `ticket@7` could not be completed. Ours hands the line over as it was typed. Imported when a shell asks.
+Bash parts words at `@`, `:` and `=`, and replaces only what stands behind the last of them; click's script does not
+know, and names such as `ticket@7` could not be completed. Ours hands the line over as it was typed.
+Imported when a shell asks.
 """
 
 from __future__ import annotations
@@ -59,14 +60,18 @@ class Bash(BashComplete):
         return f"{item.type},{item.value[self._kept() :]}" if item.type == "plain" else f"{item.type},"
 
     def _kept(self) -> int:
-        """How many characters of the present word stand before its last break. Of these `@` alone belongs to what is replaced."""
+        """How many characters of the present word stand before its last break.
+
+        Of these `@` alone belongs to what is replaced.
+        """
         breaks = [mark for mark in "@:=" if mark in os.environ.get("COMP_BREAKS", "")]
         word = self.get_completion_args()[1]
         return max((word.rfind(mark) + (mark != "@") for mark in breaks if mark in word), default=0)
 
 
 class Fish(FishComplete):
-    """Click's script for fish parts an answer at its commas, and would lose what a description says behind its first one."""
+    """Click's script for fish parts an answer at its commas,
+    and would lose what a description says behind its first one."""
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         return f"{item.type},{item.value}" + (f"\t{item.help.replace(',', ';')}" if item.help else "")

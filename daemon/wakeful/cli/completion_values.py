@@ -1,7 +1,9 @@
-"""What a shell is offered when somebody presses Tab: names of sessions, checkpoints, runs, facts, asked of the daemon as it is now.
+"""What a shell is offered when somebody presses Tab: names of sessions, checkpoints, runs, facts,
+asked of the daemon as it is now.
 
-The kinds of arguments that verbs declare, so that one list of them serves parsing and completion. Asking never takes longer
-than a moment and never says a word: without a daemon nothing is offered. Only what needs no quoting in a shell is offered.
+The kinds of arguments that verbs declare, so that one list of them serves parsing and completion. Asking never takes
+longer than a moment and never says a word: without a daemon nothing is offered.
+Only what needs no quoting in a shell is offered.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ class CompletedNumber(click.IntRange):
 
 
 class Side(TextType):
-    """NAME, or NAME@POSITION: behind the mark the checkpoints of that session. A session's own name may hold one, too."""
+    """NAME, or NAME@POSITION: behind the mark the checkpoints of that session.
+
+    A session's own name may hold one, too.
+    """
 
     name = "side"
 
@@ -98,7 +103,10 @@ class NamedKey(TextType):
 
 
 def complete(offer: Offer, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """What of the offer begins so. Silent, whatever goes wrong: a word on the terminal would stand in the line being typed."""
+    """What of the offer begins so.
+
+    Silent, whatever goes wrong: a word on the terminal would stand in the line being typed.
+    """
     try:
         with contextlib.redirect_stderr(io.StringIO()), _bounded():
             return [CompletionItem(one) for one in offer(ctx) if one.startswith(incomplete) and _PLAIN.fullmatch(one)]
@@ -108,7 +116,8 @@ def complete(offer: Offer, ctx: click.Context, incomplete: str) -> list[Completi
 
 @contextlib.contextmanager
 def _bounded() -> Iterator[None]:
-    """By the clock, whatever it waits for: a command of its own waits patiently for a daemon that starts, a shell does not."""
+    """By the clock, whatever it waits for: a command of its own waits patiently for a daemon that starts,
+    a shell does not."""
 
     def give_up(number: int, frame: object) -> None:
         raise Failure("no answer in time")
@@ -170,7 +179,10 @@ def _list_facts(ctx: click.Context) -> list[str]:
 
 
 def _show(ctx: click.Context, name: str | None = None) -> dict[str, Any]:
-    """The session that the line names already. Behind an option that still lacks its value, click has not told the arguments apart."""
+    """The session that the line names already.
+
+    Behind an option that still lacks its value, click has not told the arguments apart.
+    """
     name = name or ctx.params.get("name") or next(iter(ctx.args), None)
     if name is None:
         raise Failure("the line names no session yet")

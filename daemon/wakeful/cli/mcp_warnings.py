@@ -1,6 +1,8 @@
-"""The warnings of `check` about MCP servers that are programs: why one would not start, and why it did not start in the last run.
+"""The warnings of `check` about MCP servers that are programs: why one would not start,
+and why it did not start in the last run.
 
-The first is found from here, and starts nothing. The second only a daemon knows that reads the same folder; without one there is nothing to tell.
+The first is found from here, and starts nothing. The second only a daemon knows that reads the same folder;
+without one there is nothing to tell.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Where a command looks for the daemon and its folders: flags, then the environment, then the project, then the usual places.
+"""Where a command looks for the daemon and its folders: flags, then the environment, then the project,
+then the usual places.
 
-The same order as the daemon's own in `settings` (design.md, section 8), without what that needs to read YAML: importing it
-would cost `list` more than everything else together. The project is the nearest folder upwards that has a state folder of its
-own. Inside it every verb means that log: if its daemon is down, no verb goes to another daemon instead.
+The same order as the daemon's own in `settings` (design.md, section 8), without what that needs to read YAML: importing
+it would cost `list` more than everything else together. The project is the nearest folder upwards that has a state
+folder of its own. Inside it every verb means that log: if its daemon is down, no verb goes to another daemon instead.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _told: set[str] = set()
 
 
 class SocketPlace(NamedTuple):
-    """Where to connect. `pid`: the process that must listen there, if that is known. `project`: whose daemon it is, if a project's."""
+    """Where to connect.
+
+    `pid`: the process that must listen there, if that is known. `project`: whose daemon it is, if a project's.
+    """
 
     path: str
     pid: int | None = None
@@ -72,7 +76,8 @@ def find_socket(flag: str | None = None, *, is_quiet: bool = False) -> SocketPla
 
 
 def _usual_sockets() -> list[str]:
-    """Where the daemon of this person listens: in the runtime folder, in its state folder, or the machine's for this account."""
+    """Where the daemon of this person listens: in the runtime folder, in its state folder,
+    or the machine's for this account."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     state = find_state() if os.environ.get("WAKEFUL_STATE") else _first("STATE_DIRECTORY") or _own_state()
     folders = [_first("RUNTIME_DIRECTORY"), runtime if os.path.isdir(runtime) else "", state]
@@ -81,7 +86,10 @@ def _usual_sockets() -> list[str]:
 
 def say_project_down(state: str) -> str:
     """That the project's daemon is down, and on a line of its own, to be copied, the command that starts it."""
-    return f"the daemon of this project is down: none answers for {escape(state)}; start it with:\n  {escape(say_start(state))}"
+    return (
+        f"the daemon of this project is down: none answers for {escape(state)}; start it with:\n"
+        f"  {escape(say_start(state))}"
+    )
 
 
 def say_start(state: str) -> str:
@@ -113,7 +121,10 @@ def _machine_sockets() -> list[str]:
 
 
 def _find_project(*, is_quiet: bool = False) -> str:
-    """The state folder of the project we stand in; empty when it has none. Says, once a command, which folders are not used and why."""
+    """The state folder of the project we stand in; empty when it has none.
+
+    Says, once a command, which folders are not used and why.
+    """
     found = find_project()
     for words in () if is_quiet else found.passed_over:
         if words not in _told:

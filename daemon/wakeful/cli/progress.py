@@ -50,7 +50,10 @@ class Tally:
 
 
 def write_over(text: str) -> None:
-    """In the place of what stands on the line of the terminal, which may be longer. Without control codes: not every terminal knows them."""
+    """In the place of what stands on the line of the terminal, which may be longer.
+
+    Without control codes: not every terminal knows them.
+    """
     width = columns() - 1
     print(f"\r{text[:width]:<{width}}", end="", file=sys.stderr, flush=True)
 

@@ -1,7 +1,9 @@
-"""Which sessions a NAME of the command line means: one, all of a template (`ticket@`), or all that a pattern matches (`'ticket@*'`).
+"""Which sessions a NAME of the command line means: one, all of a template (`ticket@`),
+or all that a pattern matches (`'ticket@*'`).
 
-Shared by `list` and by the calls. Patterns are those of a shell: `*`, `?` and `[a-z]`, and `*` also matches a slash. A name of a session
-holds none of these characters. Modules that are slow to import are loaded only for patterns and suggestions.
+Shared by `list` and by the calls. Patterns are those of a shell: `*`, `?` and `[a-z]`, and `*` also matches a slash. A
+name of a session holds none of these characters. Modules that are slow to import are loaded only for patterns and
+suggestions.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def find_template(name: str) -> str | None:
 
 
 def find_sessions(client: Client, wanted: str, *, with_undeclared: bool = False) -> list[str]:
-    """The names of the sessions that a template or a pattern means: those that `list` shows, and on demand undeclared ones."""
+    """The names of the sessions that a template or a pattern means: those that `list` shows,
+    and on demand undeclared ones."""
     rows = client.get("/sessions", brief="true")["sessions"]
     meant = [row for row in rows if is_meant(row[0], (wanted,))]
     found = [row[0] for row in meant if row[8] is None or (with_undeclared and row[8] == "undeclared")]
@@ -59,7 +62,10 @@ def find_sessions(client: Client, wanted: str, *, with_undeclared: bool = False)
 
 
 def refuse_empty(wanted: Sequence[str], names: Sequence[str], gone: int = 0) -> Failure:
-    """Nothing is meant by `wanted`: what is near among all `names`. `gone` sessions would be, were they not terminated or undeclared."""
+    """Nothing is meant by `wanted`: what is near among all `names`.
+
+    `gone` sessions would be, were they not terminated or undeclared.
+    """
     told = " or ".join(map(escape, wanted))
     does = "matches" if any(map(is_several, wanted)) else "is called"
     if gone:
@@ -73,7 +79,10 @@ def refuse_empty(wanted: Sequence[str], names: Sequence[str], gone: int = 0) -> 
 
 
 def suggest(wanted: str, names: Iterable[str]) -> list[str]:
-    """Sessions and templates that are spelled nearly so, the nearest first. Of a pattern it is the beginning that is compared."""
+    """Sessions and templates that are spelled nearly so, the nearest first.
+
+    Of a pattern it is the beginning that is compared.
+    """
     import difflib
 
     # A template stands for its sessions.

@@ -1,7 +1,7 @@
 """`wakeful list`: the daemon's rows as they are, or as a table in which the sessions of a template are one line.
 
-The verb people type most, so it stays free of everything that is slow to import: click alone takes three times as long as
-all the rest of it.
+The verb people type most, so it stays free of everything that is slow to import: click alone takes three times as long
+as all the rest of it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def print_list(
 def _refuse(names: tuple[str, ...], rows: list[Row], gone: int, states: Sequence[str]) -> Failure:
     if states:
         return Failure(
-            f"no session of {' or '.join(map(escape, names))} is {_say_states(states)}; `wakeful list {escape(names[0])}` shows what they are",
+            f"no session of {' or '.join(map(escape, names))} is {_say_states(states)}; `wakeful list "
+            f"{escape(names[0])}` shows what they are",
             FAILED,
         )
     return refuse_empty(names, [row[0] for row in rows], gone)
@@ -69,7 +70,10 @@ def _say_nothing(gone: int, states: Sequence[str]) -> str:
     if states:
         return f"no session is {_say_states(states)}"
     if gone:
-        return f"no session is open; {count(gone, 'session')} {'is' if gone == 1 else 'are'} terminated or undeclared: wakeful list --all"
+        return (
+            f"no session is open; {count(gone, 'session')} {'is' if gone == 1 else 'are'} terminated or "
+            "undeclared: wakeful list --all"
+        )
     return "no sessions yet; `wakeful new NAME` writes a first spec"
 
 

@@ -1,7 +1,9 @@
-"""The answer to a person who typed a verb that does not exist: the verb for what they mean, or one that is spelled nearly so.
+"""The answer to a person who typed a verb that does not exist: the verb for what they mean,
+or one that is spelled nearly so.
 
-Words of other tools are answered by their meaning. A slip of the finger is answered by spelling, and never with a verb that closes,
-removes or goes back: a person who repeats the suggestion unread must not lose anything. Imported only after such a slip.
+Words of other tools are answered by their meaning. A slip of the finger is answered by spelling, and never with a verb
+that closes, removes or goes back: a person who repeats the suggestion unread must not lose anything.
+Imported only after such a slip.
 """
 
 from __future__ import annotations

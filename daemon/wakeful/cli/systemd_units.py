@@ -1,7 +1,10 @@
-"""The unit files that wakeful ships, told where this command, the specs and the state are. Text alone: nothing is written here.
+"""The unit files that wakeful ships, told where this command, the specs and the state are.
 
-`wakeful install` writes what `render_user` and `render_system` return, `doctor` compares it with what lies there. A file that
-was written by us says so in its first line; whatever does not is somebody else's, and never replaced or removed.
+Text alone: nothing is written here.
+
+`wakeful install` writes what `render_user` and `render_system` return, `doctor` compares it with what lies there. A
+file that was written by us says so in its first line; whatever does not is somebody else's,
+and never replaced or removed.
 """
 
 from __future__ import annotations
@@ -50,7 +53,10 @@ def render_system(program: str) -> dict[str, str]:
 def render_drop_in(
     program: str, specs: str | None, state: str | None, *, shown: Sequence[str] = (), code: Sequence[str] = ()
 ) -> str:
-    """Render one account's own settings, which override the shared template. `shown` are further homes the daemon needs; `code` is read-only."""
+    """Render one account's own settings, which override the shared template.
+
+    `shown` are further homes the daemon needs; `code` is read-only.
+    """
     words = _words(specs, state) if specs else ["--specs", "/etc/wakeful/%i/sessions.d", *_words(None, state)]
     # The template leaves only the usual places writable: work lies around the folder of specs.
     places = [place for place in (os.path.dirname(specs) if specs else None, state) if place]
@@ -108,7 +114,8 @@ def _words(specs: str | None, state: str | None) -> list[str]:
 
 
 def _quote(word: str) -> str:
-    """One word of a command line of systemd's, whatever it holds: % and $ stand for themselves, as do quotes and backslashes."""
+    """One word of a command line of systemd's, whatever it holds: % and $ stand for themselves,
+    as do quotes and backslashes."""
     return _escape(word.replace("%", "%%").replace("$", "$$"))
 
 
@@ -129,7 +136,10 @@ def _show(one: str) -> str:
 
 
 def _signed(text: str) -> str:
-    return f"{_MARK}{__version__}; `wakeful uninstall` removes it. Changes of yours belong in a drop-in: systemctl edit\n{text}"
+    return (
+        f"{_MARK}{__version__}; `wakeful uninstall` removes it. Changes of yours belong in a drop-in: "
+        f"systemctl edit\n{text}"
+    )
 
 
 def _read(name: str) -> str:

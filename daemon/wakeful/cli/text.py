@@ -1,7 +1,8 @@
 """Text for a terminal: tables, colour, times, and nothing from outside that a terminal would obey.
 
-Colour only where a person looks (a terminal, no NO_COLOR). Everything that came from a name, a path, a message or a run's
-output goes through `escape` (escaping.py) before it is printed. Plain code: a table library costs more start-up than the whole command.
+Colour only where a person looks (a terminal, no NO_COLOR). Everything that came from a name, a path, a message or a
+run's output goes through `escape` (escaping.py) before it is printed. Plain code:
+a table library costs more start-up than the whole command.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from wakeful.text.escaping import escape_output as escape_output
 NARROWEST = 40
 COLOURS = {
     "running": "36", "succeeded": "32", "suspended": "", "sleeping": "33", "failed": "31", "lost": "31",
-    "cancelled": "33", "interrupted": "33", "terminated": "2", "dim": "2", "bold": "1", "good": "32", "bad": "31", "warn": "33",
+    "cancelled": "33", "interrupted": "33", "terminated": "2", "dim": "2", "bold": "1", "good": "32", "bad": "31",
+    "warn": "33",
 }  # fmt: skip
 # A moment as a word of its own. Inside a path or a name, such as backup/2026-01-31T06:00:00Z.tar, it is left alone.
 _MOMENT = r"(?<![\w./:@+-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?![\w/@:+-]|\.\w)"
@@ -202,7 +204,8 @@ def _part(word: str, width: int) -> list[str]:
 
 
 def format_folded_table(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> Iterator[str]:
-    """Lines of a table whose last column goes on below itself rather than being cut, with a note under a row that has one."""
+    """Lines of a table whose last column goes on below itself rather than being cut,
+    with a note under a row that has one."""
     widths = [max(map(measure, column)) for column in zip(head[:-1], *(row[:-1] for row in rows), strict=True)]
     used = sum(widths) + 2 * len(widths)
     # On a screen too narrow for both, a column that can be read is worth more than one that fits.

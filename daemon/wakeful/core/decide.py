@@ -17,6 +17,7 @@ from wakeful.core.observations import (
     FilesWritten,
     LandingEnded,
     Moment,
+    OutputsKept,
     ProcessEnded,
     RoomSeen,
     RunAttached,
@@ -43,6 +44,7 @@ Observation = (
     | StrictnessSeen
     | ClockTicked
     | ProcessEnded
+    | OutputsKept
     | FilesWritten
     | LandingEnded
     | RunAttached

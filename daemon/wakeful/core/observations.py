@@ -19,8 +19,8 @@ ChangeWord = Literal["added", "modified", "removed"]
 class Moment(Struct, frozen=True):
     """The three clocks of the machine, read once per observation by the reactor.
 
-    `wall` is microseconds UTC, and people may set it. `mono` and `boot` are seconds that nobody sets: `mono` stands still while the machine
-    is suspended, `boot` runs on.
+    `wall` is microseconds UTC, and people may set it. `mono` and `boot` are seconds that nobody sets: `mono` stands
+    still while the machine is suspended, `boot` runs on.
     """
 
     wall: int
@@ -47,8 +47,9 @@ class LookResult(Struct, frozen=True, kw_only=True):
 
     `version` None means unknown: not a version, and not "deleted" (rule 5); `problem` says why.
     `previous` is the version the `changes` start from, None where the delta is unknowable.
-    `stamp` moves whenever any matched path changed or was written, even if the content is equal again; `doubt` moves where a stat
-    moved, the content is equal, and nobody can tell whether it was written (rule 17). `is_unstable` says the content moved while it was read (rule 12): the target stays dirty.
+    `stamp` moves whenever any matched path changed or was written, even if the content is equal again; `doubt` moves
+    where a stat moved, the content is equal, and nobody can tell whether it was written (rule 17). `is_unstable` says
+    the content moved while it was read (rule 12): the target stays dirty.
     """
 
     target: str
@@ -86,7 +87,8 @@ class DaemonStarted(Struct, frozen=True, kw_only=True):
 
 
 class DaemonStopping(Struct, frozen=True):
-    """No new runs from now on; `is_forced`: those under way are interrupted and owed again, but for those that the next daemon goes on with."""
+    """No new runs from now on; `is_forced`: those under way are interrupted and owed again,
+    but for those that the next daemon goes on with."""
 
     is_forced: bool = False
     # Ids of runs.
@@ -106,7 +108,8 @@ class StrictnessSeen(Struct, frozen=True):
 
 
 class SecretsSeen(Struct, frozen=True):
-    """Every secret that there is or that somebody needs, by name: why it cannot be used, in words, or None where it can."""
+    """Every secret that there is or that somebody needs, by name: why it cannot be used, in words,
+    or None where it can."""
 
     found: dict[str, str | None]
 
@@ -129,7 +132,10 @@ class SpecsRead(Struct, frozen=True, kw_only=True):
 
 
 class AgentsRead(Struct, frozen=True, kw_only=True):
-    """All agents as they are in force now, by name, and why what one's file says is not. One that was read before and cannot be now is in both."""
+    """All agents as they are in force now, by name, and why what one's file says is not.
+
+    One that was read before and cannot be now is in both.
+    """
 
     agents: dict[str, AgentSpec] = {}
     refused: dict[str, str] = {}
@@ -179,14 +185,15 @@ class Enforced(Struct, frozen=True):
 
     level: Isolation
     unenforced: tuple[str, ...] = ()
-    # Places its programs needed besides what the spec declares; and what they asked for and were not given, in words. Unset where there is nothing.
+    # Places its programs needed besides what the spec declares; and what they asked for and were not given, in words.
+    # Unset where there is nothing.
     derived: tuple[str, ...] | UnsetType = UNSET
     not_derived: tuple[str, ...] | UnsetType = UNSET
 
 
 class StagedOutput(Struct, frozen=True, kw_only=True):
-    """An output that a run made in its private write area: digests of what stood there when it began and of what it left, None
-    for nothing; `place` is where that lies in the area."""
+    """An output that a run made in its private write area: digests of what stood there when it began and of what it
+    left, None for nothing; `place` is where that lies in the area."""
 
     path: str
     base: str | None
@@ -208,7 +215,8 @@ class Denied(Struct, frozen=True, kw_only=True):
 
 
 class Traced(Struct, frozen=True, kw_only=True):
-    """What a traced run asked for and was denied, or would have been (`is_observed`): so many were kept, and `more` were not.
+    """What a traced run asked for and was denied, or would have been (`is_observed`): so many were kept,
+    and `more` were not.
 
     `words` say why nothing, or not all, is known.
     """
@@ -220,7 +228,8 @@ class Traced(Struct, frozen=True, kw_only=True):
 
 
 class Gap(Struct, frozen=True):
-    """A restriction this kernel cannot enforce, its consequence for runs, and the kernel that can enforce it, such as `Linux 6.7`."""
+    """A restriction this kernel cannot enforce, its consequence for runs, and the kernel that can enforce it,
+    such as `Linux 6.7`."""
 
     what: str
     means: str
@@ -233,7 +242,8 @@ class Gap(Struct, frozen=True):
 
 
 class Enforceable(Struct, frozen=True, kw_only=True):
-    """What this machine can hold a run to: the kernel's version of Landlock (0: none), and what no run can be kept from, in words."""
+    """What this machine can hold a run to: the kernel's version of Landlock (0: none),
+    and what no run can be kept from, in words."""
 
     landlock: int
     unenforced: tuple[str, ...]
@@ -250,7 +260,8 @@ class Enforceable(Struct, frozen=True, kw_only=True):
 class ProcessOwner(Struct, frozen=True, kw_only=True):
     """The run that a process belongs to. The process is no person, whichever daemon started the run.
 
-    `run_id` is None where this daemon has no such run under way. `mark` tells two runs apart. `sign` says how it was recognised, in words."""
+    `run_id` is None where this daemon has no such run under way. `mark` tells two runs apart.
+    `sign` says how it was recognised, in words."""
 
     run_id: str | None
     mark: int
@@ -267,12 +278,12 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     usage: Usage = Usage()
     output: Output = Output()
-    # The contents of its files are being kept: the same report follows without this word, and with their address.
+    # The contents of its files are being kept. `OutputsKept` follows, and the run is closed after it.
     is_keeping: bool = False
-    files: str | None = None
     # None: it never got so far.
     isolation: Enforced | None = None
-    # What changed meanwhile in folders that its outputs opened, and that no binding declares: paths, and a word where there are more.
+    # What changed meanwhile in folders that its outputs opened, and that no binding declares: paths,
+    # and a word where there are more.
     undeclared: tuple[str, ...] = ()
     # What a person may try, where it failed and seems to have been denied something.
     hint: str | None = None
@@ -284,8 +295,17 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     workspace: str | None = None
 
 
+class OutputsKept(Struct, frozen=True, kw_only=True):
+    """The contents of an ended run's files are kept. `files` is the address of their record; None where they could not be kept."""
+
+    session: str
+    run_id: str
+    files: str | None = None
+
+
 class KeptOutput(Struct, frozen=True, kw_only=True):
-    """An output that was not put in place: why, and where what the run made of it is kept instead, if it made anything."""
+    """An output that was not put in place: why, and where what the run made of it is kept instead,
+    if it made anything."""
 
     path: str
     words: str
@@ -301,7 +321,8 @@ class LandingEnded(Struct, frozen=True, kw_only=True):
 
 
 class FilesWritten(Struct, frozen=True, kw_only=True):
-    """What a rewind or a merge had to write for this session is written, or could not be: these paths were (rule 44)."""
+    """What a rewind or a merge had to write for this session is written, or could not be:
+    these paths were (rule 44)."""
 
     session: str
     paths: tuple[str, ...]

@@ -17,7 +17,7 @@ from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, new_id
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.outputs import land_outputs
-from wakeful.core.deciding.run_end import begin_end, finish_run
+from wakeful.core.deciding.run_end import begin_end, finish_run, take_kept_outputs
 from wakeful.core.deciding.written_files import end_writing
 from wakeful.core.looking.looked import TargetLook
 from wakeful.core.observations import (
@@ -28,6 +28,7 @@ from wakeful.core.observations import (
     Declaration,
     FilesWritten,
     LandingEnded,
+    OutputsKept,
     ProcessEnded,
     RoomSeen,
     RunAttached,
@@ -170,7 +171,8 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
 
 
 def _withhold(core: Core, decision: Decision, declared: Iterable[Declaration]) -> dict[str, str]:
-    """What nobody has trusted yet: a new one gets a session that shows it and does nothing, and a known one keeps its last good spec."""
+    """What nobody has trusted yet: a new one gets a session that shows it and does nothing,
+    and a known one keeps its last good spec."""
     withheld = {one.spec.name: one.needs_trust for one in declared if one.needs_trust is not None}
     core.looked.untrusted.update(withheld)
     for name in sorted(withheld):
@@ -199,7 +201,8 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
 
 
 def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
-    """Sessions that were closed when they were last read, and whose file cannot be read now: their last good spec stands, too."""
+    """Sessions that were closed when they were last read, and whose file cannot be read now:
+    their last good spec stands, too."""
     unread = (
         session
         for session in core.state
@@ -327,6 +330,13 @@ def _(observation: ProcessEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
         begin_end(core, decision, session, observation)
+
+
+@take.register
+def _(observation: OutputsKept, core: Core, decision: Decision) -> None:
+    session = _session_of(core, observation.session, observation.run_id)
+    if session is not None:
+        take_kept_outputs(core, decision, session, observation.files)
 
 
 @take.register

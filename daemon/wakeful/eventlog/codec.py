@@ -1,7 +1,9 @@
-"""Events to JSON payloads and back, and folds to snapshots and back. The kind stands in the envelope, so a payload holds only fields.
+"""Events to JSON payloads and back, and folds to snapshots and back.
 
-Unknown fields of a newer release are ignored, missing ones take their defaults: old logs fold for ever. A snapshot is a cache
-of one way of folding: one that was made by another is not read but made anew.
+The kind stands in the envelope, so a payload holds only fields.
+
+Unknown fields of a newer release are ignored, missing ones take their defaults: old logs fold for ever. A snapshot is a
+cache of one way of folding: one that was made by another is not read but made anew.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def decode(kind: str, payload: bytes) -> Event:
 
 
 def gather_stand_ins(erasures: Iterable[Record]) -> dict[int, bytes]:
-    """What stands in for erased payloads, by the numbers of their records, of all records of a session that tell of erasures.
+    """What stands in for erased payloads, by the numbers of their records,
+    of all records of a session that tell of erasures.
 
     The newest first: a record that tells of an erasure may have been erased itself, by a later one."""
     stand_ins: dict[int, bytes] = {}
@@ -68,7 +71,8 @@ def encode_state(session: Session) -> bytes:
 
 
 def hash_state(session: Session) -> str:
-    """The hash of a session's state, as its snapshot at this seq carries it; two hosts of one release that fold the same records agree."""
+    """The hash of a session's state, as its snapshot at this seq carries it;
+    two hosts of one release that fold the same records agree."""
     return hash_bytes(encode_state(session)).hex()
 
 

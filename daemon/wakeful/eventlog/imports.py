@@ -1,26 +1,83 @@
-"""Records from elsewhere, checked one by one before they become rows.
+"""The rules of an import: which records from elsewhere a log takes in. Pure; every engine asks here.
 
-The group calls `check_records` while a batch is planned; `begin` and `finish` run on the writer's connection, inside its
-transaction. A batch must continue the chain of what is here, record by record: what arrives wrong is refused with the place
-where it went wrong. Nothing here decides whether a session may be brought in: that is the caller's.
+`begin_import` asks `judge_import`, `import_records` asks `check_records`, `finish_import` asks `check_finished`. A batch must
+continue the chain of the records that are here: a wrong record is refused with its place. Whether a session may be
+brought in at all is decided by the caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
-import apsw
-
-from wakeful.eventlog import chain
+from wakeful.eventlog.chain import BROKEN_LINK, CHANGED_PAYLOAD, NOTHING, hash_bytes, hash_record
 from wakeful.eventlog.contract import BadImport, Conflict, Head, Import, Record
+
+
+class Beginning(Enum):
+    """How an import begins."""
+
+    # All of its records are here: nothing is announced.
+    COMPLETE = "complete"
+    NEW = "new"
+    # It was announced before and goes on where it was left.
+    RESUMED = "resumed"
+    # It takes the place of a shorter one of the same session that was never finished: all records are compared again.
+    LONGER = "longer"
+
+
+def judge_import(wanted: Import, here: Head, begun: Import | None, held: bytes | None, *, extend: bool) -> Beginning:
+    """How the import `wanted` begins, or Conflict. `held` is the hash of the record that stands at its last seq."""
+    session, last_seq = wanted.session, wanted.last_seq
+    if last_seq < 1 or len(wanted.head) != len(NOTHING):
+        raise BadImport(
+            f"session {session}: an import up to seq {last_seq} with a head of {len(wanted.head)} bytes; "
+            "expected at least one record and a head of 32 bytes"
+        )
+    if begun is not None and (begun.last_seq, begun.head) != (last_seq, wanted.head):
+        if last_seq <= begun.last_seq:
+            raise _refuse_second(begun)
+        return Beginning.LONGER
+    if here.seq >= last_seq:
+        if held != wanted.head:
+            raise Conflict(
+                f"session {session}: another record stands at seq {last_seq} already; "
+                "these are two histories of one session"
+            )
+        return Beginning.COMPLETE
+    if begun is not None:
+        return Beginning.RESUMED
+    if here.seq and not extend:
+        raise Conflict(
+            f"session {session}: it lives here, up to seq {here.seq}, and the bundle goes on to {last_seq}: "
+            "it holds a later past of the same session; "
+            "if the session moved there, bring it home with `wakeful migrate` there and `wakeful load --move` here"
+        )
+    return Beginning.NEW
+
+
+def announce_whole(session: str, records: Sequence[Record], begun: Import | None) -> Import:
+    """The import that consists of these records alone; Conflict if another one is not finished."""
+    if begun is not None:
+        raise _refuse_second(begun)
+    last = records[-1]
+    return Import(session, last.seq, last.hash, records[0].seq - 1)
+
+
+def _refuse_second(begun: Import) -> Conflict:
+    return Conflict(
+        f"session {begun.session}: another import, up to seq {begun.last_seq}, is not finished; "
+        "finish it with its own bundle first"
+    )
 
 
 def check_records(
     session: str, records: Sequence[Record], announced: Import | None, previous: bytes, held: Sequence[bytes]
 ) -> None:
-    """Raise unless the batch follows `previous` and repeats what is `held`: the hashes from its first seq on, as far as there are.
+    """Raise BadImport unless the batch follows `previous`, Conflict unless it repeats the hashes in `held`.
 
-    A hash that follows from the content and the record before it, and equals the one that is here, makes the whole record equal."""
+    `held` are the hashes that stand here from the first seq of the batch on. A chain hash covers the whole record, so
+    equal hashes mean equal records."""
     if announced is None:
         raise BadImport(f"session {session}: no import was begun; announce its head first")
     seq = records[0].seq - 1
@@ -29,102 +86,28 @@ def check_records(
         where = f"session {session}, seq {record.seq}"
         if record.session != session or record.seq != seq or seq > announced.last_seq:
             raise BadImport(
-                f"{where}: found among the records of {session} at seq {seq} of {announced.last_seq}; give them in order, without a gap"
+                f"{where}: found among the records of {session} at seq {seq} of {announced.last_seq}; "
+                "give them in order, without a gap"
             )
-        if record.payload is not None and chain.hash_bytes(record.payload) != record.payload_hash:
-            raise BadImport(
-                f"{where}: its payload is not the one that was recorded; the copy is damaged, fetch it again"
-            )
-        if link(previous, record) != record.hash:
-            raise BadImport(
-                f"{where}: its hash does not follow from its content and the record before it; the copy is damaged, fetch it again"
-            )
+        if record.payload is not None and hash_bytes(record.payload) != record.payload_hash:
+            raise BadImport(f"{where}: {CHANGED_PAYLOAD}; the copy is damaged, fetch it again")
+        if hash_record(previous, record) != record.hash:
+            raise BadImport(f"{where}: {BROKEN_LINK}; the copy is damaged, fetch it again")
         if place < len(held) and held[place] != record.hash:
             raise Conflict(f"{where}: another record stands here already; these are two histories of one session")
         previous = record.hash
 
 
-def link(previous: bytes, record: Record) -> bytes:
-    """What the record's hash must be after `previous`."""
-    return chain.link_record(
-        previous, record.session, record.seq, record.at, record.kind, record.author, record.run, record.parent, record.rationale, record.payload_hash
-    )  # fmt: skip
-
-
-def read_imports(connection: apsw.Connection) -> tuple[Import, ...]:
-    rows = connection.execute(
-        "SELECT i.session, i.last_seq, i.head, coalesce(max(e.seq), 0) FROM import i LEFT JOIN session s ON s.id = i.session "
-        "LEFT JOIN event e ON e.session = s.key GROUP BY i.session ORDER BY i.session"
-    )
-    return tuple(Import(*row) for row in rows)
-
-
-def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes, extend: bool) -> int:
-    """Announce an import, unless all of it is here; the seq of the first record that is missing."""
-    if last_seq < 1 or len(head) != len(chain.NOTHING):
+def check_finished(begun: Import | None, here: Head) -> None:
+    """Raise BadImport unless the import has come to the head it announced."""
+    if begun is not None and (begun.last_seq, begun.head) != (here.seq, here.hash):
         raise BadImport(
-            f"session {session}: an import up to seq {last_seq} with a head of {len(head)} bytes; expected at least one record and 32"
+            f"session {begun.session}: its import has come to seq {here.seq} of {begun.last_seq}; bring the rest first"
         )
-    here = read_head(connection, session)
-    begun = connection.execute("SELECT last_seq, head FROM import WHERE session = ?", (session,)).get
-    if begun is not None and begun != (last_seq, head):
-        if last_seq <= begun[0]:
-            raise Conflict(
-                f"session {session}: another import, up to seq {begun[0]}, is not finished; finish it with its own bundle first"
-            )
-        return _announce_longer(connection, session, begun[0], last_seq, head)
-    if here.seq >= last_seq:
-        if read_hash(connection, session, last_seq) != head:
-            raise Conflict(
-                f"session {session}: another record stands at seq {last_seq} already; these are two histories of one session"
-            )
-        return last_seq + 1
-    if begun is None and here.seq and not extend:
-        raise Conflict(
-            f"session {session}: it lives here, up to seq {here.seq}, and the bundle goes on to {last_seq}: it holds a later past of the same session; "
-            "if the session moved there, bring it home with `wakeful migrate` there and `wakeful load --move` here"
-        )
-    if begun is None:
-        connection.execute("INSERT INTO import VALUES (?, ?, ?)", (session, last_seq, head))
-        connection.execute("INSERT INTO imported VALUES (?, ?, ?)", (session, here.seq + 1, last_seq))
-    return here.seq + 1
 
 
-def _announce_longer(connection: apsw.Connection, session: str, before: int, last_seq: int, head: bytes) -> int:
-    """A move that was given up before it was complete, and begun again later, has more records. All that came are compared once more."""
-    first = connection.execute(
-        "SELECT first_seq FROM imported WHERE session = ? AND last_seq = ?", (session, before)
-    ).get
-    connection.execute("UPDATE import SET last_seq = ?, head = ? WHERE session = ?", (last_seq, head, session))
-    connection.execute(
-        "UPDATE imported SET last_seq = ? WHERE session = ? AND last_seq = ?", (last_seq, session, before)
-    )
-    return first or 1
-
-
-def finish(connection: apsw.Connection, session: str, is_inert: bool) -> Head:
-    """End an import that has come to the head it announced."""
-    here = read_head(connection, session)
-    begun = connection.execute("SELECT last_seq, head FROM import WHERE session = ?", (session,)).get
-    if begun is not None and Head(*begun) != here:
-        raise BadImport(f"session {session}: its import has come to seq {here.seq} of {begun[0]}; bring the rest first")
-    connection.execute("DELETE FROM import WHERE session = ?", (session,))
-    if is_inert:
-        connection.execute("INSERT OR IGNORE INTO inert VALUES (?)", (session,))
-    else:
-        connection.execute("DELETE FROM inert WHERE session = ?", (session,))
-    return here
-
-
-def read_head(connection: apsw.Connection, session: str) -> Head:
-    row = connection.execute(
-        "SELECT e.seq, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
-        (session,),
-    ).fetchone()
-    return Head(*row) if row is not None else Head(0, chain.NOTHING)
-
-
-def read_hash(connection: apsw.Connection, session: str, seq: int) -> bytes | None:
-    sql = "SELECT e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? AND e.seq = ?"
-    found: bytes | None = connection.execute(sql, (session, seq)).get
-    return found
+def check_payload(record: Record, recorded: bytes) -> None:
+    """Raise BadImport unless an archived payload that comes back has the hash that was recorded."""
+    found = record.payload_hash if record.payload is None else hash_bytes(record.payload)
+    if found != recorded:
+        raise BadImport(f"session {record.session}, seq {record.seq}: {CHANGED_PAYLOAD}; the archive is damaged")

@@ -1,1 +1,2 @@
-"""Reading the log back: the state at a position, the sessions at a start, conversations, output of runs, calls that were repeated."""
+"""Reading the log back: the state at a position, the sessions at a start, conversations, output of runs,
+calls that were repeated."""

@@ -1,8 +1,8 @@
 """The conversation of a session, read from the log along its line; and how it is made shorter.
 
-Messages are what people and sessions sent, what agents said, the hand-offs runs left, and what merged forks brought. A `Summariser` makes
-a summary of old ones: by rule where no model is at hand (`ByRule`), by the session's agent where it has
-one. Reads the log alone, and blocks while it does: the API calls it off the loop.
+Messages are what people and sessions sent, what agents said, the hand-offs runs left, and what merged forks brought. A
+`Summariser` makes a summary of old ones: by rule where no model is at hand (`ByRule`), by the session's agent where it
+has one. Reads the log alone, and blocks while it does: the API calls it off the loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wakeful.core.record.knowledge import Stretch, count_bytes, split_stretches
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.text.counting import count
 
 MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered")
@@ -69,12 +69,12 @@ class ByRule:
         return digest_messages(request.messages, objective=request.objective, earlier=request.earlier)
 
 
-def read_conversation(log: EventLog, session: Session) -> list[Message]:
+def read_conversation(log: LogReader, session: Session) -> list[Message]:
     """The messages the assembled context would hold, oldest first."""
     return [message for record in _read_said(log, session, MESSAGE_KINDS) for message in _make_message(record)]
 
 
-def read_messages(log: EventLog, stretch: Stretch) -> Iterator[Message]:
+def read_messages(log: LogReader, stretch: Stretch) -> Iterator[Message]:
     """All messages of a stretch, in whoever's conversation they were said."""
     for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=MESSAGE_KINDS):
         yield from _make_message(record)
@@ -87,9 +87,10 @@ def _make_message(record: Record) -> Iterator[Message]:
 
 
 def _read_said(
-    log: EventLog, session: Session, kinds: tuple[str, ...], stretches: Sequence[Stretch] | None = None
+    log: LogReader, session: Session, kinds: tuple[str, ...], stretches: Sequence[Stretch] | None = None
 ) -> Iterator[Record]:
-    """The words of the present conversation: a stretch of records may hold questions of other persons, and answers to them."""
+    """The words of the present conversation: a stretch of records may hold questions of other persons,
+    and answers to them."""
     for stretch in find_stretches(session) if stretches is None else stretches:
         others: set[int | None] = set()
         for record in log.read(
@@ -123,13 +124,14 @@ def _read_text(record: Record) -> str | None:
             return None
 
 
-def make_compress(log: EventLog, session: Session, keep: int, summariser: Summariser) -> Compress:
+def make_compress(log: LogReader, session: Session, keep: int, summariser: Summariser) -> Compress:
     """The call that replaces all but the newest messages by a summary."""
     messages = read_conversation(log, session)
     old, kept = (messages[:-keep], messages[-keep:]) if keep else (messages, [])
     if not old:
         raise CallerError(
-            f"{session.name} has {count(len(messages), 'message')} and keeps the newest {keep}; there is nothing to compress"
+            f"{session.name} has {count(len(messages), 'message')} and keeps the newest {keep}; "
+            "there is nothing to compress"
         )
     spec = session.spec
     request = SummaryRequest(
@@ -152,8 +154,9 @@ def make_compress(log: EventLog, session: Session, keep: int, summariser: Summar
     )
 
 
-def choose_kept(log: EventLog, session: Session, most_bytes: int) -> int:
-    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; where all do, the newest half.
+def choose_kept(log: LogReader, session: Session, most_bytes: int) -> int:
+    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; where all do,
+    the newest half.
 
     Whoever asks has to make room: openings take some, too, and are not counted here."""
     kept, total, used = 0, 0, 0
@@ -182,7 +185,7 @@ def _ensure_objective(summary: str, objective: str | None) -> str:
     return summary if not objective or objective in summary else f"Objective: {objective}\n\n{summary}"
 
 
-def summarise_fork(log: EventLog, fork: Session, since: int, between: Sequence[Stretch] = ()) -> str:
+def summarise_fork(log: LogReader, fork: Session, since: int, between: Sequence[Stretch] = ()) -> str:
     """Summarise the conversation that a merged fork brings back: a hand-off, never its single messages.
 
     `between` are the records of the sessions between the fork and the session it is merged into, nearest first."""
@@ -200,8 +203,11 @@ def _was_inherited(own: Sequence[Message], fork: Session) -> bool:
     return all(message.text != fork.handoff for message in own)
 
 
-def read_received(log: EventLog, session: Session, run: OpenRun) -> list[tuple[int, ev.MessageAdded]]:
-    """The newest messages that this run is the first to deal with, oldest first, each with its time. Short: nothing is read where none came."""
+def read_received(log: LogReader, session: Session, run: OpenRun) -> list[tuple[int, ev.MessageAdded]]:
+    """The newest messages that this run is the first to deal with, oldest first, each with its time.
+
+    Short: nothing is read where none came.
+    """
     seen, until = find_unseen(session, run)
     received: list[tuple[int, ev.MessageAdded]] = []
     if until <= seen:

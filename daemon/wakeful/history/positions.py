@@ -1,8 +1,8 @@
 """The past of a session: which record a position means, and what the session was there.
 
-A position is a SEQ, a TIME or the name of a CHECKPOINT, as people write it behind `--at` and `@`. The state at a record is the
-newest snapshot at or before it and the fold of what follows: exactly what the daemon held then. Reads the log alone, and
-blocks while it does: the API calls it off the loop.
+A position is a SEQ, a TIME or the name of a CHECKPOINT, as people write it behind `--at` and `@`. The state at a record
+is the newest snapshot at or before it and the fold of what follows: exactly what the daemon held then. Reads the log
+alone, and blocks while it does: the API calls it off the loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wakeful.core.record.knowledge import Stretch
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins, hash_state
-from wakeful.eventlog.contract import EventLog, Record, Snapshot
+from wakeful.eventlog.contract import LogReader, Record, Snapshot
 from wakeful.specs.scalars import parse_duration
 from wakeful.views.times import read_time, say_time
 
@@ -29,11 +29,12 @@ def read_moment(text: str, now: int) -> int:
         return max(0, now - round(parse_duration(text) * 1_000_000))
     except ValueError:
         raise CallerError(
-            f"{text!r} is not a time; expected RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 30m, 2h or 7d"
+            f"{text!r} is not a time; expected RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 30m, "
+            "2h or 7d"
         ) from None
 
 
-def find_seq(log: EventLog, session: Session, position: str, now: int) -> int:
+def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
     """The record a position means; of a TIME, the newest one that was there then."""
     if position.isascii() and position.isdigit():
         return _check_seq(session, position)
@@ -43,7 +44,8 @@ def find_seq(log: EventLog, session: Session, position: str, now: int) -> int:
     if not position[:1].isdigit():
         named = f"its checkpoints are {', '.join(session.checkpoints)}" if session.checkpoints else "it has none"
         raise CallerError(
-            f"{session.name} has no checkpoint {position!r} ({named}); expected a seq, a time (RFC 3339, or 2h for two hours ago), or a checkpoint"
+            f"{session.name} has no checkpoint {position!r} ({named}); expected a seq, a time (RFC 3339, or 2h for two "
+            "hours ago), or a checkpoint"
         )
     moment = read_moment(position, now)
     newest = next(log.read(session.id, until=moment, limit=1, newest_first=True), None)
@@ -54,8 +56,9 @@ def find_seq(log: EventLog, session: Session, position: str, now: int) -> int:
     return newest.seq
 
 
-def list_origins(log: EventLog, session: Session) -> list[Stretch]:
-    """The records that a fork or a loaded session goes back to, nearest first: its parent's up to where it was forked, and so on."""
+def list_origins(log: LogReader, session: Session) -> list[Stretch]:
+    """The records that a fork or a loaded session goes back to, nearest first:
+    its parent's up to where it was forked, and so on."""
     origins: list[Stretch] = []
     origin = session.origin
     while origin is not None:
@@ -68,7 +71,7 @@ def list_origins(log: EventLog, session: Session) -> list[Stretch]:
     return origins
 
 
-def fold_position(log: EventLog, session: Session, position: str, now: int) -> Session:
+def fold_position(log: LogReader, session: Session, position: str, now: int) -> Session:
     """The session at a position; one before it was forked or loaded is its parent's there, by the parent's id.
 
     `~SEQ` is a record of the parent. A checkpoint, or a time before it was opened, is looked for there, too."""
@@ -101,11 +104,12 @@ def fold_position(log: EventLog, session: Session, position: str, now: int) -> S
         raise
 
 
-def _fold_origin(log: EventLog, session: Session, origin: Stretch, seq: int) -> Session:
+def _fold_origin(log: LogReader, session: Session, origin: Stretch, seq: int) -> Session:
     assert origin.last is not None
     if not 1 <= seq <= origin.last:
         raise CallerError(
-            f"{session.name} comes from record {origin.last} of another session: its past has records ~1 to ~{origin.last}, there is no ~{seq}"
+            f"{session.name} comes from record {origin.last} of another session: its past has records ~1 to "
+            f"~{origin.last}, there is no ~{seq}"
         )
     try:
         return fold_at(log, origin.session, seq)
@@ -121,7 +125,7 @@ def _check_seq(session: Session, digits: str) -> int:
     return seq
 
 
-def fold_until(log: EventLog, session: Session, seq: int) -> Session:
+def fold_until(log: LogReader, session: Session, seq: int) -> Session:
     """The session as its log knew it when `seq` was its newest record."""
     if seq == session.seq:
         return session
@@ -131,7 +135,7 @@ def fold_until(log: EventLog, session: Session, seq: int) -> Session:
         raise CallerError(_say_gone(session, gone.seq, seq)) from None
 
 
-def fold_at(log: EventLog, session_id: str, seq: int) -> Session:
+def fold_at(log: LogReader, session_id: str, seq: int) -> Session:
     """The same by a session's id; PastGone where a payload it needs is nowhere."""
     snapshot = log.snapshot(session_id, at_or_before=seq)
     base = decode_snapshot(session_id, snapshot)
@@ -144,9 +148,10 @@ def fold_at(log: EventLog, session_id: str, seq: int) -> Session:
 
 
 class StateHashes:
-    """The hash of a session's state after each of its records, asked for in the order of seqs: each record is folded once."""
+    """The hash of a session's state after each of its records, asked for in the order of seqs:
+    each record is folded once."""
 
-    def __init__(self, log: EventLog, session_id: str) -> None:
+    def __init__(self, log: LogReader, session_id: str) -> None:
         self._log = log
         self._session_id = session_id
         self._past: Session | None = None
@@ -169,7 +174,8 @@ class StateHashes:
 
 
 def decode_snapshot(session_id: str, snapshot: Snapshot | None) -> Session | None:
-    """The state a snapshot holds; None where another release folded it, or where its row is damaged: the state is not this session's at this seq."""
+    """The state a snapshot holds; None where another release folded it, or where its row is damaged: the state is
+    not this session's at this seq."""
     base = decode_state(snapshot.state) if snapshot is not None else None
     return (
         base
@@ -188,7 +194,7 @@ class PastGone(OperatorError):
         self.seq = seq
 
 
-def fold_records(log: EventLog, session_id: str, base: Session | None, records: Iterable[Record]) -> Session | None:
+def fold_records(log: LogReader, session_id: str, base: Session | None, records: Iterable[Record]) -> Session | None:
     """Fold records on `base`. An erased payload is folded by its stand-in; the record of an archive carries the state
     of those before it, which are in its bundle."""
     past, missing = base, 0
@@ -215,7 +221,10 @@ def fold_records(log: EventLog, session_id: str, base: Session | None, records: 
 
 def _say_gone(session: Session, missing: int, seq: int) -> str:
     if session.archive is not None:
-        return f"the records of {session.name} are archived in {session.archive}; `wakeful load` brings them back, and then its state at {seq}"
+        return (
+            f"the records of {session.name} are archived in {session.archive}; `wakeful load` brings them back, "
+            f"and then its state at {seq}"
+        )
     return (
         f"record {missing} of {session.name} was erased without a stand-in: its state at {seq} cannot be told any more"
     )

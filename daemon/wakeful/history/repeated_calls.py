@@ -1,7 +1,8 @@
 """Which call a key belongs to: a call that is repeated with its key is answered with what the first one did.
 
-A key is unique per session and stands in the log with the records of its call. The reactor asks here before it judges a call, and the
-API before it prepares one. Reads the log alone. A key that another kind of call used is refused: its answer would be about that other call.
+A key is unique per session and stands in the log with the records of its call. The reactor asks here before it judges a
+call, and the API before it prepares one. Reads the log alone. A key that another kind of call used is refused: its
+answer would be about that other call.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from wakeful.core.record.events import SessionForked, SessionOpened, SessionRena
 from wakeful.core.record.state import State
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import Appended, EventLog, Record
+from wakeful.eventlog.contract import Appended, LogReader, Record
 
 _STOPS = ("run_stop_requested", "wake_withdrawn")
 # The kinds of records that a call leaves first in a session's log.
@@ -66,8 +67,11 @@ def name_call(call: calls.Call) -> Named:
     return Named(kinds=(type(call),), name=call.name, new=call.new if isinstance(call, calls.Rename) else None)
 
 
-def find_first(log: EventLog, state: State, named: Named, key: str) -> Record | None:
-    """The first record of the call that was carried out with this key; None where there is none. Raises CallerError where another call used it."""
+def find_first(log: LogReader, state: State, named: Named, key: str) -> Record | None:
+    """The first record of the call that was carried out with this key; None where there is none.
+
+    Raises CallerError where another call used it.
+    """
     expected = tuple(kind for one in named.kinds for kind in FIRST_KINDS.get(one, ()))
     session_id = state.ids.get(named.name)
     others = []
@@ -81,13 +85,14 @@ def find_first(log: EventLog, state: State, named: Named, key: str) -> Record | 
         if record.session == session_id or any(one in (calls.SleepAll, calls.ResumeAll) for one in named.kinds):
             owner = state.sessions.get(record.session)
             raise CallerError(
-                f"the key {key!r} belongs to another call: record {record.seq} of {owner.name if owner is not None else record.session}, "
+                f"the key {key!r} belongs to another call: record {record.seq} of "
+                f"{owner.name if owner is not None else record.session}, "
                 f"{record.kind} by {record.author}; nothing was done, choose a key of its own"
             )
     return None
 
 
-def _find_landed(log: EventLog, named: Named, session_id: str | None, key: str) -> list[Appended]:
+def _find_landed(log: LogReader, named: Named, session_id: str | None, key: str) -> list[Appended]:
     if any(one in _ANYWHERE for one in named.kinds):
         return log.find_keys(key)
     landed = log.find_key(session_id, key) if session_id is not None else None

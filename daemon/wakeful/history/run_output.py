@@ -1,7 +1,7 @@
 """The output of a run, as the log and the blobs keep it.
 
-Read by the daemon for `output` and for the end of `--once`, and by the command line where no daemon runs. Blocks, and changes
-nothing. The bytes are data of others: whoever prints them, escapes them.
+Read by the daemon for `output` and for the end of `--once`, and by the command line where no daemon runs. Blocks, and
+changes nothing. The bytes are data of others: whoever prints them, escapes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.system.blobs import Blobs, UnknownBlob
 
 # The part of a failed run's output that people see without asking.
@@ -50,7 +50,7 @@ def check_run(session: Session, run: int | None) -> int:
     return run
 
 
-def read_output(log: EventLog, blobs: Blobs, session: Session, run: int) -> RunOutput:
+def read_output(log: LogReader, blobs: Blobs, session: Session, run: int) -> RunOutput:
     """The output of a run that ended. A CallerError where it is not there any more, or not yet."""
     for record in log.read(session.id, kinds=("run_finished",), run=run):
         if record.payload is None:
@@ -70,7 +70,10 @@ def read_output(log: EventLog, blobs: Blobs, session: Session, run: int) -> RunO
 
 def _say_gone(session: Session, run: int) -> str:
     if session.archive is not None:
-        return f"{session.name} is archived, and what run {run} printed with it: `wakeful load {session.name}` brings it back"
+        return (
+            f"{session.name} is archived, and what run {run} printed with it: "
+            f"`wakeful load {session.name}` brings it back"
+        )
     return f"what run {run} of {session.name} printed was erased"
 
 

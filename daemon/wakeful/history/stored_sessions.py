@@ -1,13 +1,15 @@
 """The sessions that a log holds, folded at the start of a daemon.
 
-Each session comes from its newest snapshot and the records after it. A session of which a record is damaged does not keep the others from starting: it
-becomes a `DamagedSession`, folded as far as its records can be read, which is shown and takes nothing. Reads the log, changes nothing.
+Each session comes from its newest snapshot and the records after it. A session of which a record is damaged does not
+keep the others from starting: it becomes a `DamagedSession`, folded as far as its records can be read, which is shown
+and takes nothing. Reads the log, changes nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import asdict
@@ -17,14 +19,19 @@ from wakeful.core.record.fold import fold
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.errors import WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog, Record, StoreDamaged
+from wakeful.eventlog.contract import LogReader, LogVerification, Record, StoreDamaged
 from wakeful.history.positions import decode_snapshot, fold_records
 
-# What a payload that is damaged, or that follows a damaged one, makes of a fold: bytes that are no event, or an event that nothing precedes.
+# What a payload that is damaged, or that follows a damaged one, makes of a fold: bytes that are no event,
+# or an event that nothing precedes.
 _UNFOLDABLE = (WakefulError, msgspec.MsgspecError, AssertionError, AttributeError, KeyError, TypeError, ValueError)
 
 
-def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
+class VerifiableLog(LogReader, LogVerification, Protocol):
+    """A log that can say which of its records are damaged."""
+
+
+def load_sessions(log: VerifiableLog) -> tuple[list[Session], dict[str, int]]:
     """Every session, folded; also the seqs of the snapshots that were used."""
     sessions: list[Session] = []
     snapshots: dict[str, int] = {}
@@ -48,7 +55,7 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
 
 
 def _fold_tail(
-    log: EventLog,
+    log: LogReader,
     session_id: str,
     base: Session | None,
     records: list[Record] | StoreDamaged,
@@ -62,8 +69,11 @@ def _fold_tail(
     return fold_records(log, session_id, base, whole)
 
 
-def _find_damage(log: EventLog, session_id: str, error: Exception) -> str:
-    """The damage to the session's records, in words. Raises the error again where they are sound: then it is a defect, or of a newer release."""
+def _find_damage(log: LogVerification, session_id: str, error: Exception) -> str:
+    """The damage to the session's records, in words.
+
+    Raises the error again where they are sound: then it is a defect, or of a newer release.
+    """
     findings = [finding for finding in log.verify(session_id).findings if not finding.is_derived]
     if not findings:
         raise error
@@ -74,8 +84,9 @@ def _find_damage(log: EventLog, session_id: str, error: Exception) -> str:
     return f"{where or 'its log'}: {first.what}{more}"
 
 
-def salvage(log: EventLog, session_id: str, words: str, taken: set[str]) -> DamagedSession:
-    """The session as far as its records can be read, under its name, or under one by its id where the name is not known or is another's."""
+def salvage(log: LogReader, session_id: str, words: str, taken: set[str]) -> DamagedSession:
+    """The session as far as its records can be read, under its name,
+    or under one by its id where the name is not known or is another's."""
     session = _fold_readable(log, session_id)
     name = session.name if session is not None else _find_name(log, session_id)
     if not name or name in taken:
@@ -89,7 +100,7 @@ def salvage(log: EventLog, session_id: str, words: str, taken: set[str]) -> Dama
     )
 
 
-def _fold_readable(log: EventLog, session_id: str) -> Session | None:
+def _fold_readable(log: LogReader, session_id: str) -> Session | None:
     session = None
     with contextlib.suppress(StoreDamaged):
         session = decode_snapshot(session_id, log.snapshot(session_id))
@@ -103,7 +114,7 @@ def _fold_readable(log: EventLog, session_id: str) -> Session | None:
     return session
 
 
-def _find_name(log: EventLog, session_id: str) -> str:
+def _find_name(log: LogReader, session_id: str) -> str:
     """The name that the newest readable record says; empty where none does."""
     with contextlib.suppress(StoreDamaged):
         for event in _read_naming(log, session_id):
@@ -111,7 +122,7 @@ def _find_name(log: EventLog, session_id: str) -> str:
     return ""
 
 
-def _read_naming(log: EventLog, session_id: str) -> Iterator[SessionRenamed | SpecDeclared]:
+def _read_naming(log: LogReader, session_id: str) -> Iterator[SessionRenamed | SpecDeclared]:
     for record in log.read(session_id, kinds=("session_renamed", "spec_declared"), newest_first=True):
         with contextlib.suppress(msgspec.MsgspecError):
             event = decode(record.kind, record.payload) if record.payload is not None else None

@@ -1,7 +1,8 @@
-"""What changed since a session's last success, as its model is told: which binding, which paths, which commits, slots and wishes; then diffs.
+"""What changed since a session's last success, as its model is told: which binding, which paths, which commits,
+slots and wishes; then diffs.
 
-Paths, commits and contents were written by others: they stand in quotation marks or between marks. Diffs have a share of the
-room, in the order of the paths; where it ends, the list above them still names every path it has room for.
+Paths, commits and contents were written by others: they stand in quotation marks or between marks. Diffs have a share
+of the room, in the order of the paths; where it ends, the list above them still names every path it has room for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The two sides of what changed: what a path held when its session last succeeded, and what it holds now; and the diff between them.
+"""The two sides of what changed: what a path held when its session last succeeded, and what it holds now;
+and the diff between them.
 
-The old side is what a run's record keeps of exactly that version of the binding; the new side is read from disk, through no link, within
-bounds. What cannot be shown says why: binary, too large, not kept. Blocks.
+The old side is what a run's record keeps of exactly that version of the binding; the new side is read from disk,
+through no link, within bounds. What cannot be shown says why: binary, too large, not kept. Blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from wakeful.core.record.knowledge import close_line
 from wakeful.core.record.state import Session
 from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.run_files.file_record import Entry, Found, read_record
 from wakeful.run_files.files_at_positions import diff_lines, read_kept, split_text
 from wakeful.run_files.path_lists import read_entries
@@ -37,7 +38,7 @@ ReadChanged = Callable[[Cause], Compared]
 class FileSides:
     """Reads both sides of the files behind a cause."""
 
-    def __init__(self, session: Session, root: str, *, log: EventLog, blobs: Blobs) -> None:
+    def __init__(self, session: Session, root: str, *, log: LogReader, blobs: Blobs) -> None:
         self._session = session
         self._root = root
         self._log = log
@@ -112,7 +113,10 @@ def read_now(root: str, path: str) -> Side:
 
 
 def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | None, str | None]:
-    """A unified diff, or why there is none. Secrets are gone before anything is cut, also those of several lines, between which a diff has its marks."""
+    """A unified diff, or why there is none.
+
+    Secrets are gone before anything is cut, also those of several lines, between which a diff has its marks.
+    """
     sides = [b"" if side is None else side for side in (changed.before, changed.after)]
     note = next((side for side in sides if isinstance(side, str)), None)
     if note is not None:

@@ -1,7 +1,8 @@
-"""What a run opens with: what its session knows, what changed, what was said, and what it is asked; of a conversation that goes on, only what is new.
+"""What a run opens with: what its session knows, what changed, what was said, and what it is asked; of a conversation
+that goes on, only what is new.
 
-Each part is quoted or in lines of its own, so that none can pass for another. Order and words are settled here and in no other
-place. Pure but for the contents behind what changed (changes.py).
+Each part is quoted or in lines of its own, so that none can pass for another. Order and words are settled here and in
+no other place. Pure but for the contents behind what changed (changes.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from wakeful.views.times import say_time
 
 _RUN = "run:"
 GO_ON = "# Go on\n\nGo on with what you were asked. What stands above came since."
-AGAIN = "# Go on\n\nYou are in the middle of this: what you did so far was made shorter, into the summary. Go on from there."
+AGAIN = (
+    "# Go on\n\nYou are in the middle of this: what you did so far was made shorter, into the summary. "
+    "Go on from there."
+)
 WAS_CUT = "# Go on\n\nYour run was cut short here. If everything is done, end with hand_off."
 ANSWER = "Answer the messages above, and do what they ask for. Whoever asked reads your words as you write them."
 TRY_AGAIN = "# Try again\n\nWhat you were asked is still to be done."
@@ -91,7 +95,10 @@ def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[
 def open_sub(session: Session, caller: str, text: str, room: Room) -> tuple[Part, ...]:
     """For a sub-agent: the facts, and the piece of work that the agent of the run gives it."""
     facts = list_facts(session.facts.values(), session.conflicts, room.facts)
-    asked = f"# What you are asked\n\nDo the piece of work below. The agent {quote_line(caller)}, which works in this session, gives it to you, and gets your last words as its answer.\n\n"
+    asked = (
+        f"# What you are asked\n\nDo the piece of work below. The agent {quote_line(caller)}, which works in this "
+        "session, gives it to you, and gets your last words as its answer.\n\n"
+    )
     parts = (
         ("facts", facts),
         ("prompt", asked + quote_block(text, f"work from agent {caller}", room.messages, "ask for a shorter text")),
@@ -108,7 +115,10 @@ def _say_prompt(session: Session, run: OpenRun, *, is_new: bool) -> str:
     head = "# What you are asked\n\n"
     standing = run.spec.run.prompt.strip() if isinstance(run.spec.run, PromptRun) else ""
     if run.is_aside and (run.agent is None or run.agent.name != session.owner):
-        return f"{head}Answer the messages above: they were put to you by name. What else this session has to do is not yours."
+        return (
+            f"{head}Answer the messages above: they were put to you by name. "
+            "What else this session has to do is not yours."
+        )
     if run.is_aside:
         context = (
             f"\n\nFor context, and not to be done now, the standing prompt of this session:\n\n{standing}"
@@ -134,7 +144,10 @@ def _say_last(session: Session, run: OpenRun) -> str | None:
 
 
 def _find_known(session: Session, turns: Turns) -> tuple[Iterable[Fact], Sequence[Conflict]]:
-    """Facts set since the model was last told, but for those it set itself, and new conflicts. All where that is out of sight or in another log."""
+    """Facts set since the model was last told, but for those it set itself, and new conflicts.
+
+    All where that is out of sight or in another log.
+    """
     if not turns.entries or turns.told_at is None or turns.told_at[0] != session.id:
         return session.facts.values(), session.conflicts
     since = turns.told_at[1]
@@ -162,7 +175,10 @@ def _say_fact(fact: Fact) -> str:
 
 def _say_conflict(conflict: Conflict) -> str:
     ours, theirs = (quote_line(value) if value is not None else "nothing" for value in (conflict.ours, conflict.theirs))
-    return f"conflict {conflict.number} over {quote_line(conflict.key)}: {ours} stands here, the fork {conflict.fork} has {theirs}"
+    return (
+        f"conflict {conflict.number} over {quote_line(conflict.key)}: {ours} stands here, "
+        f"the fork {conflict.fork} has {theirs}"
+    )
 
 
 def list_memory(memory: dict[str, str], tokens: int) -> str | None:
@@ -213,7 +229,8 @@ def quote_summary(summary: str, tokens: int) -> str:
 
 
 def _add_notes(session: Session, messages: Sequence[Word], turns: Turns, has_talk: bool) -> list[Word]:
-    """Notes of others and merges come with the messages of a conversation that goes on; a new one has them in its hand-off."""
+    """Notes of others and merges come with the messages of a conversation that goes on;
+    a new one has them in its hand-off."""
     own = f"{_RUN}{session.name}#"
     notes = [note for note in turns.notes if not note.author.startswith(own)] if has_talk else []
     return sorted((*messages, *notes), key=lambda word: (word.at, word.seq))

@@ -1,9 +1,12 @@
-"""The rules of a project: the AGENTS.md files that apply to what a session has bound, from its root down, the nearest last.
+"""The rules of a project: the AGENTS.md files that apply to what a session has bound, from its root down,
+the nearest last.
 
-Where a folder has no AGENTS.md, its CLAUDE.md counts. Those of deeper folders are told when the agent first reads or writes there (`read_nested_rules`).
+Where a folder has no AGENTS.md, its CLAUDE.md counts. Those of deeper folders are told when the agent first reads or
+writes there (`read_nested_rules`).
 
-They guide how an agent works and widen nothing that it may do: read as text, within bounds, quoted with their paths. One that comes in by an
-untrusted binding is a stranger's word, and left out. No link is followed: what stands elsewhere was not written for this project.
+They guide how an agent works and widen nothing that it may do: read as text, within bounds, quoted with their paths.
+One that comes in by an untrusted binding is a stranger's word, and left out. No link is followed: what stands elsewhere
+was not written for this project.
 """
 
 from __future__ import annotations
@@ -43,7 +46,11 @@ def read_rules(spec: SessionSpec, causes: Iterable[Cause], tokens: int, redact: 
 def read_nested_rules(
     spec: SessionSpec, causes: Iterable[Cause], folder: str, tokens: int, redact: Callable[[str], str]
 ) -> dict[str, str]:
-    """Blocks. By path, quoted: the rules on the way to a folder that is bound, without those that `read_rules` told. `folder` starts from root."""
+    """Blocks.
+
+    By path, quoted: the rules on the way to a folder that is bound, without those that `read_rules` told.
+    `folder` starts from root.
+    """
     place = posixpath.normpath(posixpath.join(spec.root, folder))
     patterns = [
         parse_under(pattern, spec.root)

@@ -1,8 +1,10 @@
-"""The conversation with a model, read from the log along a session's line: what was asked, answered, called and brought back.
+"""The conversation with a model, read from the log along a session's line: what was asked, answered,
+called and brought back.
 
-A run that was cut short leaves calls without an end. What had begun is answered "interrupted, effect unknown"; what had not is left to
-the run that goes on, or is closed where another run's opening follows: every answer has all its returns, so a session is never stuck on one.
-What openings have told already is found on the way: causes, messages by their positions, notes. Reads the log and the blobs, and blocks.
+A run that was cut short leaves calls without an end. What had begun is answered "interrupted, effect unknown"; what had
+not is left to the run that goes on, or is closed where another run's opening follows: every answer has all its returns,
+so a session is never stuck on one. What openings have told already is found on the way: causes, messages by their
+positions, notes. Reads the log and the blobs, and blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from wakeful.core.record.knowledge import Stretch
 from wakeful.core.record.payloads import ERASED
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.eventlog.codec import decode, gather_stand_ins
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
 
 NOT_BEGUN = "not carried out: the run ended before this call began; call it again if it is still wanted"
@@ -33,7 +35,8 @@ MAILBOX = "message"
 REMEMBER = "remember"
 GONE = "[what was asked here is not kept any more]"
 _KINDS = (
-    "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked", "question_answered",
+    "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked",
+    "question_answered",
     "note_added", "session_merged", "conversation_compressed",
 )  # fmt: skip
 
@@ -55,7 +58,8 @@ class Turns(Struct, frozen=True, kw_only=True):
 
     entries: tuple[Entry, ...] = ()
     pending: tuple[ToolCall, ...] = ()
-    # The pieces of work among these that a sub-agent had begun, by the ids of their calls. A run that goes on takes them up again.
+    # The pieces of work among these that a sub-agent had begun, by the ids of their calls.
+    # A run that goes on takes them up again.
     begun: frozenset[str] = frozenset()
     # What a person said to pending calls that need a yes.
     permissions: dict[str, bool] = {}
@@ -104,7 +108,7 @@ class Turns(Struct, frozen=True, kw_only=True):
         return REFUSED if self.permissions.get(call_id) is False else NOT_BEGUN
 
 
-def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool = False) -> Turns:
+def read_turns(log: LogReader, blobs: Blobs, session: Session, *, is_fresh: bool = False) -> Turns:
     """Blocks. The present conversation: none of what a rewind left, a compression replaced, or a fresh start put aside.
 
     `is_fresh`: such a start follows, and no record says so."""
@@ -122,7 +126,7 @@ def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool 
     return replace(turns, has_new_handoff=session.asker is not None and _has_new_handoff(log, session, turns))
 
 
-def _has_new_handoff(log: EventLog, session: Session, turns: Turns) -> bool:
+def _has_new_handoff(log: LogReader, session: Session, turns: Turns) -> bool:
     """Also of runs whose records are not in this conversation: the work has one of its own."""
     if turns.told_at is None or turns.told_at[0] != session.id:
         return True
@@ -132,7 +136,7 @@ def _has_new_handoff(log: EventLog, session: Session, turns: Turns) -> bool:
     return newest is not None and newest.seq > turns.told_at[1]
 
 
-def read_sub_turns(log: EventLog, blobs: Blobs, session: Session, call_id: str) -> Turns:
+def read_sub_turns(log: LogReader, blobs: Blobs, session: Session, call_id: str) -> Turns:
     """Blocks. The conversation of a sub-agent: what is on record of the work that answers this call, of whichever run."""
     reader = _Reader(blobs, None)
     erasures = _Erasures(log)
@@ -153,7 +157,7 @@ def read_sub_turns(log: EventLog, blobs: Blobs, session: Session, call_id: str) 
 class _Erasures:
     """What stands in for erased payloads; read when the first one is met, of each session on the line."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: LogReader) -> None:
         self._log = log
         self._known: dict[str, dict[int, bytes]] = {}
 
@@ -163,7 +167,7 @@ class _Erasures:
         return self._known[record.session].get(record.seq)
 
 
-def read_messages(log: EventLog, session: Session, run: OpenRun, told: int) -> list[Word]:
+def read_messages(log: LogReader, session: Session, run: OpenRun, told: int) -> list[Word]:
     """Blocks. The messages this run is to deal with, oldest first: those after what runs that ended for good have seen, and after what
     this conversation was told, up to where the run reads. By position: a message is told once, whatever else came between."""
     last = int(run.versions.get(MAILBOX, str(session.mailbox)))
@@ -181,14 +185,14 @@ def read_messages(log: EventLog, session: Session, run: OpenRun, told: int) -> l
     return found[::-1]
 
 
-def has_opened(log: EventLog, session: Session, run: OpenRun) -> bool:
+def has_opened(log: LogReader, session: Session, run: OpenRun) -> bool:
     """Blocks. Was this run's opening made, also where a compression has taken it out of the conversation?"""
     return any(
         record.run == run.run for record in log.read(session.id, from_seq=run.seq, kinds=("prompt_assembled",), limit=1)
     )
 
 
-def has_handed_off(log: EventLog, session: Session, run: OpenRun) -> bool:
+def has_handed_off(log: LogReader, session: Session, run: OpenRun) -> bool:
     """Blocks. Did this run leave a hand-off, or one that it goes on from? That of a run which had to stop is not the agent's own."""
     wanted = run.run
     for record in log.read(session.id, to_seq=session.seq, kinds=("run_started", "note_added"), newest_first=True):
@@ -203,7 +207,7 @@ def has_handed_off(log: EventLog, session: Session, run: OpenRun) -> bool:
     return False
 
 
-def _read_records(log: EventLog, session: Session) -> Iterator[Record]:
+def _read_records(log: LogReader, session: Session) -> Iterator[Record]:
     for stretch in session.conversation.stretches or (Stretch(session.id, 1),):
         yield from log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=_KINDS)
 
@@ -245,7 +249,8 @@ class _Turn:
 
 
 class _Start(Struct, frozen=True, kw_only=True):
-    """The things a run saw when it started: its causes, where that stands, the notes and conflicts before it, the newest message it reads."""
+    """The things a run saw when it started: its causes, where that stands, the notes and conflicts before it,
+    the newest message it reads."""
 
     causes: frozenset[tuple[str, str | None]]
     place: tuple[str, int]
@@ -351,7 +356,8 @@ class _Reader:
         )
 
     def begin_anew(self) -> None:
-        """What was told before is out of sight: it is told again, where no run that ended for good has dealt with it."""
+        """What was told before is out of sight: it is told again,
+        where no run that ended for good has dealt with it."""
         self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
         self._told_conflicts, self._is_shortened, self._has_gone = 0, False, False
         self._told.clear()
@@ -390,10 +396,14 @@ class _Reader:
             self._turn.openings.append(asked)
 
     def _say_whose(self, agent: str) -> str:
-        """What another agent answered is no word of the one who reads it: said with the question, for an answer stays as its model gave it."""
+        """What another agent answered is no word of the one who reads it: said with the question,
+        for an answer stays as its model gave it."""
         if self._agent is None or agent == self._agent:
             return ""
-        return f"\n\n(This was put to the agent {quote_line(agent)}. What follows, until you are asked again, is its work and its words, not yours.)"
+        return (
+            f"\n\n(This was put to the agent {quote_line(agent)}. What follows, until you are asked again, is its "
+            "work and its words, not yours.)"
+        )
 
     def _read_opening(self, address: str) -> str:
         # Erased.
@@ -455,7 +465,8 @@ def _read_remembered(answer: Answered, call_id: str) -> dict[str, str]:
 
 def make_word(record: Record, text: str, untrusted_by: str | None = None) -> Word:
     return Word(
-        session=record.session, seq=record.seq, at=record.at, author=record.author, text=text, kind=record.kind, untrusted_by=untrusted_by
+        session=record.session, seq=record.seq, at=record.at, author=record.author, text=text, kind=record.kind,
+        untrusted_by=untrusted_by
     )  # fmt: skip
 
 

@@ -1,8 +1,10 @@
-"""Contents that a record names already and that are not kept yet: kept one after the other, in the order they were asked for.
+"""Contents that a record names already and that are not kept yet: kept one after the other,
+in the order they were asked for.
 
-`Keeper` hands over what runs found; nobody waits for it. A thread of its own, so that what a run wrote never queues behind what
-others read, and which gives way to threads that somebody waits for. What is lost on the way (a file that moved on, a daemon
-that stops, a disk that is full) was promised to nobody: whoever asks for such a content finds that it is not kept.
+`Keeper` hands over what runs found; nobody waits for it. A thread of its own, so that what a run wrote never queues
+behind what others read, and which gives way to threads that somebody waits for. What is lost on the way (a file that
+moved on, a daemon that stops, a disk that is full) was promised to nobody:
+whoever asks for such a content finds that it is not kept.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from wakeful.run_files.capture import Wanted, keep_wanted
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 
-# Paths that wait at most, some 12 MB, since path and digest are those of the look: as many as a burst that is promised to settle.
+# Paths that wait at most, some 12 MB, since path and digest are those of the look:
+# as many as a burst that is promised to settle.
 MOST_WAITING = 100_000
-# How long the contents of one run give way to looks and lists, and how often they ask. Each takes some 80 us of Python, as long
-# as three looks at a changed file: a burst of 50,000 files settled a second sooner where nothing was kept.
+# How long the contents of one run give way to looks and lists, and how often they ask. Each takes some 80 us of Python,
+# as long as three looks at a changed file: a burst of 50,000 files settled a second sooner where nothing was kept.
 LONGEST_WAY_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
 # What is named by a record and not flushed by anybody is flushed so long after, for all runs of that time at once.
@@ -29,7 +32,9 @@ CLOSING_SECONDS = 2.0
 
 
 class Backlog:
-    """Any thread may call it. `lost` is called, in its thread, when contents were given up that could be had at another time.
+    """Any thread may call it.
+
+    `lost` is called, in its thread, when contents were given up that could be had at another time.
 
     `is_pressed` is asked, in its thread, whether others need the interpreter more.
     """

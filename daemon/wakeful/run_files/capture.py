@@ -1,9 +1,10 @@
 """Takes down what stands at the paths of a look, and keeps each content that is not kept yet: now, or later.
 
-Called by `Keeper` in a thread, while the run may already be changing what is read here: every content is checked against
-the digest that was looked at, and one that moved on is not kept. What a run writes is read as it is taken down; of what it only
-reads the digest is known, which is all a record needs: its content is `wanted`, and `Backlog` keeps it. Never reads more than
-`Limits` allow, never follows a path into anything but a regular file, never out of the session's root, never opens what could wait for ever.
+Called by `Keeper` in a thread, while the run may already be changing what is read here: every content is checked
+against the digest that was looked at, and one that moved on is not kept. What a run writes is read as it is taken down;
+of what it only reads the digest is known, which is all a record needs: its content is `wanted`, and `Backlog` keeps it.
+Never reads more than `Limits` allow, never follows a path into anything but a regular file, never out of the session's
+root, never opens what could wait for ever.
 """
 
 from __future__ import annotations
@@ -37,14 +38,18 @@ LASTING = (None, TOO_LARGE, NO_FILE, SECRET, OUTSIDE)
 _MODES = {"f": 0o644, "x": 0o755}
 # Not there, or another kind of thing than what was looked at.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR, errno.EAGAIN)
-# So much of one run is read however late it is, in a few milliseconds: on a busy machine, too, small outputs are always kept.
+# So much of one run is read however late it is, in a few milliseconds: on a busy machine, too,
+# small outputs are always kept.
 _SURE_FILES = 16
 _SURE_BYTES = 256 << 10
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What is kept of one run at most. Sources and documents are small; what is larger is data, and has a home of its own."""
+    """What is kept of one run at most.
+
+    Sources and documents are small; what is larger is data, and has a home of its own.
+    """
 
     # Held in memory once while it is kept.
     file_bytes: int = 8 << 20
@@ -92,7 +97,10 @@ class Moved(NotKept):
 
 
 class Capture:
-    """One run's share of the blobs: counts what is new. Used by one thread at a time; the two times are set from the loop."""
+    """One run's share of the blobs: counts what is new.
+
+    Used by one thread at a time; the two times are set from the loop.
+    """
 
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self.blobs = blobs
@@ -131,8 +139,8 @@ class Capture:
         return wanted
 
     def _list_later(self, root: str, paths: list[str], names: list[str], sights: list[Sight]) -> tuple[Entry, ...]:
-        """As `_take_one`, of files that are all to be kept later: a run on 1,000 of them waits for this at its end. So nothing is
-        touched here, each content is judged once, and it goes column by column."""
+        """As `_take_one`, of files that are all to be kept later: a run on 1,000 of them waits for this at its end. So
+        nothing is touched here, each content is judged once, and it goes column by column."""
         kinds, digests, sizes = (
             [sight.kind for sight in sights],
             [sight.digest for sight in sights],
@@ -280,7 +288,11 @@ class Capture:
 
 
 def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
-    """Blocks. The address where it is kept; None where it holds a secret, or is no longer what was looked at. Raises OSError as `take`."""
+    """Blocks.
+
+    The address where it is kept; None where it holds a secret, or is no longer what was looked at.
+    Raises OSError as `take`.
+    """
     address = address_of(wanted.digest)
     if blobs.has(address, wanted.size):
         return address
@@ -335,7 +347,8 @@ def _read_mode(path: str) -> int | None:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """What goes wrong with the run's own files is a reason not to keep them; with the blobs it is the daemon's trouble."""
+    """What goes wrong with the run's own files is a reason not to keep them;
+    with the blobs it is the daemon's trouble."""
     try:
         yield
     except OSError as error:

@@ -22,7 +22,9 @@ GONE = "it changed before it was read, or was removed since"
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One path, relative to root or absolute where it lies outside. `kind` is f, x (executable), l (link), or p, s, c, b.
+    """One path, relative to root or absolute where it lies outside.
+
+    `kind` is f, x (executable), l (link), or p, s, c, b.
 
     `digest` is that of the content, of the file behind it for a link; empty where there is none to keep.
     """

@@ -1,7 +1,7 @@
 """The files of a session at two positions, as the records of its runs know them: which differ, and how, line by line.
 
-`diff --contents` asks, off the loop; nothing is written. Texts are compared within bounds, and whatever is not shown says why:
-binary, not kept, too long. What stands on disk now is not looked at.
+`diff --contents` asks, off the loop; nothing is written. Texts are compared within bounds, and whatever is not shown
+says why: binary, not kept, too long. What stands on disk now is not looked at.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Change = Literal["added", "removed", "changed"]
 MOST_PATHS = 200
 # All diffs of one answer together: more than anybody reads at once.
 MOST_LINES = 2_000
-# Comparing two texts whose lines repeat in another order takes time that grows with the product of their lengths: 3,000 lines each, up to 0.5 s.
+# Comparing two texts whose lines repeat in another order takes time that grows with the product of their lengths:
+# 3,000 lines each, up to 0.5 s.
 MOST_COMPARED_LINES = 3_000
 
 
@@ -89,7 +90,10 @@ def _bring(blobs: Blobs, files: Files, merge: RunFiles) -> None:
 
 
 def compare_positions(blobs: Blobs, a: Mapping[str, Held], b: Mapping[str, Held]) -> dict[str, Any]:
-    """Blocks. Every path that differs, in order, with a diff where there can be one; `left_out` counts what is not named."""
+    """Blocks.
+
+    Every path that differs, in order, with a diff where there can be one; `left_out` counts what is not named.
+    """
     changed = [name for name in sorted(a.keys() | b.keys()) if not _is_same(a.get(name), b.get(name))]
     room = MOST_LINES
     found = []
@@ -152,7 +156,10 @@ def read_kept(blobs: Blobs, entry: Entry) -> bytes | str:
 
 
 def split_text(content: bytes) -> list[str] | str:
-    """The lines of a text, or why it has none. Only a newline ends a line: what else may, is shown escaped within it."""
+    """The lines of a text, or why it has none.
+
+    Only a newline ends a line: what else may, is shown escaped within it.
+    """
     if b"\0" in content:
         return "binary"
     try:

@@ -1,10 +1,10 @@
 """Keeps the contents of runs while the daemon works: what a run found when it began, and what it left when it ended.
 
-`RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes through `end`,
-which asks the core to wait with `run_finished` for what the run wrote: for a short time, and never for what it read, which is
-named by its digest and kept by and by (backlog.py). Reading and writing happen in threads; the loop only takes down which paths
-there are, and keeps the few outputs that other hands changed since the last run: the run would overwrite them sooner than a
-thread could read them. What goes wrong is said, and the run is recorded without its files.
+`RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes
+through `end`. The core then waits with `run_finished` for `OutputsKept`: for a short time, and never for the inputs,
+which are named by their digests and kept later (backlog.py). Reading and writing happen in threads; the loop only takes
+down which paths there are, and keeps the few outputs that other hands changed since the last run: the run would
+overwrite them sooner than a thread could read them. What goes wrong is said, and the run is recorded without its files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.run_end import has_last_look
-from wakeful.core.observations import ProcessEnded, RunRecovered
+from wakeful.core.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import WakefulError
@@ -34,13 +34,15 @@ from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 
 _POOL_SIZE = 2
-# How long the end of a run waits for what it wrote to be read and flushed; more is said to be not kept, and tried all the same.
+# How long the end of a run waits for what it wrote to be read and flushed; more is said to be not kept,
+# and tried all the same.
 LONGEST_WAIT_SECONDS = 0.2
 # The inputs of a run are given up if they could not be read for so long: a dead mount must not hold the end of a run.
 _PATIENCE_SECONDS = 60.0
 # More than this is not kept before a run starts, on the loop: it may overwrite some before a thread has kept them.
 _SAVED_BYTES = 256 << 10
-# Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond, the oldest go.
+# Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond,
+# the oldest go.
 _PATHS_REMEMBERED = 200_000
 
 
@@ -93,27 +95,32 @@ class _OpenRecord:
     find: FindLook
     capture: Capture
     before: Future[dict[str, Found]]
-    report: ProcessEnded | None = None
     # Where the record is, as soon as it is written; what it names may not be flushed yet.
     address: str | None = None
     is_reported: bool = False
 
 
 class Keeper:
-    """Constructed on the loop. `observe` takes a run's end, `say` what a person should know."""
+    """Constructed on the loop.
+
+    `observe` takes a run's end and, where its files are kept, one `OutputsKept` after it.
+    """
 
     def __init__(
         self,
         core: Core,
         blobs: Blobs,
-        observe: Callable[[ProcessEnded | RunRecovered], None],
+        observe: Callable[[ProcessEnded | RunRecovered | OutputsKept], None],
         say: Callable[[str], None],
         limits: Callable[[], Limits | None] = Limits,
         *,
         lists: KeptLists | None = None,
         is_looking: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`lists` outlive the daemon; None: runs end with it. `is_looking` tells whether threads are looking at files."""
+        """`lists` outlive the daemon; None: runs end with it.
+
+        `is_looking` tells whether threads are looking at files.
+        """
         self._core = core
         self._blobs = blobs
         self._observe = observe
@@ -202,13 +209,15 @@ class Keeper:
         )
 
     def end(self, report: ProcessEnded | RunRecovered) -> None:
-        """The run's process tree is gone. Its outputs are looked at next; what they hold is kept before the run is closed."""
+        """The run's process tree is gone.
+
+        Its outputs are looked at next; what they hold is kept before the run is closed.
+        """
         record = self._open.pop(report.run_id, None)
         # Nothing was begun: it has no files, never had a process, or was lost with an earlier daemon.
         if record is None or isinstance(report, RunRecovered):
             self._observe(report)
             return
-        record.report = report
         # What is named by its digest is kept later; what is not, and was not read by now, was too late.
         record.capture.inputs_until = time.monotonic()
         self._ending[report.run_id] = record
@@ -288,7 +297,7 @@ class Keeper:
     def _report_unflushed(self, record: _OpenRecord) -> None:
         """A slow disk: the record and what it names are written, and each is checked when it is read."""
         if record.address is not None and not record.is_reported:
-            self._observe_end(record, record.address)
+            self._observe_kept(record, record.address)
 
     def _report(self, record: _OpenRecord, done: asyncio.Future[None]) -> None:
         try:
@@ -302,16 +311,16 @@ class Keeper:
                     {"message": f"{record.run_id}: a defect of wakeful", "exception": error}
                 )
         if not record.is_reported:
-            self._observe_end(record, record.address)
+            self._observe_kept(record, record.address)
 
-    def _observe_end(self, record: _OpenRecord, files: str | None) -> None:
-        assert record.report is not None
+    def _observe_kept(self, record: _OpenRecord, files: str | None) -> None:
         record.is_reported = True
         self._flush_soon()
-        self._observe(replace(record.report, files=files))
+        self._observe(OutputsKept(session=record.session, run_id=record.run_id, files=files))
 
     def _flush_soon(self) -> None:
-        """Records of runs are not worth a flush each: a power cut takes at worst what can be asked of the last seconds' runs."""
+        """Records of runs are not worth a flush each: a power cut takes at worst what can be asked of the last
+        seconds' runs."""
         if self._flush_due is None:
             self._flush_due = self._loop.call_later(FLUSH_SECONDS, self._flush)
 

@@ -1,7 +1,9 @@
-"""Long lists of paths, kept in parts, so that one changed file among 10,000 costs one small part and not the whole list anew.
+"""Long lists of paths, kept in parts, so that one changed file among 10,000 costs one small part and not the whole list
+anew.
 
-A path belongs to the part its name falls to; a part is a blob of entries, a list a blob of the addresses of its parts. `Keeper`
-remembers the last list of each target: only parts with a path that was seen differently since are taken down again.
+A path belongs to the part its name falls to; a part is a blob of entries, a list a blob of the addresses of its parts.
+`Keeper` remembers the last list of each target: only parts with a path that was seen differently since are taken down
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ _ENTRIES = msgspec.json.Decoder(tuple[Entry, ...])
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list as it was kept, and what it was made of. `unsettled` parts hold a path whose content may be had next time."""
+    """A list as it was kept, and what it was made of.
+
+    `unsettled` parts hold a path whose content may be had next time.
+    """
 
     address: str
     parts: tuple[str, ...]
@@ -34,7 +39,10 @@ class Listing:
 def keep_listing(
     capture: Capture, root: str, members: Mapping[str, Sight], last: Listing | None, *, is_later: bool = False
 ) -> Listing:
-    """Blocks. `members` as they were looked at; `last` is an earlier list of the same target; `is_later` as `Capture.take`."""
+    """Blocks.
+
+    `members` as they were looked at; `last` is an earlier list of the same target; `is_later` as `Capture.take`.
+    """
     count = _count_parts(len(members))
     if last is None or len(last.parts) != count:
         last = None

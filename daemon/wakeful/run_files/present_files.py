@@ -1,7 +1,7 @@
 """What stands at a path now, and how it is replaced: through folders that are opened one by one, never through a link.
 
-`restore` and `replay` are its callers. A path is given as a root, which may be reached by links, and a name below it, which may
-not: a run that swapped a folder for a link must not make us write elsewhere. Every call blocks.
+`restore` and `replay` are its callers. A path is given as a root, which may be reached by links, and a name below it,
+which may not: a run that swapped a folder for a link must not make us write elsewhere. Every call blocks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Runs a recorded run again, on what it found then, in a copy that is thrown away; and compares what both left.
 
-The API finds the record and asks for `prepare`, then `carry_out`. The process is started, bounded and ended by the same runner as
-every run, but no session knows of it: nothing is recorded, no slot is taken, and it has no way to call the daemon.
+The API finds the record and asks for `prepare`, then `carry_out`. The process is started, bounded and ended by the same
+runner as every run, but no session knows of it: nothing is recorded, no slot is taken,
+and it has no way to call the daemon.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class MakeOrder(Protocol):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """The run to be replayed: the session as it was when it started, how it ended, and the causes document it was given."""
+    """The run to be replayed: the session as it was when it started, how it ended,
+    and the causes document it was given."""
 
     session: Session
     finished: RunFinished
@@ -68,7 +70,10 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 class ReplayEnds:
-    """The ends of replays that somebody waits for. The runner's reports pass here first, so it is there before the runner."""
+    """The ends of replays that somebody waits for.
+
+    The runner's reports pass here first, so it is there before the runner.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[ProcessEnded]] = {}
@@ -148,11 +153,13 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
     run = recorded.session.run
     if run is None or run.spec.run is None or recorded.finished.files is None:
         raise CallerError(
-            f"nothing was kept of the files of run {recorded.finished.run}; only runs with file bindings can be replayed"
+            f"nothing was kept of the files of run {recorded.finished.run}; "
+            "only runs with file bindings can be replayed"
         )
     if isinstance(run.spec.run, PromptRun) and wish.command is None:
         raise CallerError(
-            f"run {recorded.finished.run} was an agent's, which would answer otherwise today; replay it with a command instead"
+            f"run {recorded.finished.run} was an agent's, which would answer otherwise today; "
+            "replay it with a command instead"
         )
     refuse_outside(run.spec)
     if wish.keep is not None and os.path.lexists(wish.keep):

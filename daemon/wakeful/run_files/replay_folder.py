@@ -1,7 +1,7 @@
 """A copy of a session's root with nothing in it but what a recorded run found there: where `replay` runs.
 
-Made from blobs alone, so it is yesterday's project, whatever the real one looks like today. What could not be put there is
-listed with its reason, for the report's first lines. Every call blocks: off the loop, in a thread.
+Made from blobs alone, so it is yesterday's project, whatever the real one looks like today. What could not be put there
+is listed with its reason, for the report's first lines. Every call blocks: off the loop, in a thread.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def refuse_outside(spec: SessionSpec) -> None:
         base = parse_under(binding.pattern, spec.root).base
         if binding.access != "read" and not f"{base}/".startswith(lead):
             raise CallerError(
-                f"{spec.name} writes {binding.pattern}, which lies outside of its root: a replay would overwrite what is there now"
+                f"{spec.name} writes {binding.pattern}, which lies outside of its root: "
+                "a replay would overwrite what is there now"
             )
 
 
@@ -84,7 +85,8 @@ def _put(blobs: Blobs, copy: str, entry: Entry) -> Missing | None:
 
 
 def make_folders(spec: SessionSpec, copy: str) -> None:
-    """Folders are not recorded: those that outputs go to, and that commands begin in, are there if they are there today."""
+    """Folders are not recorded: those that outputs go to, and that commands begin in,
+    are there if they are there today."""
     wanted = [
         parse_under(binding.pattern, spec.root).literal_prefix for binding in spec.files if binding.access != "read"
     ]
@@ -113,7 +115,8 @@ def lead_from(root: str, copy: str) -> Callable[[str], str]:
 
 
 def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> SessionSpec:
-    """The same spec in the copy: every mention of root in command, script, prompt, check and environment leads there."""
+    """The same spec in the copy: every mention of root in command, script, prompt,
+    check and environment leads there."""
     run = spec.run
     if run is None:
         raise CallerError(f"{spec.name} had nothing to run")
@@ -134,7 +137,8 @@ def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> S
 
 
 def bring_programs(spec: SessionSpec, command: Iterable[str], copy: str) -> list[str]:
-    """Files of today's root that another command names: a changed program is to be tried on what was recorded, not on today's data."""
+    """Files of today's root that another command names: a changed program is to be tried on what was recorded,
+    not on today's data."""
     data = [parse_under(binding.pattern, spec.root) for binding in spec.files]
     lead, cwd = f"{spec.root.rstrip('/')}/", (spec.run.cwd or "") if spec.run is not None else ""
     brought = []

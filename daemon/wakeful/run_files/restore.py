@@ -1,8 +1,8 @@
 """Takes back what a session's runs wrote: `rewind --files`.
 
-`plan_restore` says, path by path, what would be done; `carry_out` does it and says exactly what was done. A path counts only if
-one of the runs to be undone changed it; it goes back to what the first of them found. What other hands changed since is left
-alone unless forced, and then kept as a blob first. Both block: off the loop, in a thread.
+`plan_restore` says, path by path, what would be done; `carry_out` does it and says exactly what was done. A path counts
+only if one of the runs to be undone changed it; it goes back to what the first of them found. What other hands changed
+since is left alone unless forced, and then kept as a blob first. Both block: off the loop, in a thread.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int | str, str | 
 
 
 def keep_record(blobs: Blobs, plan: Restore, *, is_forced: bool) -> str | None:
-    """List what the steps of a plan will change, as the record of a run does: a later rewind takes it back. None: nothing will be changed."""
+    """List what the steps of a plan will change, as the record of a run does: a later rewind takes it back.
+
+    None: nothing will be changed.
+    """
     actions = ("restore", "remove", "refuse") if is_forced else ("restore", "remove")
     steps = [step for step in plan.steps if step.action in actions]
     if not steps:
@@ -121,7 +124,10 @@ _Written = tuple[dict[str, Entry], dict[str, Entry], bool]
 
 
 def _read_written(blobs: Blobs, address: str | None) -> list[_Written] | None:
-    """Per binding it writes: what the run found, what it left, and whether the first is in doubt. None: nobody knows."""
+    """Per binding it writes: what the run found, what it left, and whether the first is in doubt.
+
+    None: nobody knows.
+    """
     if address is None:
         return None
     found = []
@@ -204,7 +210,8 @@ def _keep_theirs(blobs: Blobs, root: str, step: Step) -> str | None:
         return None
     if step.present.size > LARGEST_FORCED_BYTES:
         raise InTheWay(
-            f"what stands there has {step.present.size} bytes, too many to be kept before it is overwritten; move it away first"
+            f"what stands there has {step.present.size} bytes, too many to be kept before it is overwritten; "
+            "move it away first"
         )
     address = blobs.add(read_content(root, step.name))
     blobs.flush()

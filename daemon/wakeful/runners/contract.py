@@ -61,7 +61,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     temporary: str
     # Private to this run, removed after it.
     folder: str
-    # Where the outputs of a run that is strict or has a workspace wait until they are put in place; None: it writes directly, whatever its level.
+    # Where the outputs of a run that is strict or has a workspace wait until they are put in place; None: it writes
+    # directly, whatever its level.
     staging: str | None = None
     workspace: WorkspaceOrder | None = None
     # The JSON document that WAKEFUL_CAUSES names.
@@ -80,8 +81,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     # At a time, where its own limits do not say.
     most_processes: int = 1_000
     confinement: Confinement = Confinement()
-    # What its bindings mean, as patterns under root: what is read, and what is written; repositories (or None: the one around root)
-    # with the bound path; and the script of the project that it runs.
+    # What its bindings mean, as patterns under root: what is read, and what is written; repositories (or None: the one
+    # around root) with the bound path; and the script of the project that it runs.
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()
@@ -134,8 +135,8 @@ class Runner(Protocol):
     """One way of running. Everything but `recover` and `close` returns at once and is called on the loop."""
 
     def foresee(self, order: RunOrder) -> None:
-        """A start with this very order is likely within a moment: find out what it needs. Starts nothing and touches nothing but the run's
-        own folders; `forget` comes where no start does."""
+        """A start with this very order is likely within a moment: find out what it needs. Starts nothing and touches
+        nothing but the run's own folders; `forget` comes where no start does."""
 
     def start(self, order: RunOrder) -> None:
         """Start the run's process now. A failure to start is reported as any other end, never raised."""
@@ -144,14 +145,15 @@ class Runner(Protocol):
         """SIGINT, SIGTERM or SIGKILL; when the grace is over, the whole tree is killed. Safe to repeat."""
 
     async def recover(self, lost: Mapping[str, str]) -> None:
-        """Of these runs (run id -> session id) an earlier daemon left something: go on with those that were kept for us, end the others,
-        and report each once, as `RunAttached` or `RunRecovered`."""
+        """Of these runs (run id -> session id) an earlier daemon left something: go on with those that were kept for
+        us, end the others, and report each once, as `RunAttached` or `RunRecovered`."""
 
     def keeps(self, run_id: str) -> bool:
         """Would this run outlive the daemon?"""
 
     def forget(self, run_id: str) -> None:
-        """Its end is recorded: whatever was kept of it for a later daemon, or found out for a start that never came, goes."""
+        """Its end is recorded: whatever was kept of it for a later daemon,
+        or found out for a start that never came, goes."""
 
     def unready(self, session: str) -> None:
         """Its spec is another, or gone: whatever was made ready for its next run goes."""
@@ -169,7 +171,10 @@ class Runner(Protocol):
         """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""
 
     def owner(self, pid: int) -> ProcessOwner | None:
-        """The run that a process belongs to, of this daemon or another; None: to no run. Raises ProcessLookupError when the process is gone."""
+        """The run that a process belongs to, of this daemon or another; None: to no run.
+
+        Raises ProcessLookupError when the process is gone.
+        """
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""

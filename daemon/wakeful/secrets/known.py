@@ -1,7 +1,8 @@
 """The secrets this daemon knows: which there are, what a run is given, and the redactor of every value seen.
 
-Wiring makes one; it lives on the loop. A value that was replaced stays known until the daemon ends, because a run may still hold
-it. What is missing is looked for again every second while a session needs it, and told to the core; otherwise once in a while.
+Wiring makes one; it lives on the loop. A value that was replaced stays known until the daemon ends, because a run may
+still hold it. What is missing is looked for again every second while a session needs it,
+and told to the core; otherwise once in a while.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def decide_secrets(spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[s
 
 
 def find_opening(spec: SessionSpec, folder: str) -> str | None:
-    """What of a spec lets its runs read the folder of all secrets: Landlock grants whole folders, and takes nothing back from one."""
+    """What of a spec lets its runs read the folder of all secrets: Landlock grants whole folders,
+    and takes nothing back from one."""
     if not spec.confinement.is_enforced:
         return None
     patterns = (
@@ -99,7 +101,10 @@ class KnownSecrets:
         self._tell()
 
     def hand_out(self, names: Iterable[str]) -> tuple[Secret, ...]:
-        """The values as they are now. Raises OperatorError where one is missing or refused, and tells nobody: who asks may be amid a plan."""
+        """The values as they are now.
+
+        Raises OperatorError where one is missing or refused, and tells nobody: who asks may be amid a plan.
+        """
         given = []
         for name in names:
             self._known[name] = known = self._look_at(name)
@@ -109,7 +114,8 @@ class KnownSecrets:
         return tuple(given)
 
     def remember(self, secrets: Iterable[Secret]) -> None:
-        """Values that runs of an earlier daemon hold: they may have been replaced since, and are redacted all the same."""
+        """Values that runs of an earlier daemon hold: they may have been replaced since,
+        and are redacted all the same."""
         for secret in secrets:
             values = self._values.get(secret.name, ())
             if secret.value not in values:
@@ -150,14 +156,18 @@ class KnownSecrets:
         return self.redactor.redact(self.redactor.trim_start(tail))
 
     def redact(self, value: Any) -> Any:
-        """An observation, a call or a text without the values of secrets. Nearly always the very same, after one search of its bytes."""
+        """An observation, a call or a text without the values of secrets.
+
+        Nearly always the very same, after one search of its bytes.
+        """
         redactor = self.redactor
         if not redactor or redactor.find(_pack(value)) is None:
             return value
         return _rewrite(redactor, value)
 
     def screen_agents(self, read: AgentsRead) -> AgentsRead:
-        """Agents as they may count: one that holds a value is left out, since a provider would be told it, and the log."""
+        """Agents as they may count: one that holds a value is left out, since a provider would be told it,
+        and the log."""
         told = {
             name: secret
             for name, agent in read.agents.items()
@@ -166,7 +176,8 @@ class KnownSecrets:
         if not told:
             return read
         words = {
-            name: f"its file holds the value of the secret {secret}: take it out, name the secret under key, and change it"
+            name: f"its file holds the value of the secret {secret}: take it out, name the secret under key, "
+            "and change it"
             for name, secret in told.items()
         }
         return AgentsRead(
@@ -175,7 +186,8 @@ class KnownSecrets:
         )
 
     def screen(self, read: SpecsRead, keys: Iterable[str] = ()) -> SpecsRead:
-        """Specs as they may be declared: one that holds a value is refused, since the log would keep it, and one that opens them all.
+        """Specs as they may be declared: one that holds a value is refused, since the log would keep it,
+        and one that opens them all.
 
         `keys` are those that the agents of these will need."""
         self.look((*keys, *(name for declared in read.declared for name in declared.spec.secrets)))
@@ -187,14 +199,16 @@ class KnownSecrets:
         self._outspoken -= {*read.removed, *(one.spec.name for one in read.declared)}
         self._outspoken |= told.keys()
         refused = {
-            spec: f"its spec holds the value of the secret {name}: list the name under secrets, read it from the file in ${name_variable(name)}, and change the secret"
+            spec: f"its spec holds the value of the secret {name}: list the name under secrets, read it from the "
+            f"file in ${name_variable(name)}, and change the secret"
             for spec, name in told.items()
         }
         folder = self.places.folder
         for one in read.declared if os.path.isdir(folder) else ():
             if (place := find_opening(one.spec, folder)) is not None:
                 refused[one.spec.name] = (
-                    f"'{place}' would open every secret in {folder} to its runs: name what they need below it, and list secrets by name"
+                    f"'{place}' would open every secret in {folder} to its runs: name what they need below it, "
+                    "and list secrets by name"
                 )
         if not refused:
             return read

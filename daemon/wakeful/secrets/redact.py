@@ -1,7 +1,8 @@
 """Takes the values of secrets out of bytes and text: each is replaced by `[secret NAME]`, in whichever shape it stands.
 
-A `Redactor` is a value: whoever learns of another secret builds another. Used by everything that lets words out of a run or
-out of the daemon, before anything durable is made of them: a chained log cannot be scrubbed later. Nothing here reads a secret.
+A `Redactor` is a value: whoever learns of another secret builds another. Used by everything that lets words out of a
+run or out of the daemon, before anything durable is made of them: a chained log cannot be scrubbed later.
+Nothing here reads a secret.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _WORD = re.compile(b"[^" + re.escape(WHITESPACE) + b"]+")
 _LEAD_BYTES = 8
 # Searched at once: no other thread goes on meanwhile, and the loop is one of them.
 _PIECE_BYTES = 256 * 1024
-# Less than this is sampled: every `_STRIDE` bytes, `_SAMPLE_BYTES` are looked up in a set. Shapes that fit between two samples are searched for.
+# Less than this is sampled: every `_STRIDE` bytes, `_SAMPLE_BYTES` are looked up in a set.
+# Shapes that fit between two samples are searched for.
 _SAMPLED_BYTES = 4 * 1024
 _SAMPLE_BYTES, _STRIDE = 5, 12
 # Three times as fast as `in` for long texts, and other threads go on meanwhile.
@@ -106,7 +108,10 @@ class Redactor:
         )
 
     def _may_hold(self, lowered: bytes) -> bool:
-        """Whether one of them may stand here. This stands before every record: what is small is sampled, what is large searched by the C library."""
+        """Whether one of them may stand here.
+
+        This stands before every record: what is small is sampled, what is large searched by the C library.
+        """
         if len(lowered) < _SAMPLED_BYTES:
             sampled = [lowered[at : at + _SAMPLE_BYTES] for at in range(0, len(lowered), _STRIDE)]
             return not self._samples.isdisjoint(sampled) or any(map(lowered.__contains__, self._unsampled))
@@ -122,7 +127,10 @@ class Redactor:
         return text if self.find(data) is None else self.redact(data).decode("utf-8", "surrogatepass")
 
     def redact_part(self, before: str, text: str, after: str) -> str:
-        """`text`, cut out of a larger one, without any piece of a secret that reaches into it. The line ends within a secret stay."""
+        """`text`, cut out of a larger one, without any piece of a secret that reaches into it.
+
+        The line ends within a secret stay.
+        """
         head, body, rest = (piece.encode("utf-8", "surrogatepass") for piece in (before, text, after))
         data, start, end = head + body + rest, len(head), len(head) + len(body)
         if self.find(data) is None:
@@ -172,7 +180,8 @@ class Redactor:
         return merged
 
     def split(self, data: bytes) -> tuple[bytes, bytes]:
-        """The redacted part that can be let out while more of `data` may come, and the rest as it is: that may begin a secret."""
+        """The redacted part that can be let out while more of `data` may come, and the rest as it is:
+        that may begin a secret."""
         cut = self._find_open(data)
         if self.find(data) is None:
             return data[:cut], data[cut:]

@@ -1,8 +1,8 @@
 """The shapes in which a secret's value turns up: as it is, and as programs write it down.
 
-Pure. Called by `Redactor` once per value. Whitespace is left out of every shape, because `base64` breaks its lines and people
-their messages: what is searched is folded in the same way. A shape is found in capitals and in small letters alike, unless it is short.
-Compression, encryption and spellings of one's own are not seen through.
+Pure. Called by `Redactor` once per value. Whitespace is left out of every shape, because `base64` breaks its lines and
+people their messages: what is searched is folded in the same way. A shape is found in capitals and in small letters
+alike, unless it is short. Compression, encryption and spellings of one's own are not seen through.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _BASE32 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz234567"
 
 
 class Shape(NamedTuple):
-    """A byte sequence to search for in folded bytes. `shared` are letters that hold a part of the value if they stand beside it."""
+    """A byte sequence to search for in folded bytes.
+
+    `shared` are letters that hold a part of the value if they stand beside it.
+    """
 
     folded: bytes
     shared: bytes = b""
@@ -49,7 +52,10 @@ def find_unfitness(value: bytes) -> str | None:
     """Why this cannot be a secret, in words, or None: what cannot be redacted must not be handed out."""
     bare = fold(value)
     if len(bare) < SHORTEST_BYTES:
-        return f"its value has {len(bare)} bytes, and a secret at least {SHORTEST_BYTES}: to hide less would wreck the output of every run"
+        return (
+            f"its value has {len(bare)} bytes, and a secret at least {SHORTEST_BYTES}: "
+            "to hide less would wreck the output of every run"
+        )
     if len(value) > LONGEST_BYTES:
         return f"its value has {len(value)} bytes, and a secret at most {LONGEST_BYTES}"
     if len(set(bare)) < _FEWEST_LETTERS:
@@ -109,7 +115,8 @@ def _lower_escapes(quoted: str) -> str:
 
 
 def _spell_bytes(value: bytes) -> Iterator[bytes]:
-    """Byte by byte: hexadecimal as `xxd`, `openssl` and debuggers write it, addresses with every byte escaped, lists of numbers."""
+    """Byte by byte: hexadecimal as `xxd`, `openssl` and debuggers write it, addresses with every byte escaped,
+    lists of numbers."""
     pairs = [f"{byte:02x}" for byte in value]
     for before, between in (("", ""), ("", ":"), ("", "-"), ("%", ""), ("\\x", ""), ("0x", ","), ("\\u00", "")):
         yield between.join(f"{before}{pair}" for pair in pairs).encode()

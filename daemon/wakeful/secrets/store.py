@@ -1,7 +1,9 @@
-"""Where the values of secrets are found: systemd's credentials, files of our own, the daemon's environment; the first that has it.
+"""Where the values of secrets are found: systemd's credentials, files of our own, the daemon's environment;
+the first that has it.
 
-Read anew whenever a run needs one, so that a new value counts from the next run on. A file that others can read is refused in
-words, never used. Blocks for a few small reads. Nothing here remembers a value, and a `Secret` shows its name alone.
+Read anew whenever a run needs one, so that a new value counts from the next run on. A file that others can read is
+refused in words, never used. Blocks for a few small reads. Nothing here remembers a value,
+and a `Secret` shows its name alone.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Secret(Struct, frozen=True):
 
 
 class SecretPlaces(Struct, frozen=True):
-    """`credentials` is $CREDENTIALS_DIRECTORY, None without systemd; `folder` need not exist; `variables` by their whole names."""
+    """`credentials` is $CREDENTIALS_DIRECTORY, None without systemd; `folder` need not exist;
+    `variables` by their whole names."""
 
     folder: str
     credentials: str | None = None
@@ -74,7 +77,10 @@ def name_variable(name: str) -> str:
 def find_name_problem(name: str) -> str | None:
     if NAME.fullmatch(name):
         return None
-    return f"{name!r} cannot be a secret's name: begin with a letter, go on with letters, digits, '_', '-' and '.', at most 64"
+    return (
+        f"{name!r} cannot be a secret's name: begin with a letter, go on with letters, digits, '_', '-' and '.', "
+        "at most 64"
+    )
 
 
 def find_secret(places: SecretPlaces, name: str) -> Secret:
@@ -95,7 +101,10 @@ def find_secret(places: SecretPlaces, name: str) -> Secret:
 
 
 def list_names(places: SecretPlaces) -> dict[str, Source]:
-    """Every name there is something under, and where it is taken from. Of a variable the name is that of the variable."""
+    """Every name there is something under, and where it is taken from.
+
+    Of a variable the name is that of the variable.
+    """
     found: dict[str, Source] = {name.removeprefix(VARIABLE_PREFIX): "environment" for name in places.variables}
     found |= dict.fromkeys(_list(places.folder), "file")
     if places.credentials is not None:
@@ -143,7 +152,8 @@ def _check_folder(folder: str) -> None:
         )
     if found.st_mode & 0o077:
         raise SecretRefused(
-            f"{folder} is open to others (mode {stat.S_IMODE(found.st_mode):04o}): no secret is taken from it; chmod 700 {folder}"
+            f"{folder} is open to others (mode {stat.S_IMODE(found.st_mode):04o}): no secret is taken from it; "
+            f"chmod 700 {folder}"
         )
 
 
@@ -168,7 +178,8 @@ def _check_file(path: str, found: os.stat_result, *, is_ours: bool) -> None:
         raise SecretRefused(f"{path} belongs to user {found.st_uid}, not to us ({os.geteuid()}); chown it")
     if is_ours and found.st_mode & 0o077:
         raise SecretRefused(
-            f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o}); change the secret where it was made, and chmod 600 {path}"
+            f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o}); change the secret where it was made, "
+            f"and chmod 600 {path}"
         )
 
 

@@ -1,7 +1,7 @@
 """The daemon's life: start, look at everything once, say `ready`, keep everything going, stop in good order.
 
-Wiring constructs it over edges that are ready to use and awaits `live`. It decides nothing itself: the core does, through the reactor. What the API
-asks of a daemon is in facade.py.
+Wiring constructs it over edges that are ready to use and awaits `live`. It decides nothing itself: the core does,
+through the reactor. What the API asks of a daemon is in facade.py.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
 # After the last run, and `stop_grace` with it: records are flushed, folders removed, files closed.
 _LONGEST_END_SECONDS = 60
-# Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took 0.3 s of a
-# burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
+# Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took
+# 0.3 s of a burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
 _COLLECTED_AFTER = (20_000, 10)
 # A whole collection now and then: 5 ms with a dozen sessions, since the objects of the start are left out.
 COLLECTING_SECONDS = 30.0
@@ -53,7 +53,8 @@ COLLECTING_PAUSES = 1000
 
 
 class StartProgress:
-    """Tells how far a start is, once a second from the first second on, at a terminal and to systemd. Told in any thread."""
+    """Tells how far a start is, once a second from the first second on, at a terminal and to systemd.
+    Told in any thread."""
 
     def __init__(self, voice: Voice, supervisor: Supervisor) -> None:
         self._voice = voice
@@ -94,7 +95,7 @@ class Daemon:
         is_once: bool,
     ) -> None:
         self.core = reactor.core
-        self.log = reactor.log
+        self.log = edges.log
         self._facade = facade
         self._reactor = reactor
         self._edges = edges
@@ -188,12 +189,16 @@ class Daemon:
 
     @contextlib.asynccontextmanager
     async def _noted_address(self) -> AsyncIterator[None]:
-        """While the daemon listens elsewhere, its state folder says where: a command given in the project finds it there."""
+        """While the daemon listens elsewhere, its state folder says where:
+        a command given in the project finds it there."""
         state, is_systemd = str(self._places.state), self._edges.handed_over is not None
         try:
             write_address(state, str(self._places.socket), is_systemd=is_systemd)
         except OSError as error:
-            words = f"cannot write down in {state} where it listens: {error.strerror}; commands need --socket {self._places.socket}"
+            words = (
+                f"cannot write down in {state} where it listens: {error.strerror}; "
+                f"commands need --socket {self._places.socket}"
+            )
             self._voice.say(words, priority=WARNING)
         yield
         # The socket of systemd outlives us: who connects there waits for the next daemon.
@@ -206,7 +211,8 @@ class Daemon:
         return {session.left_run: session.id for session in damaged if session.left_run is not None}
 
     async def _keep_on(self, keep: Callable[[], Awaitable[None]]) -> None:
-        """Run until cancelled. An error that ends a keeper is told, and the keeper begins again: a shortage of a second must not end the daemon."""
+        """Run until cancelled. An error that ends a keeper is told, and the keeper begins again: a shortage of a
+        second must not end the daemon."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             began = self._loop.time()
@@ -258,7 +264,8 @@ class Daemon:
     # -- `--once` -----------------------------------------------------------------------------
 
     async def _run_once(self) -> int:
-        """`--once`: to the end of the wave, retries included. 1 if a run failed, now or before, if a spec was refused, or for want of room."""
+        """`--once`: to the end of the wave, retries included. 1 if a run failed, now or before, if a spec was
+        refused, or for want of room."""
         await self._decided.wait_until(
             lambda: self._ending.stopping.is_set() or not self._is_wave_going() or self._find_shortage() is not None
         )
@@ -286,14 +293,18 @@ class Daemon:
         return None if self.core.state.running or not self._is_wave_going() else self.core.looked.shortage
 
     def _tell_failed_before(self) -> list[str]:
-        """The sessions that sleep because their runs went wrong. Of those that did not fail now, say so, and quote what they printed."""
+        """The sessions that sleep because their runs went wrong. Of those that did not fail now, say so,
+        and quote what they printed."""
         held = [
             one for one in self.core.state if one.is_armed and one.hold is not None and one.hold.kind in FAILED_HOLDS
         ]
         for session in held:
             if session.id not in self._failed:
                 assert session.hold is not None
-                words = f"still sleeps: {session.hold.words}; it runs when an input changes, or by: wakeful activate {session.name}"
+                words = (
+                    f"still sleeps: {session.hold.words}; it runs when an input changes, or by: "
+                    f"wakeful activate {session.name}"
+                )
                 self._voice.say(words, name=session.name, priority=WARNING)
                 if session.last_run is not None:
                     self._narrator.quote_output(session, session.last_run.run)
@@ -312,7 +323,8 @@ class Daemon:
     # -- the end ------------------------------------------------------------------------------
 
     async def _wind_down(self) -> None:
-        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again. At a restart those go on that somebody keeps."""
+        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again.
+        At a restart those go on that somebody keeps."""
         self._supervisor.stopping()
         if self._ending.abandoned is not None:
             self._reactor.close()
@@ -336,8 +348,12 @@ class Daemon:
         await self._reactor.recorded_so_far()
 
     def _bound_end(self) -> None:
-        """From here on the end waits for disks alone. One that hangs must not keep the daemon: what was acknowledged is on disk."""
-        words = f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was acknowledged is on record"
+        """From here on the end waits for disks alone. One that hangs must not keep the daemon:
+        what was acknowledged is on disk."""
+        words = (
+            f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was "
+            "acknowledged is on record"
+        )
         signal.signal(signal.SIGALRM, lambda number, frame: self._ending.end_at_once(OperatorError(words)))
         signal.alarm(_LONGEST_END_SECONDS)
 
@@ -366,7 +382,8 @@ class Daemon:
         return is_idle()
 
     async def _close(self) -> None:
-        """Stop the reactor first, so that nothing is decided while the edges are closed one by one. If one fails, the others and the log are still closed."""
+        """Stop the reactor first, so that nothing is decided while the edges are closed one by one. If one fails,
+        the others and the log are still closed."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -426,7 +443,8 @@ class Daemon:
             self._supervisor.status(self._summary())
 
     async def _keep_collecting(self) -> None:
-        """Free the cycles that closed connections leave, a transport and its socket each; an ended run leaves none. Takes a thousandth of the time at most."""
+        """Free the cycles that closed connections leave, a transport and its socket each; an ended run leaves none.
+        Takes a thousandth of the time at most."""
         pause = COLLECTING_SECONDS
         while True:
             await asyncio.sleep(pause)
@@ -455,7 +473,8 @@ class Daemon:
 
 
 def _spare_collections() -> None:
-    """What a start made, lasts: collections that go through it took 0.2 s each with 10,000 sessions, in the way of a wake."""
+    """What a start made, lasts: collections that go through it took 0.2 s each with 10,000 sessions,
+    in the way of a wake."""
     gc.freeze()
     gc.set_threshold(*_COLLECTED_AFTER)
     gc.enable()

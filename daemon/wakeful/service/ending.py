@@ -1,6 +1,7 @@
 """The end of the daemon: asked for by a signal or a person, or forced upon it by a log that is gone.
 
-`Ending` is asked by everything that waits and told by everything that can end the daemon. It closes nothing itself: the daemon's life does (daemon.py).
+`Ending` is asked by everything that waits and told by everything that can end the daemon. It closes nothing itself: the
+daemon's life does (daemon.py).
 """
 
 from __future__ import annotations

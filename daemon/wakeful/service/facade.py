@@ -1,7 +1,8 @@
 """The daemon as the API knows it: implements `api.service.Service` over the reactor and the edges.
 
-The control socket gets it from the daemon's life (daemon.py). Reading never changes anything; `call` and `submit` are the only ways to change
-the state of a session, through the reactor. Everything is called on the loop unless its port says otherwise.
+The control socket gets it from the daemon's life (daemon.py). Reading never changes anything; `call` and `submit` are
+the only ways to change the state of a session, through the reactor.
+Everything is called on the loop unless its port says otherwise.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from wakeful.core.calls.values import Arrive, Call, Open, Rename, Reply, Restore
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.observations import Enforceable, FilesWritten, Moment, ProcessOwner, Usage
 from wakeful.errors import CallerError
+from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
 from wakeful.run_files.keeper import Keeper
@@ -58,6 +60,7 @@ class Edges:
     trust: TrustDesk
     voice: Voice
     secrets: KnownSecrets
+    log: DaemonLog
     # The socket that systemd listens on for us, if it does.
     handed_over: socket.socket | None = None
 
@@ -77,7 +80,7 @@ class Facade:
     ) -> None:
         self.places = places
         self.core = reactor.core
-        self.log = reactor.log
+        self.log = edges.log
         self.blobs = edges.blobs
         self.replays = edges.replays
         self.workspaces = edges.workspaces
@@ -102,7 +105,8 @@ class Facade:
         await self._reactor.recorded_so_far()
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
-        # A repeated rename must not reach the checks below: they would refuse it, because the first one has moved the file.
+        # A repeated rename must not reach the checks below: they would refuse it,
+        # because the first one has moved the file.
         if key is not None and (repeated := self._reactor.find_repeated(call, key)) is not None:
             return await repeated
         if isinstance(call, Rename):
@@ -119,14 +123,16 @@ class Facade:
         own = self._spec_file(call.name)
         if call.name in self.core.state.ids and not own.exists():
             raise CallerError(
-                f"{call.name} has no file of its own to be renamed; write {own} first, or rename what its template finds"
+                f"{call.name} has no file of its own to be renamed; write {own} first, "
+                "or rename what its template finds"
             )
 
     def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
         return self._reactor.submit(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
-        # Reports of the last files may still be in the watcher's queue: without them the look finds half of the writing, and readers start on it.
+        # Reports of the last files may still be in the watcher's queue: without them the look finds half of the
+        # writing, and readers start on it.
         self._edges.sources.hear()
         self._reactor.observe(FilesWritten(session=session_id, paths=tuple(paths)))
         # Looks take milliseconds, and the core gives up on one that hangs.

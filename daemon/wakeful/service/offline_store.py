@@ -1,7 +1,8 @@
 """The store without a daemon: what `verify`, `restore`, `doctor` and `output` do to a state folder.
 
-A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine` looks at
-everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew, under the daemon's own lock.
+A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine`
+looks at everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew,
+under the daemon's own lock.
 """
 
 from pathlib import Path
@@ -19,15 +20,14 @@ from wakeful.bundles.inspection import (
 )
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.errors import CallerError
-from wakeful.eventlog.backup import restore
-from wakeful.eventlog.contract import EventLog, Import, Progress, Report
-from wakeful.eventlog.filesystem import REMOTE, find_file_system
-from wakeful.eventlog.mend import find_search_damage, mend_store
+from wakeful.eventlog.contract import Import, Progress, Report
 from wakeful.eventlog.sqlite import judge_state, open_reader
-from wakeful.eventlog.statelock import find_holder
-from wakeful.eventlog.store import WAL_KEPT_BYTES, is_affected, measure_wal
+from wakeful.eventlog.sqlite.backup import restore
+from wakeful.eventlog.sqlite.files import WAL_KEPT_BYTES, is_affected, measure_wal
+from wakeful.eventlog.sqlite.mend import find_search_damage, mend_store
+from wakeful.eventlog.state_lock import REMOTE, find_file_system, find_holder
 from wakeful.history.run_output import RunOutput, check_run, read_output
-from wakeful.history.stored_sessions import load_sessions
+from wakeful.history.stored_sessions import VerifiableLog, load_sessions
 from wakeful.system.blobs import Blobs
 from wakeful.text.counting import count
 
@@ -80,8 +80,11 @@ def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput
         log.close()
 
 
-def find_session(log: EventLog, name: str) -> Session:
-    """By its present name, which only its state tells. A session with a damaged record is found by the name that its readable records say."""
+def find_session(log: VerifiableLog, name: str) -> Session:
+    """By its present name, which only its state tells.
+
+    A session with a damaged record is found by the name that its readable records say.
+    """
     sessions, _ = load_sessions(log)
     found = next((session for session in sessions if session.name == name), None)
     if found is not None:

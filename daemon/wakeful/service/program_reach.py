@@ -1,6 +1,7 @@
 """Finds the places that the programs of a spec reach beyond its declarations, without starting a run.
 
-`check` calls this directly, and `trust` through the daemon: a person trusts the derived places as well. Reads the file system and starts nothing.
+`check` calls this directly, and `trust` through the daemon: a person trusts the derived places as well.
+Reads the file system and starts nothing.
 """
 
 from __future__ import annotations
@@ -112,11 +113,15 @@ def say_missing_package(argv: tuple[str, ...], root: str) -> str | None:
     package = find_missing_package(argv, root, os.path.expanduser("~"))
     if package is None:
         return None
-    return f"{package} is neither in {root}/node_modules nor in npx's cache, and a run without a network cannot fetch it; install it there: npm install {package}"
+    return (
+        f"{package} is neither in {root}/node_modules nor in npx's cache, and a run without a network cannot fetch "
+        f"it; install it there: npm install {package}"
+    )
 
 
 def list_unbound_files(spec: SessionSpec) -> list[str]:
-    """Files inside root that its command, script or check names, relative to root, and that no binding means: a run reads them, and a change wakes nobody."""
+    """Files inside root that its command, script or check names, relative to root, and that no binding means: a run
+    reads them, and a change wakes nobody."""
     cwd = os.path.join(spec.root, (spec.run.cwd if spec.run is not None else None) or "")
     bound = [parse_under(binding.pattern, spec.root) for binding in spec.files]
     allowed = [

@@ -1,8 +1,8 @@
 """The one loop: observations in, events to the log, actions out. The only writer of the log.
 
-Everything runs on the event loop and never blocks it, but for the moment in which the record of a start goes first. An observation is decided at once; its
-events go to the log as one transaction; looks begin at once, since they change nothing outside, and so
-does finding out what a run will need; processes are started and callers answered only after their events are durable. If the log
+Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as
+one transaction. Looks begin at once, because they change nothing outside. The preparation of a run begins while its
+record is being flushed. Processes are started and callers are answered only after their events are durable. If the log
 fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
 """
 
@@ -36,10 +36,6 @@ from wakeful.sources.contract import read_boot_seconds
 
 # Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
 EVENTS_BETWEEN_SNAPSHOTS = 500
-# For the record of a start to come as far as its flush: a third of that is what it takes.
-_GIVING_WAY_SECONDS = 0.001
-# And until it is known to be on disk, once what the start needs is there: a disk that takes longer is waited for by nobody.
-_HEARING_SECONDS = 0.0005
 
 
 def read_moment() -> Moment:
@@ -91,7 +87,7 @@ class Outside:
     start: Callable[[Session, OpenRun], None]
     wake_at: Callable[[int | None], None]
     runner: Runner
-    # The record of a start is on the way to disk: what the start needs can be found out meanwhile.
+    # Its record is on the way to disk: what its start needs can be found out meanwhile.
     foresee: Callable[[Session, OpenRun], None] = lambda session, run: None
     # The session's spec is another, or gone.
     redeclared: Callable[[str], None] = lambda session: None
@@ -129,7 +125,8 @@ class Reactor:
         redact: Callable[[Any], Any] = lambda value: value,
         now: Callable[[], Moment] = read_moment,
     ) -> None:
-        """`redact` takes the values of secrets out of every observation and call, before anything is decided upon it or kept of it."""
+        """`redact` takes the values of secrets out of every observation and call,
+        before anything is decided upon it or kept of it."""
         self.core = core
         self.log = log
         self.now = now
@@ -199,13 +196,17 @@ class Reactor:
         return _answer(durable, reply)
 
     def find_repeated(self, call: Call, key: str) -> Awaitable[Reply] | None:
-        """The answer to a call whose key is known; None where it is new. Raises CallerError where another call used the key."""
+        """The answer to a call whose key is known; None where it is new.
+
+        Raises CallerError where another call used the key.
+        """
         for earlier in self._answers.get(key, ()):
             if (type(earlier.call), earlier.call.name) == (type(call), call.name):
                 return _answer(earlier.durable, replace(earlier.reply, is_repeated=True))
             if earlier.is_in_the_way(call):
                 raise CallerError(
-                    f"the key {key!r} belongs to another call of {earlier.call.name or 'all sessions'} that is being recorded; choose a key of its own"
+                    f"the key {key!r} belongs to another call of {earlier.call.name or 'all sessions'} that is being "
+                    "recorded; choose a key of its own"
                 )
         record = find_first(self.log, self.core.state, name_call(call), key)
         return (
@@ -222,7 +223,10 @@ class Reactor:
             del self._answers[key]
 
     def _find_own_seq(self, call: Call, decision: Decision) -> int | None:
-        """The first record in the log of the session a call names. A rename and a fork name two: the old one's comes first."""
+        """The first record in the log of the session a call names.
+
+        A rename and a fork name two: the old one's comes first.
+        """
         names = (call.name, getattr(call, "new", None))
         own = [self.core.state.ids[name] for name in names if name in self.core.state.ids]
         return next((entry.seq for entry in decision.entries if entry.session in own), None)
@@ -244,7 +248,10 @@ class Reactor:
             self.core.state.put(session)
 
     async def recorded_so_far(self) -> None:
-        """Wait until every earlier decision is durable. Later decisions are not waited for, because a busy daemon is never idle."""
+        """Wait until every earlier decision is durable.
+
+        Later decisions are not waited for, because a busy daemon is never idle.
+        """
         if self._latest is not None:
             await asyncio.wait((self._latest,))
 
@@ -268,25 +275,18 @@ class Reactor:
             if isinstance(entry.event, SpecDeclared | SpecRemoved):
                 self._outside.redeclared(entry.session)
         if durable is not None:
-            self._foresee(decision, durable)
+            self._foresee(decision)
             return durable
         for session_id in decision.planned:
             self._act(session_id)
         return None
 
-    def _foresee(self, decision: Decision, durable: Durable) -> None:
-        started = [
-            self.core.state.get(entry.session) for entry in decision.entries if isinstance(entry.event, RunStarted)
-        ]
-        # The record goes first, unless there is more to be decided.
-        is_alone = bool(started) and not self._inbox
-        if is_alone:
-            durable.give_way(_GIVING_WAY_SECONDS)
-        for session in started:
-            if session.run is not None and session.run.run_id not in self._started:
-                self._outside.foresee(session, session.run)
-        # That took about as long as the record does: to go round the loop until it is told would take a tenth of a millisecond more.
-        durable.hear(_HEARING_SECONDS if is_alone else 0.0)
+    def _foresee(self, decision: Decision) -> None:
+        for entry in decision.entries:
+            if isinstance(entry.event, RunStarted):
+                session = self.core.state.get(entry.session)
+                if session.run is not None and session.run.run_id not in self._started:
+                    self._outside.foresee(session, session.run)
 
     def _record(self, decision: Decision) -> Durable:
         appends = _group(decision.entries)
@@ -297,10 +297,13 @@ class Reactor:
         for entry in decision.entries:
             if isinstance(entry.event, RunReadopted):
                 self._take_over(self.core.state.get(entry.session))
-        durable.then = lambda done: self._after_commit(done, touched, decision.entries)
+        # The first callback of this append: the plan is carried out before any caller is answered.
+        durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
         return durable
 
-    def _after_commit(self, done: Durable, touched: list[str], entries: list[Entry]) -> None:
+    def _after_commit(
+        self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]
+    ) -> None:
         error = done.exception() or _find_repeated_append(done.result())
         if error is not None:
             self._outside.fatal(error)
@@ -308,10 +311,10 @@ class Reactor:
         try:
             self._take_recorded(touched, entries)
         except Exception as defect:
-            # Half of a plan was carried out: what state says of it is no longer known to be true, and a start finds out.
+            # Half of a plan was carried out: what state says of it is no longer known to be true,
+            # and a start finds out.
             self._outside.fatal(defect)
-            # Not raised: who observed something may be called by this, and has nothing to do with it.
-            self._loop.call_exception_handler({"message": "a plan that could not be carried out", "exception": defect})
+            raise
 
     def _take_recorded(self, touched: list[str], entries: list[Entry]) -> None:
         for session_id in touched:

@@ -1,8 +1,8 @@
 """Reports of the edges, and where each of them goes: sources, the runner, the specs, the disk, the log's writer.
 
-An edge is constructed before the reactor that decides upon its reports, so it reports to an `ObservationPort`, which wiring connects last.
-Most reports pass one more hand on their way: the keeper of runs' files, the screen for secrets, the voice. Everything here runs on the loop
-unless it says otherwise, and decides nothing.
+An edge is constructed before the reactor that decides upon its reports, so it reports to an `ObservationPort`, which
+wiring connects last. Most reports pass one more hand on their way: the keeper of runs' files, the screen for secrets,
+the voice. Everything here runs on the loop unless it says otherwise, and decides nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ from wakeful.trust.spec_reader import HouseReader
 
 
 class ObservationPort:
-    """The way of an observation to the reactor. Edges get it before there is a reactor; `connect` comes before the first of them reports."""
+    """The way of an observation to the reactor.
+
+    Edges get it before there is a reactor; `connect` comes before the first of them reports.
+    """
 
     def __init__(self) -> None:
         self._take: Callable[[Observation], None] | None = None
@@ -134,7 +137,8 @@ class DefectReports:
 
 
 class RunReports:
-    """Reports of the runner: the end of a replay is nobody else's, and the end of a run waits for its files to be kept."""
+    """Reports of the runner: the end of a replay is nobody else's,
+    and the end of a run waits for its files to be kept."""
 
     def __init__(
         self,
@@ -252,7 +256,8 @@ class RoomReports:
 
 
 class SpecReading:
-    """Reads the specs, in a thread, between two marks: runs that end before a reading need not be asked about at the next."""
+    """Reads the specs, in a thread, between two marks: runs that end before a reading need not be asked about at the
+    next."""
 
     def __init__(self, house: HouseReader, possible_writers: PossibleWriters) -> None:
         self._house = house
@@ -268,8 +273,8 @@ class SpecReading:
 class ProgramTrust:
     """Asks before every run whether its programs are what a person trusted.
 
-    A program that changed is read at once, with all specs. The run that was refused is reported after that: its session is to sleep before
-    its run is told to have failed.
+    A program that changed is read at once, with all specs. The run that was refused is reported after that: its session
+    is to sleep before its run is told to have failed.
     """
 
     def __init__(self, house: HouseReader, specs: SpecWatch[Any], observe: ObservationPort) -> None:
@@ -296,7 +301,8 @@ class ProgramTrust:
 
 
 class WrittenSpecs:
-    """The places that runs may write, of every session on record: what one wrote before it was closed or undeclared lies there still."""
+    """The places that runs may write, of every session on record:
+    what one wrote before it was closed or undeclared lies there still."""
 
     def __init__(self, sessions: Iterable[Session]) -> None:
         self.places = WrittenPlaces()

@@ -1,8 +1,9 @@
-"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its workspace, its order.
+"""From a run that the log intends to its process: its token, the exported trees of its commits bindings,
+its workspace, its order.
 
-The daemon hands `RunStarter.start` to the reactor, which calls it once `run_started` is durable, and `forget` when the run
-was recorded as finished. Decides nothing: a start that fails is reported as any other end. `foresee` comes before: what can be
-found out without touching anything is found out while the record is on its way to disk.
+The daemon hands `RunStarter.start` to the reactor, which calls it once `run_started` is durable, and `forget` when the
+run was recorded as finished. Decides nothing: a start that fails is reported as any other end. `foresee` comes before:
+what can be found out without touching anything is found out while the record is on its way to disk.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class RunStarter:
         tokens: Mapping[str, str] = {},
         read_received: ReadReceived = lambda session, run: [],
     ) -> None:
-        """`tokens` are those of runs that an earlier daemon left, by their ids: each is good until the end of its run is recorded."""
+        """`tokens` are those of runs that an earlier daemon left, by their ids:
+        each is good until the end of its run is recorded."""
         self._core = core
         self._sources = sources
         self._runner = runner
@@ -109,7 +111,10 @@ class RunStarter:
         self._foreseen: dict[str, _Foreseen] = {}
 
     def foresee(self, session: Session, run: OpenRun) -> None:
-        """Its start is being recorded. Nothing that anybody could notice happens before it is: what is wrong is told by the start."""
+        """Its start is being recorded.
+
+        Nothing that anybody could notice happens before it is: what is wrong is told by the start.
+        """
         seen, until = find_unseen(session, run)
         # What a message says is read from the log, where it may not stand yet.
         if _list_exports(run) or _has_workspace(run) or run.agent is not None or until > seen:
@@ -132,7 +137,8 @@ class RunStarter:
             try:
                 self._start_process(session, run, {}, None)
             except Exception as error:
-                # This run's problem, and not the end of all others. Later: who acts on a plan is not called back amid it.
+                # This run's problem, and not the end of all others. Later:
+                # who acts on a plan is not called back amid it.
                 self._loop.call_soon(self._end_for, session, run, "it could not be started", error)
             return
         preparing = self._loop.create_task(self._prepare_and_start(session, run, exports), name=f"prepare {run.run_id}")
@@ -184,7 +190,8 @@ class RunStarter:
             self._end_for(session, run, what, error)
 
     def _end_for(self, session: Session, run: OpenRun, what: str, error: Exception) -> None:
-        """Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback of a defect."""
+        """Nobody would ever end a run that stops halfway in us: it fails in words,
+        and who runs the daemon gets the traceback of a defect."""
         words = str(error)
         if isinstance(error, MemoryError):
             words = "the daemon found no memory for it; end some programs, or give it more (MemoryMax=, ulimit -v)"

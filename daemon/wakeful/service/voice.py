@@ -1,7 +1,8 @@
 """The daemon's own words: printed as lines, or sent to the journal of systemd, by a thread of their own.
 
-`Voice` takes lines from anywhere and prints them; `Narrator` reads the log after each record and says the lines that `views/narration` makes of
-it. Where the journal listens, or JSON was asked for, the same words go out as fields, with their priority, session and run.
+`Voice` takes lines from anywhere and prints them; `Narrator` reads the log after each record and says the lines that
+`views/narration` makes of it. Where the journal listens, or JSON was asked for, the same words go out as fields, with
+their priority, session and run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
 from wakeful.errors import WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.history.run_output import read_output, take_tail
 from wakeful.service.reactor import Signal
 from wakeful.system.blobs import Blobs
@@ -54,7 +55,10 @@ LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
 
 
 class Line(NamedTuple):
-    """One line: its text for a person, its message and fields for the journal and JSON. A passing line gives way to the next."""
+    """One line: its text for a person, its message and fields for the journal and JSON.
+
+    A passing line gives way to the next.
+    """
 
     text: str
     message: str
@@ -72,10 +76,12 @@ def _open_console() -> Console:
 
 
 class Voice:
-    """Prints plain lines on standard output, in colour where a person looks at a terminal, and sends entries where the journal listens.
+    """Prints plain lines on standard output, in colour where a person looks at a terminal,
+    and sends entries where the journal listens.
 
-    A thread of its own prints: a stopped terminal or a full pipe must not stop the loop, so lines beyond the bound are counted and
-    dropped. The voice falls silent when nobody can hear it any more (a closed window, a pipe into `head`): all it says is in the log.
+    A thread of its own prints: a stopped terminal or a full pipe must not stop the loop, so lines beyond the bound are
+    counted and dropped. The voice falls silent when nobody can hear it any more (a closed window,
+    a pipe into `head`): all it says is in the log.
     """
 
     MOST_WAITING = 10_000
@@ -110,7 +116,10 @@ class Voice:
         priority: Priority = INFO,
         fields: Mapping[str, str] | None = None,
     ) -> None:
-        """Print one line with the local time of `at`, or of now. `fields` go to the journal and to JSON besides the session's name."""
+        """Print one line with the local time of `at`, or of now.
+
+        `fields` go to the journal and to JSON besides the session's name.
+        """
         moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
         message = (f"{visible(name)}: " if name else "") + visible(words, 500)
         about = {"WAKEFUL_SESSION": name, **(fields or {})} if name else fields or {}
@@ -197,9 +206,12 @@ class Narrator:
     """Says in words what the log took, record by record, in its order. Used on the loop."""
 
     def __init__(
-        self, core: Core, log: EventLog, blobs: Blobs, voice: Voice, state_folder: str, *, quotes_failures: bool
+        self, core: Core, log: LogReader, blobs: Blobs, voice: Voice, state_folder: str, *, quotes_failures: bool
     ) -> None:
-        """`quotes_failures`: print the end of a failed run's output, too. For `--once`, whose state folder may be gone with its machine."""
+        """`quotes_failures`: print the end of a failed run's output, too.
+
+        For `--once`, whose state folder may be gone with its machine.
+        """
         self._core = core
         self._log = log
         self._blobs = blobs

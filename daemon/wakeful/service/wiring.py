@@ -1,7 +1,7 @@
 """Puts the daemon together, and is the only place that constructs edges.
 
-`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and what they report to,
-and hand them to `Daemon`, which lives (daemon.py). Nothing here runs after that.
+`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and what they report
+to, and hand them to `Daemon`, which lives (daemon.py). Nothing here runs after that.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from wakeful.core.record.state import DamagedSession, OpenRun, Session
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import SessionSpec, Settings
 from wakeful.errors import OperatorError
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import DaemonLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.statelock import StateLock, lock_state
+from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.history.conversation import read_received
 from wakeful.history.stored_sessions import load_sessions
 from wakeful.run_files.capture import Limits as ContentLimits
@@ -148,7 +148,8 @@ def run_daemon(
 
 
 def _watch_children() -> None:
-    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts, and there may be none."""
+    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts,
+    and there may be none."""
     if sys.version_info < (3, 12) and can_tell_ends():
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
@@ -160,7 +161,8 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
     path = handed_over.getsockname()
     if named and os.path.realpath(places.socket) != os.path.realpath(path):
         raise OperatorError(
-            f"systemd listens on {path} for this daemon, and --socket says {places.socket}: leave --socket out, or change ListenStream="
+            f"systemd listens on {path} for this daemon, and --socket says {places.socket}: leave --socket out, "
+            "or change ListenStream="
         )
     return replace(places, socket=Path(path))
 
@@ -169,12 +171,16 @@ def _tell_other_project(places: Places) -> None:
     """A project's own state folder is for commands; a daemon uses it where that is said (design.md, section 8)."""
     project = find_project().folder
     if project is not None and Path(project) != places.state:
-        words = f"wakeful: the log of this daemon is in {places.state}. Commands given here look for the daemon of {project}: to start that one, add --state {project}"
+        words = (
+            f"wakeful: the log of this daemon is in {places.state}. Commands given here look for the daemon of "
+            f"{project}: to start that one, add --state {project}"
+        )
         print(visible(words, 1000), file=sys.stderr, flush=True)
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
-    """A folder that is not there would undeclare every session: one that was named is missed, the default one is made."""
+    """A folder that is not there would undeclare every session: one that was named is missed,
+    the default one is made."""
     if folder.is_dir():
         return
     if is_named:
@@ -214,7 +220,7 @@ class Ground:
     places: Places
     loop: asyncio.AbstractEventLoop
     core: Core
-    log: EventLog
+    log: DaemonLog
     observe: ObservationPort
     known: KnownSecrets
     voice: Voice
@@ -240,17 +246,18 @@ class Ground:
 
 def build_daemon(
     places: Places,
-    log: EventLog,
+    log: DaemonLog,
     handed_over: HandedOver = HandedOver(),
     *,
     is_once: bool,
     style: Style | None = None,
     origin: Sign | None = None,
 ) -> Daemon:
-    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens, else as text.
+    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens,
+    else as text.
 
-    `origin` is the sign of the run that started this daemon, if one did. Edges come first and report to a port; the reactor comes last, and is
-    connected to it: so each is given what it needs when it is made."""
+    `origin` is the sign of the run that started this daemon, if one did. Edges come first and report to a port; the
+    reactor comes last, and is connected to it: so each is given what it needs when it is made."""
     settings, _, _ = read_settings(places.specs)
     sessions, snapshots = load_sessions(log)
     ground = _build_ground(places, log, sessions, handed_over, settings, style)
@@ -294,6 +301,7 @@ def build_daemon(
         trust=TrustDesk(ledger, house, functools.partial(_list_loaded, core), core.agents.get),
         voice=voice,
         secrets=known,
+        log=log,
         handed_over=handed_over.listener,
     )
     outside = _join_edges(edges, session_reports, decided, recorded, ending)
@@ -309,7 +317,7 @@ def build_daemon(
 
 def _build_ground(
     places: Places,
-    log: EventLog,
+    log: DaemonLog,
     sessions: list[Session],
     handed_over: HandedOver,
     settings: Settings,
@@ -398,7 +406,8 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
 
 
 def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -> KnownSecrets:
-    """Every observation and call passes it before anything is made of it; so does what libraries write to standard error on their own."""
+    """Every observation and call passes it before anything is made of it;
+    so does what libraries write to standard error on their own."""
 
     def list_all_needed() -> set[str]:
         return {name for session in core.state if session.is_declared for name in list_needed(core, session)}
@@ -493,7 +502,8 @@ def _build_checks(ground: Ground, runner: CommandRunner, defects: Defects) -> tu
 
 
 def _find_git_writer(core: Core) -> FindWriter:
-    """Make the lookup for a session that could have replaced a `.git`. The code that reads repositories knows nothing of runs."""
+    """Make the lookup for a session that could have replaced a `.git`.
+    The code that reads repositories knows nothing of runs."""
 
     def find(top: str, *, was_there: bool, is_running: bool) -> str | None:
         for session in core.state:
@@ -529,7 +539,8 @@ def _build_runner(ground: Ground, reports: RunReports, writers: Writers, origin:
 
 
 def _build_landing(ground: Ground, runner: CommandRunner, writers: Writers) -> Landing:
-    """Remove what runs of a daemon that died had staged, but for what was recorded as staged, and where a run goes on."""
+    """Remove what runs of a daemon that died had staged, but for what was recorded as staged,
+    and where a run goes on."""
 
     def list_guarded() -> tuple[str, ...]:
         protected = runner.protected
@@ -542,7 +553,8 @@ def _build_landing(ground: Ground, runner: CommandRunner, writers: Writers) -> L
 
 
 def _find_protected(places: Places, run_folders: str, known: KnownSecrets, written: WrittenSpecs) -> Protected:
-    """The places that no run may change, wherever they lie: also what starts the daemon, and what tells it what to trust. `hidden` none may read."""
+    """The places that no run may change, wherever they lie: also what starts the daemon, and what tells it what to
+    trust. `hidden` none may read."""
     settings = find_settings_file(places.specs)
     own = settings_home(os.environ)
     return Protected(
@@ -565,7 +577,8 @@ def _find_protected(places: Places, run_folders: str, known: KnownSecrets, writt
 
 def _make_replay_order(core: Core) -> MakeReplayOrder:
     def make(session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder:
-        # No socket, no token and no secrets: a replay changes nothing, also not by asking, and reaches nobody in our name.
+        # No socket, no token and no secrets: a replay changes nothing, also not by asking,
+        # and reaches nobody in our name.
         premises = Premises(
             scratch=f"{folder}/scratch",
             temporary=f"{folder}/temporary",
@@ -587,7 +600,8 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _find_code() -> tuple[str, ...]:
-    """Where the code of the process that thinks lies: the interpreter's own folders, and ours where it is not installed there."""
+    """Where the code of the process that thinks lies: the interpreter's own folders,
+    and ours where it is not installed there."""
     # Not all of sys.path: the folder somebody stood in may be on it.
     packages = (place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages"))
     places = (sys.prefix, sys.base_prefix, *packages, str(Path(__file__).parent))

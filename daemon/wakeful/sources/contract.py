@@ -1,7 +1,7 @@
 """What the reactor knows of a source: follow targets, look when asked, report observations.
 
-Reports come on the loop, as `TargetsHinted` (look sooner) and `TargetLooked` (what was found). A source decides nothing:
-it compares nothing with what was seen before a wake, keeps nothing in the log, and may report too often.
+Reports come on the loop, as `TargetsHinted` (look sooner) and `TargetLooked` (what was found). A source decides
+nothing: it compares nothing with what was seen before a wake, keeps nothing in the log, and may report too often.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class SeenPath(Protocol):
 class LatestLook:
     """What a file target held when it was last looked at.
 
-    `members` belongs to the source: copy it before the loop goes on. `stamp` moves whenever a stat key did, and is empty
-    where there is nothing to compare it with. `is_stale`: something was hinted since.
+    `members` belongs to the source: copy it before the loop goes on. `stamp` moves whenever a stat key did, and is
+    empty where there is nothing to compare it with. `is_stale`: something was hinted since.
     """
 
     version: str | None
@@ -108,7 +108,8 @@ class Sources(Protocol):
         ...
 
     async def export(self, key: str, version: str, folder: str) -> None:
-        """A clean copy of this version of a commits target, in a folder that is not there yet; raises WakefulError or OSError."""
+        """A clean copy of this version of a commits target, in a folder that is not there yet;
+        raises WakefulError or OSError."""
         ...
 
     async def compare(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
@@ -159,7 +160,8 @@ class DiskWatch(Protocol):
 
 
 def read_boot_seconds() -> float:
-    """Seconds since boot, sleep included; where the system has no such clock, sleep shows as a jump of the wall clock."""
+    """Seconds since boot, sleep included; where the system has no such clock,
+    sleep shows as a jump of the wall clock."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 

@@ -1,8 +1,9 @@
 """The host as a source: its clocks, and the room on the disk that holds the log.
 
-`Clock` rings when something is due, and never decides what: the reactor sets the next due moment with `wake_at`, each ring reports one
-`ClockTicked`, and the core compares what is due with the moment it is told. A lost ring costs half a minute, since the clock ticks that often.
-`RoomWatch` reports when runs must wait for free space, and when they need wait no more. Wiring constructs both; they keep no truth of their own.
+`Clock` rings when something is due, and never decides what: the reactor sets the next due moment with `wake_at`, each
+ring reports one `ClockTicked`, and the core compares what is due with the moment it is told. A lost ring costs half a
+minute, since the clock ticks that often. `RoomWatch` reports when runs must wait for free space, and when they need
+wait no more. Wiring constructs both; they keep no truth of their own.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def describe_jump(before: Clocks, after: Clocks) -> str | None:
 
 
 class Clock:
-    """Rings at the next due moment and at least every half minute. `on_jump` is told of sleep and set clocks in words."""
+    """Rings at the next due moment and at least every half minute.
+
+    `on_jump` is told of sleep and set clocks in words.
+    """
 
     def __init__(
         self,
@@ -114,7 +118,8 @@ class Clock:
         self._report(ClockTicked())
 
     def _schedule_tick(self) -> None:
-        # By the loop's monotonic clock: a tick by the wall clock would stay silent for an hour after that was set back by one.
+        # By the loop's monotonic clock: a tick by the wall clock would stay silent for an hour after that was set back
+        # by one.
         self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
 
     def _tick(self) -> None:
@@ -146,7 +151,8 @@ def _spell_seconds(seconds: float) -> str:
 class RoomWatch:
     """The daemon looks once before anything may start, and then keeps this beside everything else.
 
-    A look is one `statvfs`, on the loop: a few microseconds, since the state folder never lies on a network file system.
+    A look is one `statvfs`, on the loop: a few microseconds,
+    since the state folder never lies on a network file system.
     """
 
     def __init__(self, folder: str, report: Callable[[RoomSeen], None]) -> None:

@@ -1,8 +1,8 @@
 """Starting and ending the short processes that sources ask: git and probes.
 
-Two traps of asyncio are closed here, both found by tests that hung: a start that is cancelled half-way waits for ever for pipes it
-never connected, and `Process.wait` waits for the pipes too, which a grandchild that left the group may keep open. A probe is spawned
-by somebody else, who confines it, and only attended here.
+Two traps of asyncio are closed here, both found by tests that hung: a start that is cancelled half-way waits for ever
+for pipes it never connected, and `Process.wait` waits for the pipes too, which a grandchild that left the group may
+keep open. A probe is spawned by somebody else, who confines it, and only attended here.
 Every process has a session, and so a process group, of its own; ending it ends the group.
 """
 

@@ -1,7 +1,8 @@
 """An agent's valid keys -> the core's AgentSpec, with every default resolved and the rules between keys checked.
 
-Called by load for each file of agents/. Returns findings instead of raising, as build does for sessions. Reads nothing but the file
-that a prompt may lie in, and only inside the project: a spec that others wrote is no way to read one's keys.
+Called by load for each file of agents/. Returns findings instead of raising, as build does for sessions. Reads nothing
+but the file that a prompt may lie in, and only inside the project:
+a spec that others wrote is no way to read one's keys.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _KEY_ITSELF = re.compile(r"(sk-|AIza|xai-|gsk_|hf_)")
 
 @dataclass(slots=True)
 class BuiltAgent:
-    """`spec` is there exactly when `findings` is empty; `prompt` where its text lies in a file of its own; files and folders of its skills."""
+    """`spec` is there exactly when `findings` is empty; `prompt` where its text lies in a file of its own;
+    files and folders of its skills."""
 
     spec: AgentSpec | None = None
     prompt: PromptFile | None = None
@@ -166,7 +168,8 @@ def _build_model(keys: ModelKeys, path: Path, first: ModelSpec | None, built: Bu
     found = split_model(keys.model)
     assert found is not None, "the model's name was judged when it was read"
     provider, model = found
-    # Another model of the same provider is reached as the first is, unless it says otherwise: a key never goes to an address it was not named for.
+    # Another model of the same provider is reached as the first is, unless it says otherwise: a key never goes to an
+    # address it was not named for.
     is_alike = first is not None and first.provider == provider and keys.base_url is None
     key, base_url = keys.key, keys.base_url
     if is_alike and first is not None:
@@ -181,7 +184,10 @@ def _build_model(keys: ModelKeys, path: Path, first: ModelSpec | None, built: Bu
     if keys.key is not None:
         _refuse_key_itself(keys.key, (*path, "key"), built)
     if key is not None and base_url is not None and _is_overheard(base_url):
-        words = f"{key} would be sent to {shorten(base_url, 80)} unencrypted; write https://, or leave the key out where none is asked for"
+        words = (
+            f"{key} would be sent to {shorten(base_url, 80)} unencrypted; write https://, "
+            "or leave the key out where none is asked for"
+        )
         built.warnings.append(((*path, "base_url"), False, words))
     return ModelSpec(provider=provider, model=model, key=key, base_url=base_url)
 
@@ -190,7 +196,8 @@ def _refuse_key_itself(name: str, path: Path, built: BuiltAgent) -> None:
     if _KEY_ITSELF.match(name):
         built.refuse(
             path,
-            "this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here",
+            "this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, "
+            "and write NAME here",
         )
 
 
@@ -225,7 +232,10 @@ def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], b
     share = keys.compress_at if keys.compress_at is not None else DEFAULT_COMPRESS_SHARE
     compress_at = int(tokens * share) if isinstance(share, float) else share
     if not 0 < compress_at <= tokens:
-        words = f"compress_at is {compress_at:,} tokens, and the context has {tokens:,}; write a number between, or a part such as 80%"
+        words = (
+            f"compress_at is {compress_at:,} tokens, and the context has {tokens:,}; write a number between, "
+            "or a part such as 80%"
+        )
         built.refuse(("context", "compress_at"), words)
     by = (
         _build_model(keys.compress_by, ("context", "compress_by"), models[0] if models else None, built)
@@ -262,7 +272,8 @@ def _build_server(name: str, keys: McpKeys, built: BuiltAgent) -> McpServer:
     if (keys.command is None) == (keys.url is None):
         built.refuse(
             path,
-            f"server '{shorten(name)}' needs a command or a url, one of the two, such as [npx, some-server] or {{url: https://…}}",
+            f"server '{shorten(name)}' needs a command or a url, one of the two, such as [npx, some-server] or {{url: "
+            f"https://…}}",
         )
     if keys.key is not None and keys.url is None:
         built.refuse(
@@ -285,7 +296,8 @@ def _build_server(name: str, keys: McpKeys, built: BuiltAgent) -> McpServer:
         if _VARIABLE.fullmatch(secret) is None:
             built.refuse(
                 (*path, "secrets", place),
-                f"'{shorten(secret)}' becomes a variable of the program, and cannot be one; use letters, digits and _, no digit first",
+                f"'{shorten(secret)}' becomes a variable of the program, and cannot be one; use letters, digits and _, "
+                "no digit first",
             )
     _check_variables(keys, path, built)
     start = {} if keys.start_timeout is None else {"start_seconds": keys.start_timeout}
@@ -304,7 +316,10 @@ def _check_variables(keys: McpKeys, path: Path, built: BuiltAgent) -> None:
     """A value in a file is read by many, and a secret has one place."""
     for variable, value in keys.env.items():
         if _KEY_ITSELF.match(value):
-            words = f"this looks like a secret itself; keep it with `wakeful secret set {variable}`, change it where it was made, and write secrets: [{variable}]"
+            words = (
+                f"this looks like a secret itself; keep it with `wakeful secret set {variable}`, change it where "
+                f"it was made, and write secrets: [{variable}]"
+            )
             built.refuse((*path, "env", variable), words)
         if variable in keys.secrets:
             built.refuse(

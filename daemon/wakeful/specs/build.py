@@ -74,7 +74,8 @@ RUN_KINDS = ("command", "script", "prompt")
 class Surroundings:
     """What a spec stands in: the folder that holds sessions.d/, the machine's zone, the pools of wakeful.yaml.
 
-    `state` is the daemon's own folder, which no template looks into; neither it nor `specs` is ever written by a run."""
+    `state` is the daemon's own folder, which no template looks into;
+    neither it nor `specs` is ever written by a run."""
 
     base: str
     local_zone: str | None = "UTC"
@@ -236,7 +237,8 @@ def _build_binding(
             if keys.service.startswith(MCP_TOOL_PREFIX) and session.agent is None:
                 built.refuse(
                     ("bindings", name, "service"),
-                    f"{shorten(keys.service)} is a server of the session's agent, and this session has none; add agent: NAME",
+                    f"{shorten(keys.service)} is a server of the session's agent, and this session has none; "
+                    "add agent: NAME",
                 )
             return ServiceBinding(url=keys.service, check_every_seconds=keys.check_every, **common)
     return None
@@ -296,7 +298,8 @@ def _check_clock(name: str, keys: ClockKeys, period_seconds: float | None, sessi
     if keys.catch_up == "all" and keys.overlap != "queue_one":
         built.refuse(
             ("bindings", name, "catch_up"),
-            f"catch_up: all gives every slot its run, and overlap: {keys.overlap} takes it away again; choose one of them",
+            f"catch_up: all gives every slot its run, and overlap: {keys.overlap} takes it away again; "
+            "choose one of them",
         )
     timeout = session.run.timeout if session.run is not None else 0.0
     period = period_seconds if period_seconds is not None else _shortest_step(keys)
@@ -418,7 +421,8 @@ def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
         is_prompt = keys.run is not None and keys.run.prompt is not None
         if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and not is_prompt:
             words = (
-                "access 'both' needs isolation: strict or run.workspace, where a run's own writes are told from those of others;"
+                "access 'both' needs isolation: strict or run.workspace, "
+                "where a run's own writes are told from those of others;"
                 " add one of them, or read one path and write another"
             )
             built.refuse(("bindings", bound, "access"), words)
@@ -428,7 +432,10 @@ def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
             and not is_staged
             and binding.compare != "content"
         ):
-            words = f"access 'both' tells an agent's own writes from those of others by their content, and compare is {binding.compare}; remove compare, or use isolation: strict"
+            words = (
+                "access 'both' tells an agent's own writes from those of others by their content, and compare is "
+                f"{binding.compare}; remove compare, or use isolation: strict"
+            )
             built.refuse(("bindings", bound, "compare"), words)
         if isinstance(binding, SessionBindingKeys) and binding.session == name:
             built.refuse(
@@ -447,12 +454,18 @@ def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
             and binding.access != "read"
             and not contains(root, parse_under(binding.file, root).base)
         ):
-            words = f"'{shorten(binding.file)}' lies outside of root, which is all that a workspace stands for; write inside root, or remove workspace"
+            words = (
+                f"'{shorten(binding.file)}' lies outside of root, which is all that a workspace stands for; write "
+                "inside root, or remove workspace"
+            )
             built.refuse(("bindings", bound, "file"), words)
     for index, place in enumerate(keys.allow.write if keys.allow is not None else ()):
         real, real_root = os.path.realpath(os.path.join(root, place)), os.path.realpath(root)
         if contains(real_root, real) or contains(real, real_root):
-            words = f"'{shorten(place)}' would be written past the workspace, which stands for {shorten(root, 80)}; bind it with access: write instead"
+            words = (
+                f"'{shorten(place)}' would be written past the workspace, which stands for {shorten(root, 80)}; "
+                "bind it with access: write instead"
+            )
             built.refuse(("allow", "write", index), words)
 
 
@@ -477,12 +490,16 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
 
 
 def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
-    """The rule of two: who acts on words of strangers, knows secrets and can carry them out is only as safe as those words."""
+    """The rule of two: who acts on words of strangers, knows secrets and can carry them out is only as safe as those
+    words."""
     binding, way_out = find_untrusted(spec), find_way_out(spec)
     private = find_private(spec) if binding is not None and way_out is not None else None
     if binding is None or private is None:
         return
-    words = f"untrusted input ({binding}), {private} and a way out ({way_out}) do not go together; drop one of them, or part the session in two"
+    words = (
+        f"untrusted input ({binding}), {private} and a way out ({way_out}) do not go together; drop one of them, "
+        "or part the session in two"
+    )
     is_bound = any(one.name == binding and one.is_untrusted for one in spec.bindings)
     built.refuse(("bindings", binding, "trust") if is_bound else ("fetch",), words)
 

@@ -1,9 +1,10 @@
 """Warnings about a spec that can be taken: likely mistakes, and promises that nothing keeps.
 
-Asked by `check` alone. Likely mistakes are words for a shell, programs that are not there, patterns that find no file: they depend on the
-machine and on the moment, so the daemon, which keeps what it read of a file, does not ask. Promises that nothing keeps are budgets that
-cannot be enforced, and questions that nobody is there to answer: they need all sessions, agents and prices together. Every finding says what
-to write instead; nothing here refuses a spec. Reads the file system and starts nothing.
+Asked by `check` alone. Likely mistakes are words for a shell, programs that are not there, patterns that find no file:
+they depend on the machine and on the moment, so the daemon, which keeps what it read of a file, does not ask. Promises
+that nothing keeps are budgets that cannot be enforced, and questions that nobody is there to answer: they need all
+sessions, agents and prices together. Every finding says what to write instead; nothing here refuses a spec. Reads the
+file system and starts nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Command(Struct, frozen=True):
 
 
 class Mistakes:
-    """Finds them, spec by spec. `search_path` is the PATH of runs, `written` are the patterns that sessions write: what these mean may come later.
+    """Finds them, spec by spec.
+
+    `search_path` is the PATH of runs, `written` are the patterns that sessions write: what these mean may come later.
 
     Made for one look at a folder: a pattern that many sessions bind is looked for once."""
 
@@ -139,7 +142,8 @@ def _offer_shell(command: Command, line: str) -> str:
 
 
 def _judge_program(command: Command, root: str, cwd: str | None) -> Iterator[tuple[str | None, Finding]]:
-    """What is wrong with the program, or with the file that an interpreter is told to run; each with its path, where it has one."""
+    """What is wrong with the program, or with the file that an interpreter is told to run; each with its path,
+    where it has one."""
     at = skip_environment(command.argv)
     if at == len(command.argv):
         return
@@ -163,11 +167,17 @@ def _judge_name(program: str, command: Command) -> str | None:
     if shutil.which(program, path=command.search_path) is not None:
         return None
     if program in SHELL_WORDS:
-        return f"'{program}' is a word of the shell, and no program; write instead: {_offer_shell(command, _join(command.argv, set()))}"
+        return (
+            f"'{program}' is a word of the shell, and no program; write instead: "
+            f"{_offer_shell(command, _join(command.argv, set()))}"
+        )
     nearest = find_nearest(program, _list_programs(command.search_path))
     if nearest is not None:
         return f"no program '{shorten(program)}' in PATH; did you mean '{nearest}'?"
-    return f"no program '{shorten(program)}' in PATH ({shorten(command.search_path, 120)}); install it, or name it by its path"
+    return (
+        f"no program '{shorten(program)}' in PATH ({shorten(command.search_path, 120)}); install it, "
+        "or name it by its path"
+    )
 
 
 def _list_programs(search_path: str) -> list[str]:
@@ -193,7 +203,10 @@ def _judge_file(program: str, path: str, command: Command) -> str | None:
     if not os.access(path, os.X_OK):
         first = os.path.basename(interpreter[0]) if interpreter else "sh"
         named = interpreter[1] if first == "env" and len(interpreter) > 1 else first
-        return f"{shown} may not be executed; chmod +x {shlex.quote(os.path.normpath(program))}, or name its interpreter first: [{named}, {spell_in_list(program)}]"
+        return (
+            f"{shown} may not be executed; chmod +x {shlex.quote(os.path.normpath(program))}, or name its "
+            f"interpreter first: [{named}, {spell_in_list(program)}]"
+        )
     return _judge_interpreter(shown, interpreter, command.search_path)
 
 
@@ -202,17 +215,27 @@ def _judge_interpreter(shown: str, words: list[str], search_path: str) -> str | 
     if not words:
         return None
     if any(word.endswith("\r") for word in words):
-        return f"{shown} ends its first line with a carriage return, which becomes part of the interpreter's name; save it with Unix line ends"
+        return (
+            f"{shown} ends its first line with a carriage return, which becomes part of the interpreter's name; "
+            "save it with Unix line ends"
+        )
     if not os.path.exists(words[0]):
-        return f"{shown} asks in its first line for {shorten(words[0], 80)}, which is not there; install it, or correct that line"
+        return (
+            f"{shown} asks in its first line for {shorten(words[0], 80)}, which is not there; install it, "
+            "or correct that line"
+        )
     behind = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     if os.path.basename(words[0]) == "env" and behind and shutil.which(behind[0], path=search_path) is None:
-        return f"{shown} asks in its first line for {shorten(behind[0], 80)}, which is not in PATH; install it, or correct that line"
+        return (
+            f"{shown} asks in its first line for {shorten(behind[0], 80)}, which is not in PATH; install it, "
+            "or correct that line"
+        )
     return None
 
 
 def _read_interpreter(path: str) -> list[str]:
-    """The words behind `#!`, a carriage return at their end included; none where the file does not begin so or cannot be read."""
+    """The words behind `#!`, a carriage return at their end included;
+    none where the file does not begin so or cannot be read."""
     try:
         with open(path, "rb") as file:
             first = file.read(_FIRST_LINE_BYTES).split(b"\n", 1)[0]
@@ -231,7 +254,10 @@ def _judge_first_line_of_text(text: str) -> str | None:
     program = next((name for name in names if name != "env"), None)
     if program is None or program in _SHELLS:
         return None
-    return f"a script is read by sh, whatever its first line says; put it into a file, and write command: [{spell_in_list(program)}, FILE]"
+    return (
+        "a script is read by sh, whatever its first line says; put it into a file, and write command: "
+        f"[{spell_in_list(program)}, FILE]"
+    )
 
 
 # -- patterns -------------------------------------------------------------------------------------
@@ -316,14 +342,20 @@ def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[
         return
     spent = name_spent(session.budget)
     if spent and not isinstance(session.run, PromptRun):
-        words = f"a budget of {spent} does not hold for its command: nothing tells what a command spends; wall, cpu, written and runs are held"
+        words = (
+            f"a budget of {spent} does not hold for its command: nothing tells what a command spends; wall, cpu, "
+            "written and runs are held"
+        )
         yield Unkept(session.name, ("budget",), words)
     if (
         (asks := find_asking(session, agent)) is not None
         and find_timeout(session, agent) is None
         and is_unattended(session)
     ):
-        words = f"{asks}, and what wakes it comes when nobody may be there to answer: it sleeps until somebody does; ask_timeout, such as 2h, denies it then"
+        words = (
+            f"{asks}, and what wakes it comes when nobody may be there to answer: it sleeps until somebody does; "
+            "ask_timeout, such as 2h, denies it then"
+        )
         yield Unkept(session.name, (), words)
 
 
@@ -339,7 +371,10 @@ def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Price
                 )
     spent = next((words for budget in budgets if (words := name_spent(budget))), None)
     if spent and agent.acp and not any(word in agent.model_name.lower() for word in TELLS_SIZE):
-        words = f"{agent.model_name} may tell nothing of its spending while it works: a budget of {spent} is then held by our estimate of what passes through it"
+        words = (
+            f"{agent.model_name} may tell nothing of its spending while it works: a budget of {spent} is then held "
+            "by our estimate of what passes through it"
+        )
         yield Unkept(f"agents/{agent.name}", (), words)
 
 
@@ -366,6 +401,9 @@ def find_asking(session: SessionSpec, agent: AgentSpec | None) -> str | None:
 
 
 def is_unattended(session: SessionSpec) -> bool:
-    """Does only the machine wake it: a clock, a probe, another session? Whoever saves a file or writes a message is there."""
+    """Does only the machine wake it: a clock, a probe, another session?
+
+    Whoever saves a file or writes a message is there.
+    """
     waking = [binding for binding in session.bindings if binding.wake and not isinstance(binding, MessageBinding)]
     return bool(waking) and not any(isinstance(binding, FileBinding | CommitsBinding) for binding in waking)

@@ -1,8 +1,10 @@
-"""The meaning of a command's words: which are code, which hold signs of a shell, and which name a script of the project.
+"""The meaning of a command's words: which are code, which hold signs of a shell,
+and which name a script of the project.
 
-Templates ask for code (program text, SQL, a command for a shell, an option): a file name must not stand in such a word, or whoever names a
-file decides what is run. `new` and `check` ask for signs of a shell (pipes, redirections, globs, variables), which no program but a shell obeys.
-`build` asks for the script, which becomes the implied `program` binding (specs.md). All of it is pure text, but for the globs that `check` tries.
+Templates ask for code (program text, SQL, a command for a shell, an option): a file name must not stand in such a word,
+or whoever names a file decides what is run. `new` and `check` ask for signs of a shell (pipes, redirections, globs,
+variables), which no program but a shell obeys. `build` asks for the script, which becomes the implied `program` binding
+(specs.md). All of it is pure text, but for the globs that `check` tries.
 """
 
 from __future__ import annotations
@@ -17,22 +19,25 @@ _VERSION = re.compile(r"[-\d.]*(\.exe)?$")
 
 # All their words are a command, or become part of one.
 _COMMANDS = {
-    "ssh", "slogin", "mosh", "autossh", "dbclient", "plink", "rsh", "eval", "tmux", "screen", "watch", "watchexec", "parallel", "hyperfine",
+    "ssh", "slogin", "mosh", "autossh", "dbclient", "plink", "rsh", "eval", "tmux", "screen", "watch", "watchexec",
+    "parallel", "hyperfine",
     "at", "batch", "crontab", "make", "gmake", "m4", "redis-cli", "entr", "nix-shell", "expect", "xdotool", "ed", "ex",
 }  # fmt: skip
 # Words of everyday use: only the first word of a command, or what a wrapper starts, is one of these programs.
 _EVERYDAY = {"at", "batch", "make", "watch", "screen", "parallel", "eval", "script", "ex", "ed", "sg", "su", "git", "R"}
 # They start what stands among their words.
 _WRAPPERS = {
-    "env", "sudo", "doas", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout", "time", "chroot", "unshare", "nsenter", "strace", "ltrace",
-    "xargs", "find", "busybox", "chrt", "taskset", "systemd-run", "bwrap", "firejail", "flock", "fakeroot", "valgrind", "sshpass", "command",
+    "env", "sudo", "doas", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout", "time", "chroot", "unshare",
+    "nsenter", "strace", "ltrace",
+    "xargs", "find", "busybox", "chrt", "taskset", "systemd-run", "bwrap", "firejail", "flock", "fakeroot",
+    "valgrind", "sshpass", "command",
     "exec", "docker", "podman", "kubectl", "nerdctl", "lxc", "incus",
 }  # fmt: skip
 
 
 class Taker(NamedTuple):
-    """The words that a program runs as code. `code`: options before code; `values`: options before data; `first`: its first plain word
-    is code unless an option of `code` or `files` gave it."""
+    """The words that a program runs as code. `code`: options before code; `values`: options before data; `first`: its
+    first plain word is code unless an option of `code` or `files` gave it."""
 
     code: frozenset[str] = frozenset()
     values: frozenset[str] = frozenset()
@@ -46,15 +51,24 @@ def _take(code: str = "", values: str = "", files: str = "", *, first: bool = Fa
 
 _SHELL = _take("-c --command -Command -EncodedCommand --rcfile --init-file")
 _TAKERS = {
-    **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "csh", "tcsh", "fish", "pwsh", "nu", "xonsh", "rbash"), _SHELL),
+    **dict.fromkeys(
+        ("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "csh", "tcsh", "fish", "pwsh", "nu", "xonsh", "rbash"),
+        _SHELL,
+    ),
     **dict.fromkeys(("python", "pypy", "ipython"), _take("-c -m")),
     **dict.fromkeys(("node", "bun", "deno"), _take("-e -p -r --eval --print --require --import eval")),
     **dict.fromkeys(("lua", "luajit", "texlua"), _take("-e -l")),
     **dict.fromkeys(("R", "Rscript", "r"), _take("-e --expression")),
     **dict.fromkeys(("mysql", "mariadb"), _take("-e --execute --init-command")),
-    **dict.fromkeys(("vi", "vim", "nvim", "emacs", "emacsclient"), _take("-c -S -l -f --cmd --eval --execute --load --funcall -eval")),
+    **dict.fromkeys(
+        ("vi", "vim", "nvim", "emacs", "emacsclient"),
+        _take("-c -S -l -f --cmd --eval --execute --load --funcall -eval"),
+    ),
     **dict.fromkeys(("su", "runuser", "script", "flock", "sg"), _take("-c --command --session-command")),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _take("-e --source -v --assign -i --include -l --load", "-F --field-separator", "-f --file", first=True)),
+    **dict.fromkeys(
+        ("awk", "gawk", "mawk", "nawk"),
+        _take("-e --source -v --assign -i --include -l --load", "-F --field-separator", "-f --file", first=True),
+    ),
     **dict.fromkeys(("sed", "gsed"), _take("-e --expression", "-l --line-length", "-f --file", first=True)),
     **dict.fromkeys(("jq", "gojq", "jaq", "yq", "xq"), _take("-L", "--indent", "-f --from-file", first=True)),
     "perl": _take("-e -E -M -m -I -x"),
@@ -83,7 +97,7 @@ _TAKERS = {
     "openssl": _take("-engine -provider"),
     "curl": _take("-K --config"),
     "wget": _take("-e --execute --use-askpass"),
-}  # fmt: skip
+}
 # After these options alone a name may stand.
 _ONLY_AFTER = {"psql": ("-f", "--file"), "git": ("--",)}
 _REMOTE_COPIES = {"scp", "rsync", "sftp"}
@@ -91,13 +105,16 @@ _DATABASES = {"sqlite3", "sqlite"}
 
 # Variables that a shell, a loader, an interpreter or git takes for code, or for where code lies.
 _CODE_VARIABLE = re.compile(
-    r"(LD_|DYLD_|GIT_|PYTHON|PERL5|RUBY|NODE_|LUA_|BASH_|GCONV_|JAVA_TOOL|_JAVA|JDK_|MAKE|DOTNET_|PHP_|PSQL|PG|SSH_|RUSTC|CARGO_|npm_config)\w*"
-    r"|ENV|PATH|IFS|SHELL|PS[0-4]|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESSOPEN|LESSCLOSE|AWKPATH|AWKLIBPATH|ZDOTDIR|HOME|CDPATH|NLSPATH|TERMINFO"
+    r"(LD_|DYLD_|GIT_|PYTHON|PERL5|RUBY|NODE_|LUA_|BASH_|GCONV_|JAVA_TOOL|_JAVA|JDK_|MAKE|DOTNET_|PHP_|PSQL|PG|SSH_"
+    r"|RUSTC|CARGO_|npm_config)\w*"
+    r"|ENV|PATH|IFS|SHELL|PS[0-4]|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESSOPEN|LESSCLOSE|AWKPATH"
+    r"|AWKLIBPATH|ZDOTDIR|HOME|CDPATH|NLSPATH|TERMINFO"
 )
 
 
 def find_code(words: Sequence[str], named: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """Of the words at `named`, which hold a file's name, those in which it would be code, each with what it would be."""
+    """Of the words at `named`, which hold a file's name, those in which it would be code,
+    each with what it would be."""
     programs = list(_find_programs(words))
     for index in named:
         fixed = words[index].partition("{")[0]
@@ -226,12 +243,14 @@ _OWN_PATTERNS = {
 }
 # A shell's own words, which no file of PATH stands for.
 SHELL_WORDS = frozenset(
-    "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait local function pushd popd let declare".split()
+    "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait "
+    "local function pushd popd let declare".split()
 )
 
 
 class Sign(NamedTuple):
-    """One word that a shell would read otherwise than a program does: its place in the list, and the words for what is seen."""
+    """One word that a shell would read otherwise than a program does: its place in the list,
+    and the words for what is seen."""
 
     place: int
     words: str
@@ -269,7 +288,10 @@ def _opens(line: str, index: int, character: str, is_new_word: bool) -> bool:
 
 
 def find_signs(argv: Sequence[str], cwd: str, bound: Sequence[str] = ()) -> Iterator[Sign]:
-    """The words of a command that look as if they were meant for a shell. `bound` are the patterns of the session's files."""
+    """The words of a command that look as if they were meant for a shell.
+
+    `bound` are the patterns of the session's files.
+    """
     program = os.path.basename(argv[0])
     code = {index for index, _ in find_code(argv, range(len(argv)))}
     for index, word in enumerate(argv[1:], 1):

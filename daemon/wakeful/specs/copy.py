@@ -1,7 +1,7 @@
 """A spec copied for another session: the same words and comments, with what the first one writes commented out.
 
-The pure half of `wakeful new B --from A`; new.py puts the text in place. Two sessions that write one path are refused, so
-the copy writes nothing until a person gave it places of its own.
+The pure half of `wakeful new B --from A`; new.py puts the text in place. Two sessions that write one path are refused,
+so the copy writes nothing until a person gave it places of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def _without(value: dict[str, Any], written: list[str]) -> dict[str, Any]:
 
 
 def _comment_out(text: str, marks: Marks, written: list[str], *, is_all: bool) -> str:
-    """As a person would: a mark before each line of these bindings. Right only where each stands on lines of its own."""
+    """As a person would: a mark before each line of these bindings.
+
+    Right only where each stands on lines of its own.
+    """
     lines = text.split("\n")
     starts = [marks.of_key(("bindings", name)) for name in written] + ([marks.of_key(("bindings",))] if is_all else [])
     for line, column in starts:

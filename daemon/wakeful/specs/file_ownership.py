@@ -1,7 +1,9 @@
-"""Who besides us can change a file: another owner, a mode that lets others write, a folder in which they can put another in its place.
+"""Who besides us can change a file: another owner, a mode that lets others write,
+a folder in which they can put another in its place.
 
-Asked by `load` for every spec it reads and by `trust` for the folders above them. Looks at owners and modes alone: an ACL that grants
-writing shows in the group's bits, as the mask does. The words say what is wrong and which command mends it.
+Asked by `load` for every spec it reads and by `trust` for the folders above them. Looks at owners and modes alone: an
+ACL that grants writing shows in the group's bits, as the mask does.
+The words say what is wrong and which command mends it.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def _name_group(gid: int) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _is_private(gid: int) -> bool:
-    """A group of one's own, as most systems give every account: with a umask of 002 all its folders are writable by it."""
+    """A group of one's own, as most systems give every account:
+    with a umask of 002 all its folders are writable by it."""
     if gid == _ROOT:
         return True
     try:

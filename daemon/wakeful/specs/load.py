@@ -75,8 +75,9 @@ NO_DEFAULTS = Defaults()
 
 
 class FileReading(Struct, frozen=True, kw_only=True):
-    """What one file said, or a template for one file of its glob. `spec` is there exactly when it is a session without problems,
-    `agent` when it is an agent without any; `prompt` where an agent's prompt lies in a file of its own, and the files and folders of its skills."""
+    """What one file said, or a template for one file of its glob. `spec` is there exactly when it is a session without
+    problems, `agent` when it is an agent without any; `prompt` where an agent's prompt lies in a file of its own,
+    and the files and folders of its skills."""
 
     name: str
     file: str
@@ -101,7 +102,8 @@ class FileReading(Struct, frozen=True, kw_only=True):
 
 
 class Expansion(Struct, frozen=True):
-    """What a template of this digest gave for the files its glob found: readings by the keys they have among all files."""
+    """What a template of this digest gave for the files its glob found:
+    readings by the keys they have among all files."""
 
     digest: str
     glob: Glob
@@ -147,7 +149,8 @@ def read_folder(
     kept: Mapping[str, FileReading] | None = None,
     tell_far: TellFar = tell_nobody,
 ) -> FolderReading:
-    """Read every spec under `specs_dir`; with `previous`, or with what an earlier daemon `kept`, only those that changed since."""
+    """Read every spec under `specs_dir`; with `previous`, or with what an earlier daemon `kept`,
+    only those that changed since."""
     top = os.path.abspath(specs_dir)
     around = surroundings or Surroundings(os.path.dirname(top))
     known = previous.files if previous is not None and previous.basis == (defaults, around) else kept or {}
@@ -203,7 +206,8 @@ def read_text(
 def read_template(
     data: bytes, name: str, file: str, surroundings: Surroundings, defaults: Defaults = NO_DEFAULTS
 ) -> tuple[Template, tuple[Problem, ...]]:
-    """A template from its text, judged by a file that could be there, with its warnings; RefusedSpec where it cannot be taken."""
+    """A template from its text, judged by a file that could be there, with its warnings;
+    RefusedSpec where it cannot be taken."""
     value = read_mapping(data, file)
     if FOR_EACH not in value:
         raise refuse(
@@ -240,13 +244,19 @@ def _build(
     except ValidationError as error:
         return Built(findings=translate(error, merged, "session"))
     if keys.for_each is not None and not is_template:
-        words = f"{FOR_EACH} makes a template, and a template's name ends in {TEMPLATE_MARK}; rename the file to {name}{TEMPLATE_MARK}{SUFFIX}"
+        words = (
+            f"{FOR_EACH} makes a template, and a template's name ends in {TEMPLATE_MARK}; rename the file to "
+            f"{name}{TEMPLATE_MARK}{SUFFIX}"
+        )
         return Built(findings=[((FOR_EACH,), True, words)])
     return build_spec(name, keys, around)
 
 
 def read_agent(data: bytes, name: str, blank: FileReading, surroundings: Surroundings) -> FileReading:
-    """An agent from its text. The files of its prompt and skills are known also where the agent cannot be taken: a person may mend one of them."""
+    """An agent from its text.
+
+    The files of its prompt and skills are known also where the agent cannot be taken: a person may mend one of them.
+    """
     keys: AgentKeys = validate(AgentKeys, read_mapping(data, blank.file), data, blank.file, "agent")
     built = build_agent(name, keys, surroundings)
     problems, warnings = (
@@ -360,7 +370,8 @@ def _read_bytes(path: str, found: os.stat_result, file: str) -> tuple[bytes, os.
             found = os.fstat(stream.fileno())
             is_regular = stat.S_ISREG(found.st_mode)
             if is_regular:
-                # Asking for no more than is there: a buffer for the largest file allowed costs 20 us, a tenth of a spec.
+                # Asking for no more than is there: a buffer for the largest file allowed costs 20 us,
+                # a tenth of a spec.
                 data = stream.read(min(found.st_size, MAX_BYTES) + 1) or b""
                 return data if len(data) <= found.st_size else data + (stream.read(MAX_BYTES) or b""), found
     raise refuse(file, 1, 1, "this is no regular file; replace it by one, or remove it")
@@ -534,7 +545,10 @@ def _judge_agent(
     if not isinstance(spec.run, PromptRun):
         return
     if not found.can_answer:
-        words = f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
+        words = (
+            f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: "
+            f"PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
+        )
         yield Problem(reading.file, *locate(path, ("agent",)), words)
     if (blurred := find_blurred(spec, found)) is not None:
         name, words = blurred

@@ -84,7 +84,8 @@ class BindingKeys(Keys):
     settle: Duration | None = _describe(None, "How long it must be quiet before it is looked at. Default: 100ms.")
     settle_max: Duration | None = _describe(
         None,
-        "Look after this long although it is not quiet. Default: 20 times settle, at least 2s; a file that is open for writing is then waited for up to 60s.",
+        "Look after this long although it is not quiet. Default: 20 times settle, at least 2s; a file that is open "
+        "for writing is then waited for up to 60s.",
     )
     stale: Literal["allow"] | None = _describe(None, "allow: run although the upstream session failed.")
 
@@ -95,7 +96,8 @@ class FileKeys(BindingKeys):
     )
     access: Literal["read", "write", "both"] = _describe(
         "read",
-        "read; write: what the session produces; both (isolation: strict, run.workspace, or an agent without a shell): what it works on, and what others change in it wakes it.",
+        "read; write: what the session produces; both (isolation: strict, run.workspace, or an agent without a "
+        "shell): what it works on, and what others change in it wakes it.",
     )
     exclude: PathPatterns = _describe((), "Patterns to leave out, besides the default excludes.")
     compare: Compare = _describe("content", "What makes a version: content, stat (for huge data) or names.")
@@ -112,7 +114,8 @@ class CommitsKeys(BindingKeys):
     each_commit: Boolean = _describe(False, "true: every commit is one occurrence.")
     line: CommitLine | None = _describe(
         None,
-        "With each_commit. first-parent: the commits of the branch's own line, a merge being one; all: also those that a merge brought. Default: first-parent.",
+        "With each_commit. first-parent: the commits of the branch's own line, a merge being one; all: also those "
+        "that a merge brought. Default: first-parent.",
     )
     export: Boolean = _describe(False, "true: a clean copy of the new tree at $WAKEFUL_BINDING_<NAME>.")
     trust: Literal["untrusted"] | None = _describe(
@@ -236,7 +239,8 @@ class RunKeys(Keys):
     check: Argv | None = _describe(None, "A command that must exit 0 for the run to count as succeeded.")
     workspace: WorkspaceKind | None = _describe(
         None,
-        "worktree: it works in a checkout of its own; copy: in a copy of what it binds. What it wrote lands after success. Default: in place.",
+        "worktree: it works in a checkout of its own; copy: in a copy of what it binds. What it wrote lands after "
+        "success. Default: in place.",
     )
     limits: RunLimitKeys | None = _describe(
         None, "What it may use at most, such as {memory: 1GB, processes: 100, file_size: 1GB}."
@@ -274,7 +278,8 @@ class PoolKeys(Keys):
 
 @dataclass(frozen=True, eq=False)
 class _OrShort:
-    """Beside its own schema a value has these: asked for when a schema is made, since making one takes a start some time."""
+    """Beside its own schema a value has these: asked for when a schema is made,
+    since making one takes a start some time."""
 
     schema: dict[str, Any]
 
@@ -328,7 +333,8 @@ class SessionKeys(Keys):
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
     fetch: FetchHosts = _describe(
         (),
-        "Hosts that the agent's tool fetch may ask, such as [docs.example.org, '*.example.org']; true: any that is public. Default: none.",
+        "Hosts that the agent's tool fetch may ask, such as [docs.example.org, '*.example.org']; true: "
+        "any that is public. Default: none.",
     )
     secrets: SecretNames = _describe(
         (), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret."
@@ -338,15 +344,18 @@ class SessionKeys(Keys):
     )
     isolation: Isolation = _describe(
         "standard",
-        "strict: a view of its own by bubblewrap, its outputs put in place after success; standard: it reaches its bindings and the system alone; "
-        "observe: everything, and what standard would deny is recorded; none: everything (both need allow_unisolated in wakeful.yaml).",
+        "strict: a view of its own by bubblewrap, its outputs put in place after success; standard: it reaches its "
+        "bindings and the system alone; "
+        "observe: everything, and what standard would deny is recorded; none: "
+        "everything (both need allow_unisolated in wakeful.yaml).",
     )
     allow: AllowKeys | None = _describe(
         None, "What it may reach besides its bindings, such as {read: [~/.netrc], write: [~/.cache/tool]}."
     )
     for_each: PathPattern | None = _describe(
         None,
-        "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, {path} and {stem} usable in values.",
+        "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, "
+        "{path} and {stem} usable in values.",
     )
     concurrency: Annotated[PoolKeys, *_short_for("pool", {"type": "string"})] | None = _describe(
         None, "A lock or pool shared with other sessions: a name, or {pool: gpu}."
@@ -448,7 +457,8 @@ class AcpKeys(Keys):
     )
     files: FileHands | None = _describe(
         None,
-        "ours: it is offered our hands for files, which keep to the bindings; own: it opens files itself. Default: ours.",
+        "ours: it is offered our hands for files, which keep to the bindings; own: it opens files itself. Default: "
+        "ours.",
     )
 
 
@@ -477,14 +487,16 @@ class AgentKeys(Keys):
     )
     mcp: dict[str, McpChoice] = _describe(
         {},
-        "Servers with further tools: name -> command, {command, env, secrets, start_timeout}, or {url, key, start_timeout}.",
+        "Servers with further tools: name -> command, {command, env, secrets, start_timeout}, or {url, key, "
+        "start_timeout}.",
     )
     subagents: list[FilledText] = _describe([], "The agents that it may give a piece of work in its runs, by name.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
     skills: tuple[FilledText, ...] | None = _describe(
         None,
-        "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.",
+        "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, "
+        "and reads them when it needs them.",
     )
     limits: AgentLimitKeys | None = _describe(
         None, "turns, repeats, silence: when a run that does not come to its end is stopped."
@@ -494,7 +506,8 @@ class AgentKeys(Keys):
     )
     acp: Annotated[AcpKeys, *_short_for("command", _ARGV_SCHEMA)] | None = _describe(
         None,
-        "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}.",
+        "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or "
+        "{command, key, env, login, mode, files}.",
     )
 
 
@@ -557,7 +570,8 @@ class LimitKeys(Keys):
     mailbox: _CountLimit = _describe(None, "Messages a session has not seen. Default: {warn: 1000, hard: 10000}.")
     tokens: _CountLimit = _describe(
         None,
-        "What an agent's model takes in to go on; above `warn`, `list` suggests a fresh start. Default: {warn: 100000, hard: 10000000}.",
+        "What an agent's model takes in to go on; above `warn`, `list` suggests a fresh start. Default: {warn: "
+        "100000, hard: 10000000}.",
     )
     kept_file: _KeptSizeLimit = _describe(None, "One file whose content is kept. Default: 8MiB; 0: none is.")
     kept_run: _KeptSizeLimit = _describe(None, "New contents of files kept of one run. Default: 64MiB; 0: none are.")
@@ -579,7 +593,8 @@ class DaemonKeys(Keys):
     pools: dict[str, Annotated[WholeNumber, Field(ge=1, le=10_000)]] = _describe({}, "Name -> runs at a time.")
     prices: dict[str, PriceKeys] = _describe(
         {},
-        "What models cost, such as {anthropic:claude-sonnet-4-5: {input: 3, output: 15}}; a * at the end stands for all that begin so.",
+        "What models cost, such as {anthropic:claude-sonnet-4-5: {input: 3, output: 15}}; "
+        "a * at the end stands for all that begin so.",
     )
     limits: LimitKeys | None = _describe(None, "What is kept and what is taken at most.")
     retention: RetentionKeys | None = _describe(

@@ -1,7 +1,9 @@
-"""The files that an agent is made of besides its own: its prompt, its skills. Read with the agent, and again when they changed.
+"""The files that an agent is made of besides its own: its prompt, its skills.
 
-Called by agents and skills when a spec is built, and by load, which asks whether what was read still stands. Reads inside the project alone,
-through links too; the state folder is not part of one.
+Read with the agent, and again when they changed.
+
+Called by agents and skills when a spec is built, and by load, which asks whether what was read still stands. Reads
+inside the project alone, through links too; the state folder is not part of one.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ def read_prompt(path: str, around: Surroundings) -> tuple[PromptFile, str, str |
 
 
 def read_file(path: str, shown: str) -> tuple[PromptFile, bytes, str | None]:
-    """A regular file of bounded size, its content, and what is wrong with it, in words. No digest: it could not be read."""
+    """A regular file of bounded size, its content, and what is wrong with it, in words.
+
+    No digest: it could not be read.
+    """
     missing = PromptFile(path=path, key=_find_key(path), is_racy=False)
     began = time.time_ns()
     try:

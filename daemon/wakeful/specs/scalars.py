@@ -220,7 +220,8 @@ def parse_secret_names(value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) and _SECRET_NAME.fullmatch(name) for name in names):
         raise ValueError(
-            "expected a list of names such as [gh-token, DB_PASSWORD]: each begins with a letter and goes on with letters, digits and _ . -"
+            "expected a list of names such as [gh-token, DB_PASSWORD]: each begins with a letter and goes on with "
+            "letters, digits and _ . -"
         )
     variables: dict[str, str] = {}
     for name in names:
@@ -235,7 +236,8 @@ def parse_secret_name(value: Any) -> str:
     if _SECRET_NAME.fullmatch(text) is None:
         # Not repeated: it may be the secret itself.
         raise ValueError(
-            "this is no secret's name: it begins with a letter and goes on with letters, digits and _ . -; set one with: wakeful secret set NAME"
+            "this is no secret's name: it begins with a letter and goes on with letters, digits and _ . -; set one "
+            "with: wakeful secret set NAME"
         )
     return text
 
@@ -249,7 +251,8 @@ def parse_model_name(value: Any) -> str:
     if near:
         raise ValueError(f"there is no provider '{shorten(word)}'; did you mean '{near[0]}:{shorten(model)}'?")
     raise ValueError(
-        f"'{shorten(text)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {', '.join(PROVIDERS)}"
+        f"'{shorten(text)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; "
+        f"providers are {', '.join(PROVIDERS)}"
     )
 
 
@@ -344,7 +347,8 @@ def parse_service(value: Any) -> str:
     text = _text(value, "an address such as tcp://localhost:5432")
     if _SERVICE.fullmatch(text) is None:
         raise ValueError(
-            f"'{shorten(text)}' is not a service; write tcp://HOST:PORT, http://…, or mcp:NAME for a server of its agent"
+            f"'{shorten(text)}' is not a service; write tcp://HOST:PORT, http://…, "
+            "or mcp:NAME for a server of its agent"
         )
     return text
 
@@ -381,7 +385,8 @@ def _parse_fetch_host(value: Any) -> str:
     if found is None or not 0 < int(found[2] or 443) < 65536:
         shown = f"'{shorten(value)}'" if isinstance(value, str) else "something that is not text"
         raise ValueError(
-            f"{shown} is not a host; write HOST or HOST:PORT such as docs.example.org, without https:// and without a path"
+            f"{shown} is not a host; write HOST or HOST:PORT such as docs.example.org, "
+            "without https:// and without a path"
         )
     return f"{found[1].lower().rstrip('.')}:{int(found[2] or 443)}"
 
@@ -403,7 +408,10 @@ def find_name_problem(name: str) -> str | None:
         return f"a name has 1 to {LONGEST_NAME} characters"
     for part in name.split("/"):
         if _NAME_PART.fullmatch(part) is None:
-            return f"'{shorten(name)}' cannot be a name; use letters, digits and - _ . @, with / between folders, no - or . first"
+            return (
+                f"'{shorten(name)}' cannot be a name; use letters, digits and - _ . @, with / between folders, "
+                "no - or . first"
+            )
     if name.split("/")[0] == "agents":
         return "'agents/' holds agents; put the session elsewhere"
     return None

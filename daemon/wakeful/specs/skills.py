@@ -1,7 +1,9 @@
-"""Skills of an agent: folders with a SKILL.md each, whose name and description the model is told, and whose text it reads when it needs it.
+"""Skills of an agent: folders with a SKILL.md each, whose name and description the model is told,
+and whose text it reads when it needs it.
 
-Called by agents when a spec is built. Reads inside the project alone. Of each file the digest is kept: a run gets what was read here, or nothing. A
-SKILL.md begins with YAML between two lines `---`: `name` and `description`; other keys there are for other programs.
+Called by agents when a spec is built. Reads inside the project alone. Of each file the digest is kept: a run gets what
+was read here, or nothing. A SKILL.md begins with YAML between two lines `---`: `name` and `description`; other keys
+there are for other programs.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ _PASSED_OVER = ("__pycache__", "node_modules")
 
 @dataclass(slots=True)
 class FoundSkills:
-    """`files` and `folders` are what was looked at, for who asks whether it still stands. A problem belongs to the place of its folder in the list."""
+    """`files` and `folders` are what was looked at, for who asks whether it still stands.
+
+    A problem belongs to the place of its folder in the list.
+    """
 
     skills: list[Skill] = field(default_factory=list)
     files: list[PromptFile] = field(default_factory=list)
@@ -86,7 +91,10 @@ def _list_skills(path: str, place: int, around: Surroundings, found: FoundSkills
         found.problems.append(
             (
                 place,
-                f"'{shown}' holds no {SKILL_FILE}, and no folder in it does; write {shown}/NAME/{SKILL_FILE}, with name and description between two lines ---",
+                (
+                    f"'{shown}' holds no {SKILL_FILE}, and no folder in it does; write {shown}/NAME/{SKILL_FILE}, with "
+                    "name and description between two lines ---"
+                ),
             )
         )
     if len(skills) > MOST_SKILLS:
@@ -137,7 +145,10 @@ def _list_files(
             found.warnings.append(
                 (
                     place,
-                    f"{shorten(os.path.relpath(here, around.base), 80)} holds more than {MOST_FILES} files; the rest is left out",
+                    (
+                        f"{shorten(os.path.relpath(here, around.base), 80)} holds more than {MOST_FILES} files; "
+                        "the rest is left out"
+                    ),
                 )
             )
             return
@@ -145,7 +156,10 @@ def _list_files(
             found.warnings.append(
                 (
                     place,
-                    f"{shorten(os.path.relpath(entry.path, around.base), 80)} is a symbolic link and is left out; put the file there",
+                    (
+                        f"{shorten(os.path.relpath(entry.path, around.base), 80)} is a symbolic link and is left out; "
+                        "put the file there"
+                    ),
                 )
             )
         elif entry.is_dir():
@@ -159,7 +173,10 @@ def _read_head(content: bytes, shown: str) -> tuple[str, str] | str:
     """Name and description, or what is wrong with them and where."""
     head = _FRONT_MATTER.match(content.removeprefix(b"\xef\xbb\xbf"))
     if head is None:
-        return f"{shown}:1:1: it does not begin with a line --- and end its keys with another; write name: and description: between two such lines"
+        return (
+            f"{shown}:1:1: it does not begin with a line --- and end its keys with another; write name: and "
+            "description: between two such lines"
+        )
     try:
         # The first line stands for the marks, so that places are those of the file.
         keys = read_mapping(b"#\n" + head[1], shown)
@@ -167,11 +184,20 @@ def _read_head(content: bytes, shown: str) -> tuple[str, str] | str:
         return str(refusal.problems[0])
     name, description = keys.get("name"), keys.get("description")
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        return f"{shown}:2:1: name is {shorten(str(name)) if name else 'missing'}; write 1 to 64 small letters and digits, with single - between, such as name: release-notes"
+        return (
+            f"{shown}:2:1: name is {shorten(str(name)) if name else 'missing'}; write 1 to 64 small letters and "
+            "digits, with single - between, such as name: release-notes"
+        )
     if not isinstance(description, str) or not description.strip():
-        return f"{shown}:2:1: description is missing; say in one line what the skill is for and when to use it: the model chooses by it"
+        return (
+            f"{shown}:2:1: description is missing; say in one line what the skill is for and when to use it: "
+            "the model chooses by it"
+        )
     if len(description) > LONGEST_DESCRIPTION:
-        return f"{shown}:2:1: description has {len(description):,} characters, and at most {LONGEST_DESCRIPTION:,} are told; put the rest below the second ---"
+        return (
+            f"{shown}:2:1: description has {len(description):,} characters, and at most {LONGEST_DESCRIPTION:,} "
+            "are told; put the rest below the second ---"
+        )
     if not content[head.end() :].strip():
         return f"{shown}:1:1: it has no instructions; write them below the second line ---"
     return name, " ".join(description.split())
@@ -184,7 +210,10 @@ def _refuse_doubles(found: FoundSkills) -> None:
             found.problems.append(
                 (
                     0,
-                    f"two skills are called '{skill.name}': in {shorten(first[skill.name], 80)} and {shorten(skill.folder, 80)}; rename one of them",
+                    (
+                        f"two skills are called '{skill.name}': in {shorten(first[skill.name], 80)} and "
+                        f"{shorten(skill.folder, 80)}; rename one of them"
+                    ),
                 )
             )
         first.setdefault(skill.name, skill.folder)

@@ -1,7 +1,7 @@
 """A template: one spec for every file that matches a glob (`ticket@.yaml` with `for_each: tickets/*.md`).
 
-Called by load, which reads the template's text and keeps what each file gave. Here is what is particular to templates: the
-words in braces, the files a glob finds, and the names that sessions get from them. A file's name is data: it is
+Called by load, which reads the template's text and keeps what each file gave. Here is what is particular to templates:
+the words in braces, the files a glob finds, and the names that sessions get from them. A file's name is data: it is
 put into values that were parsed already, never into YAML, never into a script, and in a path pattern it means itself.
 """
 
@@ -135,7 +135,10 @@ def _refuse_here(path: Path, text: str) -> list[Finding]:
             (
                 path,
                 False,
-                "a file's name never becomes part of a prompt, where it could give orders; bind the file, which the agent is told of as data",
+                (
+                    "a file's name never becomes part of a prompt, where it could give orders; bind the file, "
+                    "which the agent is told of as data"
+                ),
             )
         ]
     words = (
@@ -173,7 +176,10 @@ def _list_commands(value: dict[str, Any]) -> Iterator[tuple[Path, list[str]]]:
 def _refuse_variables(value: dict[str, Any]) -> list[Finding]:
     run = value.get("run")
     env = run.get("env") if isinstance(run, dict) else None
-    told = "programs take this variable for code, or for where code lies, so it holds no {path} or {stem}; use a name of your own, such as FILE"
+    told = (
+        "programs take this variable for code, or for where code lies, so it holds no {path} or {stem}; use a "
+        "name of your own, such as FILE"
+    )
     return (
         [
             (("run", "env", name), False, told)
@@ -186,7 +192,8 @@ def _refuse_variables(value: dict[str, Any]) -> list[Finding]:
 
 
 def _refuse_rights(value: dict[str, Any]) -> list[Finding]:
-    """The name of a matched file must not decide the rights of its session: strangers may be able to add files there."""
+    """The name of a matched file must not decide the rights of its session:
+    strangers may be able to add files there."""
     texts = ((path, text) for path, text in _walk_texts(value, ()) if path[0] in _RIGHTS)
     return [
         (path, False, f"a file's name does not say what a session may do, so {path[0]} holds no {{path}} or {{stem}}")
@@ -222,7 +229,10 @@ def _replace(found: re.Match[str], words: dict[str, str], is_pattern: bool) -> s
 
 
 def find_files(template: Template, unseen: str | None = None) -> Glob:
-    """Walk to the files that match. `unseen` is the state folder; hidden names and the default excludes are not entered."""
+    """Walk to the files that match.
+
+    `unseen` is the state folder; hidden names and the default excludes are not entered.
+    """
     pattern = Pattern.parse(template.pattern).under(template.root)
     excludes = Excludes.build(template.root, DEFAULT_EXCLUDES)
     start = len(pattern.base.rstrip("/")) + 1

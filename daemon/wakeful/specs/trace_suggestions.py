@@ -1,8 +1,8 @@
 """What a spec would have to say so that a traced run is denied no more: values, and the lines a person pastes.
 
-The API asks, for `wakeful trace`. What lies inside root becomes a binding, so that a change of it wakes the session; what lies elsewhere
-goes under `allow`. `allow` and `network` are given whole, with what the spec says already, since a key stands once. Names are hostile:
-they are quoted, and what a pattern would mean otherwise is not made one.
+The API asks, for `wakeful trace`. What lies inside root becomes a binding, so that a change of it wakes the session;
+what lies elsewhere goes under `allow`. `allow` and `network` are given whole, with what the spec says already, since a
+key stands once. Names are hostile: they are quoted, and what a pattern would mean otherwise is not made one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class _Place(NamedTuple):
 
 
 def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str, has_passed: bool = False) -> Paste:
-    """`root` and `home` without links in them, as the places are; home is shown as ~. `has_passed`: it did its work although it was denied this."""
+    """`root` and `home` without links in them, as the places are; home is shown as ~.
+
+    `has_passed`: it did its work although it was denied this.
+    """
     asked = [one for one in denied if one.place is not None]
     places = [one for one in asked if one.access != "connect" and _UNPASTABLE.search(one.place or "") is None]
     caches = {one: cache for one in places if (cache := find_cache(one.place or "")) is not None}
@@ -141,7 +144,8 @@ def _can_bind(path: str, root: str) -> bool:
 
 
 def _open_for(place: _Place, root: str) -> str:
-    """A file is put in place by renaming another over it, so it is its folder that is opened; not all of root, or of a home, for one file."""
+    """A file is put in place by renaming another over it, so it is its folder that is opened; not all of root,
+    or of a home, for one file."""
     folder = posixpath.dirname(place.path)
     return place.path if place.is_folder or contains(folder, root) or folder.count("/") < _DEEP else folder
 

@@ -218,7 +218,10 @@ class _Builder:
 
     def _adorned(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> RefusedSpec:
         if event.anchor is not None:
-            words = f"anchors are refused (&{shorten(event.anchor)}); write the value out, or put it in quotes if & belongs to it"
+            words = (
+                f"anchors are refused (&{shorten(event.anchor)}); write the value out, "
+                "or put it in quotes if & belongs to it"
+            )
             return self.refusal(event, words)
         found = quote_found(self.text, _mark_of(event))
         return self.refusal(event, f"a value that begins with ! needs quotes: {found} (tags are refused)")

@@ -1,8 +1,8 @@
 """Content-addressed files: what is too large for an event and too small for a file system of its own.
 
-Runners put a run's output here before its end is reported, and `contents` what the run read and wrote; views and the API
-read it. A blob is on disk when `put` or `flush` returns, is never changed, and is checked against its address when it is read.
-Every call blocks: off the loop, in a thread. Nothing is ever removed from here unasked.
+Runners put a run's output here before its end is reported, and `contents` what the run read and wrote; views and the
+API read it. A blob is on disk when `put` or `flush` returns, is never changed, and is checked against its address when
+it is read. Every call blocks: off the loop, in a thread. Nothing is ever removed from here unasked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from wakeful.system.private_folders import make_private
 _ADDRESS = re.compile(r"blake2b-([0-9a-f]{2})([0-9a-f]{62}|[0-9a-f]{38})")
 SHORT_BYTES = 20
 _LONG_BYTES = 32
-# From so many files on, one flush of the whole file system is cheaper than one for each (1,000 files: 0.4 s instead of 5 s).
+# From so many files on, one flush of the whole file system is cheaper than one for each (1,000 files:
+# 0.4 s instead of 5 s).
 _MANY_FILES = 8
 _PIECE_BYTES = 1024 * 1024
 # Some 20 MB.
@@ -84,7 +85,8 @@ class Blobs:
         self._folder = folder
         self._elsewhere = elsewhere
         self.screen = screen
-        # Added and not yet flushed, by whoever: a run that leans on another's content must not be recorded before that is safe.
+        # Added and not yet flushed, by whoever: a run that leans on another's content must not be recorded before that
+        # is safe.
         self._unflushed: set[str] = set()
         # Address -> size of what was found at hand before: asked for each of a run's files, and nearly always the same.
         self._at_hand: dict[str, int] = {}
@@ -115,7 +117,10 @@ class Blobs:
             raise UnknownBlob(f"no blob {address!r}: it was never kept, or it was removed") from None
 
     def is_sound(self, address: str) -> bool:
-        """Is the content at hand what its address says? Read in pieces, so that a large one takes no memory; one that is gone meanwhile is no harm."""
+        """Is the content at hand what its address says?
+
+        Read in pieces, so that a large one takes no memory; one that is gone meanwhile is no harm.
+        """
         digest = hashlib.blake2b(digest_size=_count_bytes(address))
         try:
             with open(self._path(address), "rb") as file:
@@ -139,7 +144,10 @@ class Blobs:
         return self.size(address) is not None or (self._elsewhere is not None and self._elsewhere.holds(address))
 
     def has(self, address: str, size: int) -> bool:
-        """Is this content at hand, whole? Without reading: a power cut during `add` leaves a wrong size, never a wrong content."""
+        """Is this content at hand, whole?
+
+        Without reading: a power cut during `add` leaves a wrong size, never a wrong content.
+        """
         if self._at_hand.get(address) == size:
             return True
         is_whole = self.size(address) == size
@@ -150,7 +158,8 @@ class Blobs:
         return is_whole
 
     def add(self, content: bytes) -> str:
-        """Keep `content` by its short address, or raise SecretContent; it outlasts a power cut only after `flush`, which takes many at once."""
+        """Keep `content` by its short address, or raise SecretContent;
+        it outlasts a power cut only after `flush`, which takes many at once."""
         address = address_of(hashlib.blake2b(content, digest_size=SHORT_BYTES).digest())
         if not self.has(address, len(content)):
             if self.screen and (name := self.screen.find(content)) is not None:
@@ -161,7 +170,10 @@ class Blobs:
         return address
 
     def flush(self, addresses: Iterable[str] | None = None) -> None:
-        """Let what was added outlast a power cut, contents and names: these blobs, or all. Nothing new costs nothing."""
+        """Let what was added outlast a power cut, contents and names: these blobs, or all.
+
+        Nothing new costs nothing.
+        """
         # A copy in one step: other threads go on adding.
         paths = (
             self._unflushed.copy()
@@ -223,7 +235,8 @@ class Blobs:
         try:
             self._write(path, content, is_flushed=is_flushed)
         except FileNotFoundError:
-            # Folders are made when they are missed: asking for them before each of 2,000 contents costs as much as writing one.
+            # Folders are made when they are missed: asking for them before each of 2,000 contents costs as much as
+            # writing one.
             is_first = not os.path.isdir(self._folder)
             for needed in (os.path.dirname(path), f"{self._folder}/{_UNFINISHED}"):
                 make_private(needed)

@@ -1,8 +1,12 @@
-"""Threads that exist from the beginning and outlive a shortage: the pool behind all blocking work of the daemon.
+"""The threads of the daemon for blocking work, and the pools that share them.
 
-Python's own pool starts a thread when work comes. A run that took all processes of its user then made the daemon fail, and a thread that died
-for want of memory was never replaced: its callers waited for ever. Here all threads start with the pool, a lack of memory ends one piece of
-work and no thread, and whoever closes the pool waits a bounded time for work that hangs in the kernel.
+One set of threads serves every pool of the process. A few of them start with the first pool and live as long as the
+process. More start while more work is under way, and end after some seconds without work: a daemon at rest has none but
+the few. Each pool bounds how much of its own work is under way at a time, so the threads are bounded by the sum of all
+pools. Python's own pool starts a thread when work comes. A run that took all processes of its user then made the daemon
+fail, and a thread that died for want of memory was never replaced: its callers waited for ever. Here the kept threads
+serve all pools in turn where the system gives no more, a lack of memory ends one piece of work and no thread, and
+whoever closes a pool waits a bounded time for work that hangs.
 """
 
 from __future__ import annotations
@@ -10,13 +14,19 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
+from queue import Empty, SimpleQueue
+from threading import Condition, Lock, Thread
 from typing import Any, TypeVar
 
+# Threads that live as long as the process. A dead mount may hold one or two of them for ever.
+KEPT_THREADS = 4
+# How long any other thread waits for work before it ends.
+IDLE_SECONDS = 20.0
 # How long the end of work that hangs is waited for when a pool is closed: a dead mount never answers.
 CLOSING_SECONDS = 10.0
 # How often something small is tried again while there is no memory for it.
@@ -26,46 +36,144 @@ Result = TypeVar("Result")
 _Work = tuple[Future[Any], Callable[[], Any]]
 
 
+class _Threads:
+    """All threads for blocking work. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._counting = Lock()
+        self._count = 0
+        # Threads that wait for work, less the pieces of work that wait for a thread.
+        self._free = 0
+
+    @property
+    def is_short(self) -> bool:
+        """Does work wait for a thread?"""
+        return self._free < 0
+
+    def keep(self) -> None:
+        """Start the threads that live as long as the process. Raises OSError where the system does not give so many."""
+        while self._count < KEPT_THREADS:
+            self._start(idle_seconds=None)
+
+    def give(self, work: Callable[[], None]) -> None:
+        """Have a thread do this.
+
+        It starts one if none is free; where the system gives none, a busy one does it afterwards.
+        """
+        with self._counting:
+            self._free -= 1
+            is_short = self._free < 0
+        self._given.put(work)
+        if is_short:
+            with suppress(OSError):
+                self._start(IDLE_SECONDS)
+
+    def _start(self, idle_seconds: float | None) -> None:
+        with self._counting:
+            self._count += 1
+            self._free += 1
+            number = self._count
+        try:
+            start_beside(partial(self._serve, idle_seconds), f"blocking-{number}")
+        except OSError:
+            with self._counting:
+                self._count -= 1
+                self._free -= 1
+            raise
+
+    def _serve(self, idle_seconds: float | None) -> None:
+        while True:
+            # An error here is a shortage in between: the next piece of work is taken all the same.
+            try:
+                work = self._given.get(timeout=idle_seconds)
+            except Empty:
+                if self._may_end():
+                    return
+                continue
+            except MemoryError:
+                continue
+            with suppress(MemoryError):
+                work()
+            # What it worked on is let go before it waits.
+            del work
+            with self._counting:
+                self._free += 1
+
+    def _may_end(self) -> bool:
+        with self._counting:
+            # Work that was given a moment ago counts on this thread.
+            if self._free <= 0:
+                return False
+            self._count -= 1
+            self._free -= 1
+            return True
+
+
+_threads = _Threads()
+
+
+def _forget_threads() -> None:
+    """A fork has our memory and none of our threads."""
+    global _threads
+    _threads = _Threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
 class Pool(ThreadPoolExecutor):
-    """As its base class is used, which asyncio insists on for the default executor of a loop."""
+    """At most `count` pieces of work at a time.
+
+    Used as its base class, which asyncio insists on for the default executor of a loop.
+    """
 
     def __init__(self, count: int, name: str) -> None:
-        """Raises OSError where the system does not give so many."""
-        super().__init__(count)
-        self._given: SimpleQueue[_Work | None] = SimpleQueue()
+        """Raises OSError where the system gives no threads. `name` tells pools apart for whoever debugs."""
+        super().__init__(count, name)
+        self._most = count
+        self._changed = Condition()
+        self._waiting: deque[_Work] = deque()
+        self._under_way = 0
         self._is_closed = False
-        # Daemonic: work that hangs in the kernel must not keep the process from its end.
-        self._serving = [start_beside(self._serve, f"{name}-{number}") for number in range(count)]
+        _threads.keep()
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
-        if self._is_closed:
-            raise RuntimeError("the pool is closed")
         future: Future[Result] = _ToldFuture()
-        self._given.put((future, lambda: fn(*args, **kwargs)))
+        work: _Work = (future, lambda: fn(*args, **kwargs))
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError("the pool is closed")
+            if self._under_way >= self._most:
+                self._waiting.append(work)
+                return future
+            self._under_way += 1
+        _threads.give(partial(self._serve, work))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Finish what was submitted. Waits for that, but not for ever. Safe to repeat."""
-        if not self._is_closed:
+        with self._changed:
             self._is_closed = True
-            for _ in self._serving:
-                self._given.put(None)
-        deadline = time.monotonic() + CLOSING_SECONDS
-        for thread in self._serving if wait else ():
-            thread.join(max(0.0, deadline - time.monotonic()))
+            if wait:
+                self._changed.wait_for(lambda: not self._under_way, CLOSING_SECONDS)
 
-    def _serve(self) -> None:
-        while True:
-            # Work that fails tells its future. An error here is a shortage in between, and the next piece of work is taken all the same.
-            try:
-                given = self._given.get()
-                if given is None:
-                    return
-                _carry_out(*given)
-            except MemoryError:
-                continue
-            finally:
-                given = None
+    def _serve(self, work: _Work | None) -> None:
+        """In a thread: this piece of work, then those that wait in this pool."""
+        while work is not None:
+            with suppress(MemoryError):
+                _carry_out(*work)
+            work = None
+            with self._changed:
+                if self._waiting:
+                    work = self._waiting.popleft()
+                else:
+                    self._under_way -= 1
+                    self._changed.notify_all()
+            if work is not None and _threads.is_short:
+                # Other pools have their turn.
+                _threads.give(partial(self._serve, work))
+                return
 
 
 class _ToldFuture(Future[Any]):

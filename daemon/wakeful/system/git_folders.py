@@ -1,8 +1,9 @@
 """Where git keeps the repository of a checkout, and whether that repository says the same.
 
-A `.git` file is a pointer, and a run may have written it: what it leads to counts where git's own way back leads to this checkout. A linked
-worktree's folder lies in `worktrees/` of its repository and names the checkout; a submodule's settings name it, too. Asked by whoever reads a
-repository, or lets a run read it. Reads a few small files, runs nothing, and follows no settings.
+A `.git` file is a pointer, and a run may have written it: what it leads to counts where git's own way back leads to
+this checkout. A linked worktree's folder lies in `worktrees/` of its repository and names the checkout; a submodule's
+settings name it, too. Asked by whoever reads a repository, or lets a run read it. Reads a few small files, runs
+nothing, and follows no settings.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class GitDirs(NamedTuple):
-    """The folders of one checkout's repository. `doubt` says why the checkout alone claims them, in words; None: they say so themselves."""
+    """The folders of one checkout's repository.
+
+    `doubt` says why the checkout alone claims them, in words; None: they say so themselves.
+    """
 
     top: str
     git_dir: str
@@ -80,7 +84,10 @@ def read_git_dirs(top: str) -> GitDirs | None:
 
 
 def read_birth(path: str) -> int:
-    """When a file was made, in nanoseconds. A number alone is given to the next file as soon as one is removed. 0: this file system does not say."""
+    """When a file was made, in nanoseconds.
+
+    A number alone is given to the next file as soon as one is removed. 0: this file system does not say.
+    """
     answer = _Answer()
     if not hasattr(_libc, "statx") or _libc.statx(_AT_FDCWD, os.fsencode(path), 0, _BIRTH, answer) != 0:
         return 0
@@ -90,7 +97,10 @@ def read_birth(path: str) -> int:
 
 
 def find_borrowed(common_dir: str) -> str | None:
-    """Say which part of a repository lies elsewhere: objects of another repository, or a symbolic link. None: there is no such part. Blocks."""
+    """Say which part of a repository lies elsewhere: objects of another repository, or a symbolic link.
+
+    None: there is no such part. Blocks.
+    """
     if _read_line(f"{common_dir}/objects/info/alternates"):
         return f"{common_dir} borrows objects from {_read_line(f'{common_dir}/objects/info/alternates')}"
     left = _MOST_ENTRIES

@@ -1,7 +1,8 @@
 """How this wakeful was installed, and the command that adds the extra `agents` to it.
 
-There is no registry that `pip install 'wakeful[agents]'` could ask: the command names the checkout or the wheel that pip wrote down
-(direct_url.json). Asked where the libraries are missing: by the process that thinks, and by `doctor`. Reads metadata alone.
+There is no registry that `pip install 'wakeful[agents]'` could ask: the command names the checkout or the wheel that
+pip wrote down (direct_url.json). Asked where the libraries are missing: by the process that thinks,
+and by `doctor`. Reads metadata alone.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def offer_agents() -> str:
 
 
 def _find_origin() -> tuple[str | None, bool]:
-    """The folder or the wheel that it was installed from, and whether by a link to a checkout. None: an index of packages."""
+    """The folder or the wheel that it was installed from, and whether by a link to a checkout.
+
+    None: an index of packages.
+    """
     try:
         text = metadata.distribution(NAME).read_text("direct_url.json")
     except metadata.PackageNotFoundError:

@@ -1,8 +1,10 @@
-"""The journal of systemd, spoken natively: one entry is a set of fields, so that what a daemon says can be asked for by session and run.
+"""The journal of systemd, spoken natively: one entry is a set of fields,
+so that what a daemon says can be asked for by session and run.
 
-Used by the daemon's voice when its output is connected to the journal. A datagram to the journal's socket; what does not fit
-in one goes as a sealed memory file. By the protocol a value with a newline is sent by its length: nothing that comes from
-outside can add a field or break an entry. Never blocks for long and never raises: whoever cannot be told is not told.
+Used by the daemon's voice when its output is connected to the journal. A datagram to the journal's socket; what does
+not fit in one goes as a sealed memory file. By the protocol a value with a newline is sent by its length: nothing that
+comes from outside can add a field or break an entry. Never blocks for long and never raises:
+whoever cannot be told is not told.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Journal:
         return True
 
     def _send_file(self, entry: bytes) -> bool:
-        """An entry larger than a datagram: the journal maps the file, and takes it only if nobody can change it any more."""
+        """An entry larger than a datagram: the journal maps the file,
+        and takes it only if nobody can change it any more."""
         number = os.memfd_create("wakeful-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             view = memoryview(entry)
@@ -85,7 +88,10 @@ def encode(fields: Mapping[str, str]) -> bytes:
 
 
 def find_journal(environ: Mapping[str, str] = os.environ) -> Journal | None:
-    """The journal, if standard output or error is connected to it. The variable alone is not enough: it is inherited."""
+    """The journal, if standard output or error is connected to it.
+
+    The variable alone is not enough: it is inherited.
+    """
     said = environ.get("JOURNAL_STREAM", "")
     if not said or not os.path.exists(SOCKET):
         return None

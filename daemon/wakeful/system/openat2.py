@@ -1,8 +1,10 @@
-"""Opens a path so that no symbolic link on the way leads out of a folder: openat2 with RESOLVE_BENEATH, the kernel's own word.
+"""Opens a path so that no symbolic link on the way leads out of a folder: openat2 with RESOLVE_BENEATH,
+the kernel's own word.
 
-Runs write in folders that we read and write in, as the user, with nothing to hold us: a folder or file they swap for a link
-to `~/.ssh` must not make us read or write there. Nothing is checked first and opened afterwards: what was opened is what was
-checked. Where there is no openat2 (RestrictSUIDSGID= of systemd takes it away), each step is opened by itself, to the same end.
+Runs write in folders that we read and write in, as the user, with nothing to hold us: a folder or file they swap for a
+link to `~/.ssh` must not make us read or write there. Nothing is checked first and opened afterwards: what was opened
+is what was checked. Where there is no openat2 (RestrictSUIDSGID= of systemd takes it away),
+each step is opened by itself, to the same end.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ def open_beneath(folder: str, path: str, flags: int) -> int:
 
 
 def open_without_links(path: str, flags: int) -> int:
-    """A descriptor of an absolute path that no link lies on, as one who resolved and judged it expects. ELOOP or ENOTDIR: one does."""
+    """A descriptor of an absolute path that no link lies on, as one who resolved and judged it expects.
+
+    ELOOP or ENOTDIR: one does.
+    """
     base = os.open("/", _PLACE | os.O_DIRECTORY)
     try:
         return open_at(base, path.lstrip("/") or ".", flags, has_links=False)
@@ -73,7 +78,11 @@ def rename_at(source_fd: int, source: str, folder_fd: int, name: str, flag: int)
 
 
 def _open_step_by_step(base: int, path: str, flags: int, *, has_links: bool) -> int:
-    """As openat2 would. Folders on the way stay open, so that `..` leads back to the one it was entered from, wherever that was moved meanwhile."""
+    """As openat2 would.
+
+    Folders on the way stay open, so that `..` leads back to the one it was entered from,
+    wherever that was moved meanwhile.
+    """
     steps = _split(path)
     way = [os.dup(base)]
     links_left = _MOST_LINKS if has_links else 0

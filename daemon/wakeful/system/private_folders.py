@@ -1,8 +1,9 @@
 """Folders that nobody else may look into, made whole: a parent that vanished returns as private as it was.
 
-`os.makedirs` and `Path.mkdir` give their mode to the last folder alone, and leave those above it to the umask. All of the state folder, and what runs are
-given, is made by this instead. A module of its own because layers that know nothing of each other make such folders.
-The state folder itself is made once, by its lock. While it is locked nothing makes it anew: a state folder that was deleted took its log along.
+`os.makedirs` and `Path.mkdir` give their mode to the last folder alone, and leave those above it to the umask. All of
+the state folder, and what runs are given, is made by this instead. A module of its own because layers that know nothing
+of each other make such folders. The state folder itself is made once, by its lock. While it is locked nothing makes it
+anew: a state folder that was deleted took its log along.
 """
 
 from __future__ import annotations
@@ -52,3 +53,12 @@ def _make(path: str, mode: int) -> None:
             raise
         _make(above, mode)
         _make(path, mode)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; a synced file under an unsynced name can vanish in a power cut."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,7 +1,7 @@
 """The cores that the daemon's threads may use: those it was started with, whatever a run says later.
 
-A process may move the threads of every process of its user to other cores. Isolation cannot refuse that to runs (filter.py says why), so the daemon looks
-now and then, and takes its cores back. Never touches a run.
+A process may move the threads of every process of its user to other cores. Isolation cannot refuse that to runs
+(filter.py says why), so the daemon looks now and then, and takes its cores back. Never touches a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ class Affinity:
         self._cores = os.sched_getaffinity(0)
 
     def restore(self) -> bool:
-        """Give each thread its cores again. True where one had others; a control group that has fewer cores now is obeyed, and is no such case."""
+        """Give each thread its cores again.
+
+        True where one had others; a control group that has fewer cores now is obeyed, and is no such case.
+        """
         return any([self._restore_one(int(name)) for name in os.listdir(_THREADS)])
 
     def _restore_one(self, number: int) -> bool:
@@ -41,7 +44,10 @@ _MAPPED_FROM_BYTES = 128 * 1024
 
 
 def bound_allocator() -> None:
-    """Blocks above the threshold go back to the system when they are freed. Does nothing where the C library is not glibc."""
+    """Blocks above the threshold go back to the system when they are freed.
+
+    Does nothing where the C library is not glibc.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, _ARENAS)

@@ -1,7 +1,8 @@
 """A state folder as others find it: upwards from the working folder, ignored by git, with the address of its daemon.
 
-The daemon makes the folder and writes the address; the command line looks for both. Imports nothing but the standard library's
-lightest modules, since every command pays for it. A folder that another user owns, or can look into, is never taken.
+The daemon makes the folder and writes the address; the command line looks for both. Imports nothing but the standard
+library's lightest modules, since every command pays for it. A folder that another user owns, or can look into,
+is never taken.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _LONGEST_ADDRESS = 4096
 
 
 class Found(NamedTuple):
-    """The project's state folder, if there is one, and the folders of that name that were passed over, each with the reason."""
+    """The project's state folder, if there is one, and the folders of that name that were passed over,
+    each with the reason."""
 
     folder: str | None
     passed_over: tuple[str, ...]
@@ -71,7 +73,10 @@ def _judge(folder: str) -> str | None:
         return f"belongs to user {owners.pop()}, and you are user {os.geteuid()}"
     if found.st_mode & 0o077:
         # A daemon keeps its own at 0700. A checkout has the mode of the umask: its log would be somebody else's.
-        return f"is open to others (mode {stat.S_IMODE(found.st_mode):04o}), which no daemon leaves it; if it is yours: chmod 700 it"
+        return (
+            f"is open to others (mode {stat.S_IMODE(found.st_mode):04o}), which no daemon leaves it; "
+            "if it is yours: chmod 700 it"
+        )
     return None
 
 

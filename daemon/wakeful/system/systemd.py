@@ -1,4 +1,6 @@
-"""Talking to systemd: ready, status, watchdog, stopping, the socket it listens on for us, the descriptors it keeps. Silent where nobody listens.
+"""Talking to systemd: ready, status, watchdog, stopping, the socket it listens on for us, the descriptors it keeps.
+
+Silent where nobody listens.
 
 Fire and forget over a datagram socket. WATCHDOG=1 is sent only when the reactor made progress or had
 nothing to do: a loop that hangs must be seen to hang. A socket that systemd hands over is systemd's: it is never
@@ -90,7 +92,10 @@ def _notify(address: str, text: str, fds: Sequence[int] = ()) -> OSError | None:
 
 
 async def is_restarting() -> bool:
-    """Is systemd ending this service only to start it again? It tells nobody unasked. False where it cannot be asked, or ends it for good."""
+    """Is systemd ending this service only to start it again?
+
+    It tells nobody unasked. False where it cannot be asked, or ends it for good.
+    """
     unit, is_person = _find_unit()
     if unit is None:
         return False
@@ -124,7 +129,8 @@ def _find_unit() -> tuple[str | None, bool]:
 
 
 class HandedOver(NamedTuple):
-    """What systemd gave us at our start: where it listens for us, and what an earlier daemon had put into its store, by name."""
+    """What systemd gave us at our start: where it listens for us,
+    and what an earlier daemon had put into its store, by name."""
 
     listener: socket.socket | None = None
     stored: Mapping[str, Sequence[int]] = {}
@@ -148,7 +154,8 @@ def take_handed_over(environ: MutableMapping[str, str] = os.environ) -> HandedOv
             stored.setdefault(named.get(fd, ""), []).append(fd)
     if len(sockets) > 1:
         raise OperatorError(
-            f"systemd hands over {len(sockets)} sockets, and wakeful listens on one: leave one ListenStream= in wakeful.socket"
+            f"systemd hands over {len(sockets)} sockets, and wakeful listens on one: "
+            "leave one ListenStream= in wakeful.socket"
         )
     return HandedOver(_check_listener(sockets[0]) if sockets else None, stored)
 
@@ -162,6 +169,7 @@ def _check_listener(fd: int) -> socket.socket:
         or not listener.getsockname()
     ):
         raise OperatorError(
-            "the socket that systemd hands over is no listening UNIX socket with a path: say ListenStream=/PATH in wakeful.socket"
+            "the socket that systemd hands over is no listening UNIX socket with a path: "
+            "say ListenStream=/PATH in wakeful.socket"
         )
     return listener

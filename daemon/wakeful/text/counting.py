@@ -1,4 +1,6 @@
-"""A number and what it counts, as people say it: the one place that knows when a noun takes its `s`. And how far a count is.
+"""A number and what it counts, as people say it: the one place that knows when a noun takes its `s`.
+
+And how far a count is.
 
 Called by whoever tells a count, in every layer; of nouns it knows the regular ones, which are all we use.
 """

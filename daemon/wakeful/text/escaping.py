@@ -1,14 +1,16 @@
 """Text from outside, made safe to print: the one place that says what a terminal must never be handed.
 
-Names, paths, refs, messages, notes, facts and the output of runs are data. Whoever prints one of them, the command line or the
-daemon in the foreground, calls `escape` (one line) or `escape_lines`. It changes nothing that was made safe before.
+Names, paths, refs, messages, notes, facts and the output of runs are data. Whoever prints one of them, the command line
+or the daemon in the foreground, calls `escape` (one line) or `escape_lines`.
+It changes nothing that was made safe before.
 """
 
 from __future__ import annotations
 
 import re
 
-# Controls, separators that break a line, marks that reorder text, what cannot be seen, and halves of characters. Joiners stay: scripts need them.
+# Controls, separators that break a line, marks that reorder text, what cannot be seen, and halves of characters.
+# Joiners stay: scripts need them.
 _MARKS = (
     "\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff"
 )

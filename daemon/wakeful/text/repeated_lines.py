@@ -1,7 +1,9 @@
-"""Lines that say the same again and again: the first few of a minute are printed, the rest is counted and told in one line.
+"""Lines that say the same again and again: the first few of a minute are printed,
+the rest is counted and told in one line.
 
-The daemon's voice asks it about every line that stands for no record of the log, and the log handler of libraries about every traceback: a fault that
-comes back at each turn of the loop wrote 147,914 tracebacks in 18 seconds. What is recorded is told as often as it is recorded.
+The daemon's voice asks it about every line that stands for no record of the log, and the log handler of libraries about
+every traceback: a fault that comes back at each turn of the loop wrote 147,914 tracebacks in 18 seconds. What is
+recorded is told as often as it is recorded.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class Repeats:
         return times < PRINTED
 
     def end_periods(self, *, is_over: bool = False) -> list[str]:
-        """The summary of lines that were not printed: those whose period is over, or all where nothing more is printed."""
+        """The summary of lines that were not printed: those whose period is over,
+        or all where nothing more is printed."""
         now, told = self._clock(), []
         for line, (began, times) in list(self._known.items()):
             if is_over or now - began >= PERIOD_SECONDS or len(self._known) > _MOST_KNOWN:
@@ -42,7 +45,10 @@ class Repeats:
 
 
 class RepeatsFilter(logging.Filter):
-    """For a handler: lets the first few of the same through. The same is what fails at the same place in the same way."""
+    """For a handler: lets the first few of the same through.
+
+    The same is what fails at the same place in the same way.
+    """
 
     def __init__(self, repeats: Repeats, tell: Callable[[str], None]) -> None:
         super().__init__()

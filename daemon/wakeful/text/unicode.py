@@ -1,7 +1,9 @@
-"""Text that can be sent: the one place that deals with halves of characters (lone surrogates), which no provider, log or terminal takes.
+"""Text that can be sent: the one place that deals with halves of characters (lone surrogates), which no provider,
+log or terminal takes.
 
-They come with a model's answer (a stream that cuts an emoji in two, an escape without its other half) and with names of files that are no UTF-8.
-Halves that belong together become their character. Each other half is shown as an escape such as \\ud83d, and the reader is told. Pure.
+They come with a model's answer (a stream that cuts an emoji in two, an escape without its other half) and with names of
+files that are no UTF-8. Halves that belong together become their character. Each other half is shown as an escape such
+as \\ud83d, and the reader is told. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ def tell_sendable(text: str) -> str:
     if not _HALF.search(text):
         return text
     lone = len(_HALF.findall(_join_halves(text)))
-    told = f"\n[{count(lone, 'character')} here cannot be sent (half a character, or a byte that is no UTF-8): shown as an escape such as \\ud83d]"
+    told = (
+        f"\n[{count(lone, 'character')} here cannot be sent (half a character, or a byte that is no UTF-8): shown "
+        "as an escape such as \\ud83d]"
+    )
     return make_sendable(text) + (told if lone else "")
 
 
@@ -36,7 +41,8 @@ def has_lone_half(text: str) -> bool:
 
 
 def make_json_sendable(text: str) -> str:
-    """JSON text, such as the arguments of a call or the message of a server: every reader of it can send on what it reads."""
+    """JSON text, such as the arguments of a call or the message of a server:
+    every reader of it can send on what it reads."""
     if not _has_escaped_half(text):
         return make_sendable(text)
     found = _read_json(text)
@@ -44,7 +50,10 @@ def make_json_sendable(text: str) -> str:
 
 
 def find_lone_half(arguments: str) -> str | None:
-    """The first value of such arguments that holds a lone half, with an escape in its place. None: there is no such value."""
+    """The first value of such arguments that holds a lone half, with an escape in its place.
+
+    None: there is no such value.
+    """
     return _find(_read_json(arguments)) if _has_escaped_half(arguments) else None
 
 
@@ -77,7 +86,10 @@ def _has_escaped_half(arguments: str) -> bool:
 
 
 def _read_json(text: str) -> Any:
-    """The standard library reads halves, which others refuse. None where it is no JSON: then it is refused as such, in other words."""
+    """The standard library reads halves, which others refuse.
+
+    None where it is no JSON: then it is refused as such, in other words.
+    """
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

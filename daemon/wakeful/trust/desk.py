@@ -1,7 +1,8 @@
-"""What people do about trust: look at what waits, compare it with what was trusted, trust it, attach a project or let it go.
+"""What people do about trust: look at what waits, compare it with what was trusted, trust it,
+attach a project or let it go.
 
-The API calls it for people; runs never get here. What is trusted is what was shown: every answer that shows something has a digest, and
-trusting names that digest, so a file that changes in between is not trusted unseen.
+The API calls it for people; runs never get here. What is trusted is what was shown: every answer that shows something
+has a digest, and trusting names that digest, so a file that changes in between is not trusted unseen.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ BUNDLED = "the spec in its bundle"
 
 @dataclass(frozen=True, slots=True)
 class Trusting:
-    """The files about to be trusted: contents by path, the sessions they declare, and the names of the files for the record."""
+    """The files about to be trusted: contents by path, the sessions they declare,
+    and the names of the files for the record."""
 
     files: dict[str, bytes | None]
     sessions: dict[str, str]
@@ -69,7 +71,8 @@ class TrustDesk:
         list_loaded: Callable[[], Iterable[Session]] = lambda: (),
         find_agent: Callable[[str], AgentSpec | None] = lambda name: None,
     ) -> None:
-        """`list_loaded` gives the sessions that a bundle brought and nobody has looked at; `find_agent` an agent by its name."""
+        """`list_loaded` gives the sessions that a bundle brought and nobody has looked at;
+        `find_agent` an agent by its name."""
         self._ledger = ledger
         self._house = house
         self._list_loaded = list_loaded
@@ -141,7 +144,8 @@ class TrustDesk:
             )
         if found is None:
             raise CallerError(
-                f"{name} is in a folder that is followed, or there is no such session; `wakeful trust` lists what is pinned"
+                f"{name} is in a folder that is followed, or there is no such session; "
+                "`wakeful trust` lists what is pinned"
             )
         return found
 
@@ -184,7 +188,10 @@ class TrustDesk:
     # -- projects -----------------------------------------------------------------------------
 
     def preview(self, folder: str, name: str | None) -> dict[str, Any]:
-        """A project as it would be attached: every spec, what it asks for, and the digest of them all. Changes nothing."""
+        """A project as it would be attached: every spec, what it asks for, and the digest of them all.
+
+        Changes nothing.
+        """
         project = self._build(folder, name)
         standings, refused = self._read_apart(project)
         files = {path: digest for one in standings for path, digest in one.files.items()}
@@ -227,7 +234,8 @@ class TrustDesk:
         contents = {path: read_trusted(path) for one in standings for path in one.files}
         if digest_files(_digest_contents(contents)) != digest:
             raise CallerError(
-                f"{project.folder} changed since it was shown; it is attached, and what changed sleeps: wakeful trust lists it"
+                f"{project.folder} changed since it was shown; it is attached, and what changed sleeps: "
+                "wakeful trust lists it"
             )
         labels = tuple(dict.fromkeys(one.label(path) for one in standings for path in one.files))
         return Trusting(contents, {one.name: one.digest for one in standings if one.spec is not None}, labels)
@@ -367,7 +375,8 @@ def _list_patterns(spec: SessionSpec) -> list[str]:
 
 
 def _list_other_reads(spec: SessionSpec) -> list[str]:
-    """Every read that is granted without a file binding: allow.read, repositories, and files that commands, checks and probes name."""
+    """Every read that is granted without a file binding: allow.read, repositories, and files that commands,
+    checks and probes name."""
     files = {one.name for one in spec.files}
     others = (
         one

@@ -1,7 +1,9 @@
-"""What people trust, kept in the state folder: attached projects, and the digest and text of every file that was trusted.
+"""What people trust, kept in the state folder: attached projects,
+and the digest and text of every file that was trusted.
 
-Beside the log and not in it: a log can come from elsewhere in a bundle, and no run can write here (the state folder is out of reach of all
-of them). Written whole, by rename; a ledger that cannot be read stops the daemon, because without it everything would look new.
+Beside the log and not in it: a log can come from elsewhere in a bundle, and no run can write here (the state folder is
+out of reach of all of them). Written whole, by rename; a ledger that cannot be read stops the daemon, because without
+it everything would look new.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Pages(Struct, frozen=True, kw_only=True):
     projects: dict[str, Project] = {}
     # Path -> the digest of the content that a person trusted there.
     trusted: dict[str, str] = {}
-    # Path -> why it is not followed any more, in words: it changed within the reach of a run, in a folder that is followed.
+    # Path -> why it is not followed any more, in words: it changed within the reach of a run,
+    # in a folder that is followed.
     doubted: dict[str, str] = {}
 
 
@@ -62,7 +65,10 @@ class Ledger:
         except FileNotFoundError:
             return Pages()
         except (OSError, msgspec.DecodeError) as error:
-            words = f"{self._file} cannot be read ({error}); put it back from a backup, or remove it and trust every project anew"
+            words = (
+                f"{self._file} cannot be read ({error}); put it back from a backup, "
+                "or remove it and trust every project anew"
+            )
             raise OperatorError(words) from None
 
     # -- projects -----------------------------------------------------------------------------
@@ -123,7 +129,10 @@ class Ledger:
         self.pages = pages
 
     def _replace(self, file: Path, content: bytes) -> None:
-        """Put it on disk before it counts. Only its owner may read it, whatever the umask: specs may name private things."""
+        """Put it on disk before it counts.
+
+        Only its owner may read it, whatever the umask: specs may name private things.
+        """
         make_private(file.parent)
         fresh = file.with_name(f"{file.name}.new")
         try:

@@ -1,8 +1,9 @@
-"""Trust in the path to a spec: every folder and symbolic link that leads to it, from / on, and which of them a run may have put there.
+"""Trust in the path to a spec: every folder and symbolic link that leads to it, from / on,
+and which of them a run may have put there.
 
-The reader of specs asks. A run that may write beside sessions.d/ can prepare a folder, and a later run can rename it into the place of
-sessions.d/ or link to it: each file in it is older than the run. So folders and links are trusted as files are, under the name `PLACE#way`.
-This module reads names, inodes and times, never contents.
+The reader of specs asks. A run that may write beside sessions.d/ can prepare a folder, and a later run can rename it
+into the place of sessions.d/ or link to it: each file in it is older than the run. So folders and links are trusted as
+files are, under the name `PLACE#way`. This module reads names, inodes and times, never contents.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class RunsBySpan(Protocol):
     """The runs that were under way at a moment, in microseconds, each in words (possible_writers.py)."""
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
-        """The run that could have changed this path then. `is_guarded`: the place is one that runs are shielded from."""
+        """The run that could have changed this path then.
+
+        `is_guarded`: the place is one that runs are shielded from.
+        """
         ...
 
     def find_any(self, changed_at: int) -> str | None:
@@ -130,7 +134,8 @@ class Glance:
 
 
 class Hold:
-    """Opens each entry below the folder that was opened before it: a folder that is swapped meanwhile does not mix two ways."""
+    """Opens each entry below the folder that was opened before it:
+    a folder that is swapped meanwhile does not mix two ways."""
 
     def __init__(self) -> None:
         self._folders: dict[str, int] = {}
@@ -165,7 +170,8 @@ class Hold:
 
 
 class PathTrust:
-    """Remembers in the ledger which folders and links were on the ways to specs, and doubts those that a run may have put there."""
+    """Remembers in the ledger which folders and links were on the ways to specs,
+    and doubts those that a run may have put there."""
 
     def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
         self._ledger = ledger
@@ -187,7 +193,10 @@ class PathTrust:
         self._has_read = True
 
     def judge(self, paths: Iterable[str], guarded: str) -> None:
-        """Look at the ways to these paths. `guarded` is the folder that runs are shielded from, where this machine can do that."""
+        """Look at the ways to these paths.
+
+        `guarded` is the folder that runs are shielded from, where this machine can do that.
+        """
         for path in paths:
             self._judge_steps(follow_way(path, self._glance.look), guarded)
         if self._fresh:
@@ -206,7 +215,8 @@ class PathTrust:
     def find_doubt(self, path: str, stat_key: tuple[int, int, int, int] | None, guarded: str | None) -> str | None:
         """Why what was just read at this path may be a run's work, in words; None: it is not.
 
-        `stat_key` is that of the file which was read; None: it is gone. `guarded` as in `judge`; None: nothing shields this file."""
+        `stat_key` is that of the file which was read; None: it is gone. `guarded` as in `judge`;
+        None: nothing shields this file."""
         with Hold() as hold:
             steps = follow_way(path, hold.look)
         ways, last = [step for step in steps if step.mark is not None], steps[-1] if steps else None
@@ -267,7 +277,8 @@ class PathTrust:
         folder = os.path.dirname(step.place)
         times = [step.found.st_ctime_ns]
         if f"{folder}{WAY_MARK}" not in self._before:
-            # The first look at all that lies here. A folder's time tells when an entry came, and not when the folder did.
+            # The first look at all that lies here. A folder's time tells when an entry came,
+            # and not when the folder did.
             times = [] if step.is_folder else times
         elif self._has_read and (above := self._glance.look(folder)) is not None:
             # A rename shows in the folder above on every file system, and in what was moved on most. But after a boot

@@ -1,7 +1,8 @@
 """The runs that may have written a file: those under way, and those that ended since specs were last read.
 
-The reader asks for every spec that it finds changed, in its thread. A file's own time of change decides (ctime, which no program sets): a
-change before a run began or after it ended is not its doing. Reads no file: `list_writable` tells what a run could write.
+The reader asks for every spec that it finds changed, in its thread. A file's own time of change decides (ctime, which
+no program sets): a change before a run began or after it ended is not its doing. Reads no file:
+`list_writable` tells what a run could write.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from wakeful.core.looking.patterns import contains
 from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.core.spec.session import SessionSpec, observe_spec
 
-# The clock of file systems lags behind by a tick: what a run did first may seem older than its start. Nothing seems newer than
-# it is, and a run is over before its end is recorded: after that there is no slack, and a person's next edit is theirs.
+# The clock of file systems lags behind by a tick: what a run did first may seem older than its start. Nothing seems
+# newer than it is, and a run is over before its end is recorded: after that there is no slack,
+# and a person's next edit is theirs.
 LAG_US = 20_000
 
-# Spec, and whether a place that runs are shielded from is meant -> the real folders and files it can write; None: everything.
+# Spec, and whether a place that runs are shielded from is meant -> the real folders and files it can write;
+# None: everything.
 ListWritable = Callable[[SessionSpec, bool], tuple[str, ...] | None]
 
 
@@ -40,7 +43,8 @@ class PossibleWriters:
         # How many of them had ended when the present reading began.
         self._ended_before = 0
         self._is_first = True
-        # All runs that count, with what each could write, by the runs they were made of: 10,000 specs may have changed in one reading.
+        # All runs that count, with what each could write, by the runs they were made of:
+        # 10,000 specs may have changed in one reading.
         self._writers: dict[tuple[bool, frozenset[str], int], list[tuple[Stretch, tuple[str, ...] | None]]] = {}
 
     def begin(self) -> None:
@@ -48,7 +52,10 @@ class PossibleWriters:
         self._ended_before = len(self._ended)
 
     def end(self, session_id: str) -> None:
-        """Note the end of a session's run, on the loop. It comes before the core knows: a run is always among those under way or those that ended."""
+        """Note the end of a session's run, on the loop.
+
+        It comes before the core knows: a run is always among those under way or those that ended.
+        """
         session = self._core.state.sessions.get(session_id)
         if session is not None and session.run is not None:
             self._ended.append(_say_open(session, session.run, self._now()))
@@ -66,7 +73,8 @@ class PossibleWriters:
         return next((one.words for one, _ in self._list_writers(False) if _spans(one, changed_at)), None)
 
     def _list_writers(self, is_guarded: bool) -> list[tuple[Stretch, tuple[str, ...] | None]]:
-        # A run may start or end while specs are read. Those under way first: one that ends in between is then found among the ended.
+        # A run may start or end while specs are read. Those under way first:
+        # one that ends in between is then found among the ended.
         running = frozenset(self._core.state.running)
         key = is_guarded, running, len(self._ended)
         if key not in self._writers:
@@ -75,7 +83,10 @@ class PossibleWriters:
         return self._writers[key]
 
     def turn(self) -> None:
-        """Everything was read: what ended before the reading began is dealt with. A run that ended since may have written after its file was read."""
+        """Everything was read: what ended before the reading began is dealt with.
+
+        A run that ended since may have written after its file was read.
+        """
         del self._ended[: self._ended_before]
         self._writers.clear()
         self._is_first = False

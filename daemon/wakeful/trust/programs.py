@@ -1,7 +1,7 @@
 """The programs that specs name, as they are now: whoever trusts a spec trusts the code it runs.
 
-Asked at every reading of pinned specs and once more before each of their runs, so a file that did not change is not read again.
-What a program loads by itself (modules, other scripts) is not known here.
+Asked at every reading of pinned specs and once more before each of their runs, so a file that did not change is not
+read again. What a program loads by itself (modules, other scripts) is not known here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _RACY_NANOSECONDS = 2_000_000_000
 
 
 def list_programs(spec: SessionSpec, agent: AgentSpec | None = None) -> list[str]:
-    """The scripts inside root that its command, its check and its probes name, and those its agent starts; absolute paths."""
+    """The scripts inside root that its command, its check and its probes name, and those its agent starts;
+    absolute paths."""
     cwd = spec.run.cwd if spec.run is not None else None
     found = [spec.program]
     if isinstance(spec.run, CommandRun):

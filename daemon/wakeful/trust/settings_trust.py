@@ -1,7 +1,8 @@
 """The daemon's own wakeful.yaml: it counts as it is edited, unless it changed while a run could write it.
 
-A run that may write beside sessions.d/ could put one there, with `allow_unisolated` or other defaults in it. The text that counts is
-kept in the ledger at every change, so that it is known what to go by, and what to compare with, also after a restart.
+A run that may write beside sessions.d/ could put one there, with `allow_unisolated` or other defaults in it. The text
+that counts is kept in the ledger at every change, so that it is known what to go by, and what to compare with,
+also after a restart.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class SettingsTrust:
         self._doubt = doubt
 
     def find_doubted(self, path: Path) -> tuple[str, str, bytes] | None:
-        """Of the file that would count: the path that is doubted, its digest now, and the text that counts instead; None where all is well."""
+        """Of the file that would count: the path that is doubted, its digest now,
+        and the text that counts instead; None where all is well."""
         for file in dict.fromkeys((self._beside, path)):
             text = _read(file)
             if not self._is_good(file, text):

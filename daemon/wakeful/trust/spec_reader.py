@@ -1,8 +1,10 @@
-"""Reads the daemon's own folder of specs and every attached project, and says of each spec whether it may count as it stands.
+"""Reads the daemon's own folder of specs and every attached project,
+and says of each spec whether it may count as it stands.
 
-What `Declarations` reads through. A folder that is followed counts as it is edited, unless others can write it; a project is pinned: its
-specs count while they, the agents and defaults they lean on, and the programs they name are what a person trusted.
-Decides nothing about sessions: a spec that may not count is handed on with the reason, and the core lets it sleep.
+What `Declarations` reads through. A folder that is followed counts as it is edited, unless others can write it; a
+project is pinned: its specs count while they, the agents and defaults they lean on, and the programs they name are what
+a person trusted. Decides nothing about sessions: a spec that may not count is handed on with the reason,
+and the core lets it sleep.
 """
 
 from __future__ import annotations
@@ -83,8 +85,9 @@ def digest_files(files: Mapping[str, str]) -> str:
 class DaemonLookups:
     """What a reader of specs asks of the daemon around it. A reader without a daemon, as `check` has, asks none of it.
 
-    `runs` tells which run may have changed a path. `find_known` gives the digest of the text that was in force for a session on this host.
-    `find_reach` lists the places that the programs of a spec reach. All of them are asked in the thread that reads.
+    `runs` tells which run may have changed a path. `find_known` gives the digest of the text that was in force for a
+    session on this host. `find_reach` lists the places that the programs of a spec reach.
+    All of them are asked in the thread that reads.
     """
 
     runs: RunsBySpan = NoRuns()
@@ -93,7 +96,10 @@ class DaemonLookups:
 
 
 class HouseReader:
-    """Reads in a thread, one reading at a time. What the last reading found is asked on the loop, also while the next is under way."""
+    """Reads in a thread, one reading at a time.
+
+    What the last reading found is asked on the loop, also while the next is under way.
+    """
 
     def __init__(
         self,
@@ -104,7 +110,10 @@ class HouseReader:
         around: DaemonLookups = DaemonLookups(),
         tell_far: TellFar = tell_nobody,
     ) -> None:
-        """`kept` is where readings lie from one daemon to the next. `tell_far` hears how far a reading of the daemon's own folder is."""
+        """`kept` is where readings lie from one daemon to the next.
+
+        `tell_far` hears how far a reading of the daemon's own folder is.
+        """
         self._specs = os.path.abspath(specs)
         # The projects' folders are small: nobody is told how far their readings are.
         self._main = ProjectReader(specs, environ, kept=kept, accept=self._accept_settings, tell_far=tell_far)
@@ -181,7 +190,8 @@ class HouseReader:
         self._main.keep()
 
     def find_changed_program(self, name: str) -> str | None:
-        """Why a run of this session must not start now, in words: its program is read when it starts, not when specs are."""
+        """Why a run of this session must not start now, in words: its program is read when it starts,
+        not when specs are."""
         standing = self.standings.get(name)
         if standing is None:
             return None
@@ -196,7 +206,10 @@ class HouseReader:
         return None
 
     def read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
-        """What a project would bring if it were attached, all of it pinned, and what of it cannot be taken. Changes nothing."""
+        """What a project would bring if it were attached, all of it pinned, and what of it cannot be taken.
+
+        Changes nothing.
+        """
         around = DaemonLookups(find_reach=self._around.find_reach)
         apart = HouseReader(Path(self._specs), self._ledger, self._environ, around=around)
         reading = apart._read_project(project, Settings(pools=dict.fromkeys(self._pools, 1)))
@@ -267,7 +280,8 @@ class HouseReader:
     def _judge_agents(
         self, reader: ProjectReader, reading: ProjectReading, prefix: str, pinned: str | None
     ) -> ProjectReading:
-        """The agents that may count as their files stand, under the names they have here: any may be asked in any session."""
+        """The agents that may count as their files stand, under the names they have here:
+        any may be asked in any session."""
         folder = reader.folder
         assert folder is not None
         base, is_doubtful = folder.basis[1].base, pinned is not None or bool(self._ledger.pages.doubted)
@@ -360,7 +374,8 @@ class HouseReader:
                 self._ledger.doubt(key, words, known)
 
     def _doubt_settings(self, path: str, known: str | None) -> bool:
-        """`known` is the digest of what counted before; None: there was no such file, and nothing could be shielded from runs."""
+        """`known` is the digest of what counted before; None: there was no such file,
+        and nothing could be shielded from runs."""
         self._path_trust.judge([path], self._find_shielded(self._specs))
         words = self._path_trust.find_doubt(path, None, None if known is None else os.path.realpath(path))
         if words is not None:
@@ -431,10 +446,8 @@ class HouseReader:
         if is_spec and trusted.get(standing.spec_file, ABSENT) == ABSENT:
             words, look = "a new spec", "shows it"
         elif changed and all(REACH_MARK in one for one in changed):
-            words, look = (
-                f"its programs reach more: {', '.join(standing.label(one.partition(REACH_MARK)[2]) for one in changed)}",
-                "shows it",
-            )
+            reached = ", ".join(standing.label(one.partition(REACH_MARK)[2]) for one in changed)
+            words, look = f"its programs reach more: {reached}", "shows it"
         else:
             words = "its spec changed" if is_spec else f"{standing.label(changed[0])} changed"
             look = "shows the difference"
@@ -463,7 +476,8 @@ class HouseReader:
         return files | {program: self._programs.digest(program) for program in list_programs(spec, owner)}
 
     def _list_reach(self, path: str, spec: SessionSpec, agent: AgentSpec | None) -> dict[str, str]:
-        """A line of the ledger for each place: what is reached no more is no reason to ask, and the sessions of a template share them."""
+        """A line of the ledger for each place: what is reached no more is no reason to ask,
+        and the sessions of a template share them."""
         return {
             f"{path}{REACH_MARK}{place}": digest_content(show_reach(place)) for place in self.find_reach(spec, agent)
         }

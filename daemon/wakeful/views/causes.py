@@ -41,14 +41,18 @@ def view_causes(causes: tuple[Cause, ...]) -> list[dict[str, Any]]:
 def view_causes_file(
     session: Session, run: OpenRun, received: Sequence[tuple[int, MessageAdded]] = ()
 ) -> dict[str, Any]:
-    """The document a run finds at WAKEFUL_CAUSES. `received`: the messages it is the first to deal with, oldest first, with their times."""
+    """The document a run finds at WAKEFUL_CAUSES.
+
+    `received`: the messages it is the first to deal with, oldest first, with their times.
+    """
     messages = _view_messages(received)
     seen, until = find_unseen(session, run)
     return {
         "session": session.name,
         "run": run.run,
         "objective": run.spec.objective,
-        # Paths as they are: they are written as they would be shown, and a thousand need not be made anew at each start.
+        # Paths as they are: they are written as they would be shown,
+        # and a thousand need not be made anew at each start.
         "causes": [view_cause(replace(cause, paths=())) | {"paths": cause.paths} for cause in run.causes],
         "messages": messages,
         "messages_left_out": max(0, until - seen) - len(messages),

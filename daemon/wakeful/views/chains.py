@@ -1,7 +1,8 @@
-"""The causal chain of a run as people read it: link by link, each a run, what woke it, and the runs or people behind that.
+"""The causal chain of a run as people read it: link by link, each a run, what woke it,
+and the runs or people behind that.
 
-A link is told from records alone: its start, its end, its wakes, and the records those name as their parents. Where a parent
-is not in the log, or its payload is gone, the link says so: a chain never ends in silence.
+A link is told from records alone: its start, its end, its wakes, and the records those name as their parents. Where a
+parent is not in the log, or its payload is gone, the link says so: a chain never ends in silence.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One run of the chain. `started` and `finished` are None where they are not in the log, or their payload is gone."""
+    """One run of the chain.
+
+    `started` and `finished` are None where they are not in the log, or their payload is gone.
+    """
 
     name: str
     session: str
@@ -112,7 +116,10 @@ def _say_run(link: Link) -> str:
     reason = f" ({link.finished.reason})" if link.finished.reason else ""
     worked = f", by agent {link.started.agent.name}" if link.started.agent is not None else ""
     place = f", in a workspace of its own ({link.finished.workspace})" if link.finished.workspace else ""
-    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}{worked}, {say_cost(msgspec.to_builtins(usage), msgspec.to_builtins(link.finished.subagents))}{place}"
+    return (
+        f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}{worked}, "
+        f"{say_cost(msgspec.to_builtins(usage), msgspec.to_builtins(link.finished.subagents))}{place}"
+    )
 
 
 def _say_cause(cause: Cause) -> str:
@@ -129,7 +136,10 @@ def _say_origin(origin: Origin) -> str:
     if origin.run is not None:
         return f"which came of {origin.name}#{origin.run}"
     if origin.record is not None:
-        return f"asked for by {origin.record.author} at {say_time(origin.record.at)} ({origin.record.kind}, seq {origin.record.seq} of {origin.name})"
+        return (
+            f"asked for by {origin.record.author} at {say_time(origin.record.at)} ({origin.record.kind}, seq "
+            f"{origin.record.seq} of {origin.name})"
+        )
     return "which came from outside: no record led to it"
 
 

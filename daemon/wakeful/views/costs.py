@@ -1,9 +1,10 @@
 """What runs cost: one row a run, kept as columns, and their sums by session, agent, cause and day.
 
-`Ledger` takes the records of all sessions in the order of recording and forgets everything but figures: 250,000 runs are 17 MB,
-and their sums take a quarter of a second, where reading a million records again would take five. A cache of the log, nothing more.
-Days are UTC, as every time outside. A run whose payload was erased counts, without figures; that of an archived one comes from its archive.
-An agent is the one that worked in the run: a question that was put to another agent is that one's cost, and so is the work of a sub-agent.
+`Ledger` takes the records of all sessions in the order of recording and forgets everything but figures: 250,000 runs
+are 17 MB, and their sums take a quarter of a second, where reading a million records again would take five. A cache of
+the log, nothing more. Days are UTC, as every time outside. A run whose payload was erased counts, without figures; that
+of an archived one comes from its archive. An agent is the one that worked in the run: a question that was put to
+another agent is that one's cost, and so is the work of a sub-agent.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ class Ledger:
         self._cause.append(cause)
         subs = finished.subagents
         own = Usage(
-            cpu_seconds=usage.cpu_seconds, wall_seconds=usage.wall_seconds, read_bytes=usage.read_bytes, written_bytes=usage.written_bytes,
+            cpu_seconds=usage.cpu_seconds, wall_seconds=usage.wall_seconds, read_bytes=usage.read_bytes,
+            written_bytes=usage.written_bytes,
             tokens=usage.tokens - sum(one.tokens for one in subs.values()),
             estimated_tokens=usage.estimated_tokens - sum(one.estimated_tokens for one in subs.values()),
             usd=usage.usd - sum(one.usd for one in subs.values()),

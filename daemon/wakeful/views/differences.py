@@ -1,7 +1,9 @@
-"""The differences between two states of a session, or between two sessions: facts, bindings, spec, files, memory, to-do list, hand-off.
+"""The differences between two states of a session, or between two sessions: facts, bindings, spec, files, memory,
+to-do list, hand-off.
 
-Both sides are folded sessions, so the same comparison serves two positions of one log and two logs. Only what differs is
-told; each entry has `a` and `b`, None where that side has nothing, or its default. Of files it is the versions that runs left that are known here.
+Both sides are folded sessions, so the same comparison serves two positions of one log and two logs. Only what differs
+is told; each entry has `a` and `b`, None where that side has nothing, or its default. Of files it is the versions that
+runs left that are known here.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _NOT_COMPARED = ("name",)
 def compare(
     a: Session, b: Session, runs_between: Iterable[RunFinished] = (), at: tuple[int | None, int | None] = (None, None)
 ) -> dict[str, Any]:
-    """`runs_between` are those that ended after `a` and up to `b`, of one session; `at` is when each side was recorded."""
+    """`runs_between` are those that ended after `a` and up to `b`, of one session;
+    `at` is when each side was recorded."""
     return {
         "a": _view_side(a, at[0]),
         "b": _view_side(b, at[1]),
@@ -134,7 +137,8 @@ def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
 
 
 def _compare_files(a: Session, b: Session, runs: list[RunFinished]) -> list[dict[str, Any]]:
-    """What runs wrote, binding by binding: the version each side's last success left, and the runs between that wrote it."""
+    """What runs wrote, binding by binding: the version each side's last success left,
+    and the runs between that wrote it."""
     found = []
     for key, bound in (_bounds_by_key(a) | _bounds_by_key(b)).items():
         versions = {"a": a.good.get(key), "b": b.good.get(key)}

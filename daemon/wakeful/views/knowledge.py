@@ -1,4 +1,5 @@
-"""The knowledge of a session and its origin, as `show` prints them: memory, to-do list, conversation, checkpoints, conflicts, forks."""
+"""The knowledge of a session and its origin, as `show` prints them: memory, to-do list, conversation,
+checkpoints, conflicts, forks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Explains for `why` and `doctor` how the loop guard (rule 34) slows or stops a session, and the way out.
 
-A paced session continues by itself, so its words name the cause and a remedy. A session that sleeps because it is a loop needs a person.
+A paced session continues by itself, so its words name the cause and a remedy.
+A session that sleeps because it is a loop needs a person.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
     if hold is not None and hold.kind == "loop":
         name = session.name
         return [
-            f"`wakeful resume {name}` lets it go on. If its run writes what wakes it, bind that with `access: write`, or exclude it."
+            (
+                f"`wakeful resume {name}` lets it go on. If its run writes what wakes it, bind that with `access: "
+                "write`, "
+                "or exclude it."
+            )
         ]
     queued = find_queue_words(core, session, moment) if session.wake is not None else None
     if queued is None or not queued.startswith(_PACED):
@@ -32,7 +37,11 @@ def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
     if pause is not None:
         bound = name_binding(core, session, (pause.key,))
         return [
-            f"wakeful waits to see whether {bound} changes while nothing runs: if it does not, the run itself changes what wakes it. Bind what it writes with `access: write`, or exclude it."
+            (
+                f"wakeful waits to see whether {bound} changes while nothing runs: if it does not, "
+                "the run itself changes "
+                "what wakes it. Bind what it writes with `access: write`, or exclude it."
+            )
         ]
     is_agent = find_acting(core, session)[0] is not None
     limit, kind = (AGENTS, "an agent") if is_agent else (COMMANDS, "a command")

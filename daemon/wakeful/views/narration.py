@@ -1,6 +1,7 @@
 """Events in one readable line each: the daemon prints them while it runs, and `follow` shows them.
 
-Pure: an event in, a line out. Names and paths come from outside, so control characters are shown, never sent to the terminal.
+Pure: an event in, a line out. Names and paths come from outside, so control characters are shown,
+never sent to the terminal.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def _tell_run(event: ev.Event) -> str | None:
             return f"run {run} goes on: it outlived the daemon that started it"
         case ev.OutputsLanded(run=run, kept=(first, *more)):
             rest = f" and {len(more)} more" if more else ""
-            return f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in {visible(first.kept or 'no place')}"
+            return (
+                f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in "
+                f"{visible(first.kept or 'no place')}"
+            )
         case ev.RunFinished():
             return _finished(event)
         case ev.TurnAnswered(answer=answer, purpose="work") if answer.text:
@@ -53,7 +57,10 @@ def _tell_run(event: ev.Event) -> str | None:
         case ev.SubagentHalted(words=words):
             return f"{visible(name_actor(event.run, event.sub))} cannot go on: {visible(words)}"
         case ev.ToolCalled(call=call):
-            return f"{visible(name_actor(event.run, event.sub))} calls {visible(call.name)} {visible(_say_arguments(call.arguments))}".rstrip()
+            return (
+                f"{visible(name_actor(event.run, event.sub))} calls {visible(call.name)} "
+                f"{visible(_say_arguments(call.arguments))}"
+            ).rstrip()
         case ev.QuestionAsked(run=run, text=text):
             return f"run {run} asks: {visible(text)}"
         case ev.SlotSkipped(binding=binding, slot=slot, reason=reason):

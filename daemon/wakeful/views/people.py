@@ -30,7 +30,10 @@ def add_part(parts: dict[str, Part], author: str, at: int) -> None:
 
 
 def view_participants(session: Session, parts: Mapping[str, Part], uids: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Those who did something, the latest first, then those who only have a role. `uids` are of authors whom the spec names by uid."""
+    """Those who did something, the latest first, then those who only have a role.
+
+    `uids` are of authors whom the spec names by uid.
+    """
     by_uid = {str(uid) for uid in uids.values()}
     people = session.spec.people if session.spec is not None else {}
     named = {f"{PERSON}{name}" for name in people if name not in by_uid} | uids.keys()

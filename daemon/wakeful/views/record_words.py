@@ -77,17 +77,26 @@ def _tell_work(event: ev.Event) -> str | None:
     match event:
         case ev.PromptAssembled(agent=agent, model=model, tokens=tokens, window_tokens=window, window_source=source):
             taken_in = f" of {window:,}" + (f" ({source})" if source else "") if window is not None else ""
-            return f"{name_actor(event.run, event.sub)}: agent {agent} with {model} is told about {count(sum(tokens.values()), 'token')}{taken_in}"
+            return (
+                f"{name_actor(event.run, event.sub)}: agent {agent} with {model} is told about "
+                f"{count(sum(tokens.values()), 'token')}{taken_in}"
+            )
         case ev.TurnRequested(turn=turn, model=model, input_tokens=tokens):
             return f"{name_actor(event.run, event.sub)} asks {model}, turn {turn}, about {count(tokens, 'token')}"
         case ev.TurnAnswered(run=run, answer=answer, usage=usage, purpose="summary"):
             return f"run {run}: {answer.model} summarised the conversation in {count(usage.output, 'token')}"
         case ev.TurnAnswered(turn=turn, answer=answer, usage=usage):
             calls = f", and calls {', '.join(call.name for call in answer.calls)}" if answer.calls else ""
-            return f"{name_actor(event.run, event.sub)}, turn {turn}: {answer.model} answered with {'about ' if usage.is_estimated else ''}{count(usage.output, 'token')}{calls}"
+            return (
+                f"{name_actor(event.run, event.sub)}, turn {turn}: {answer.model} answered with "
+                f"{'about ' if usage.is_estimated else ''}{count(usage.output, 'token')}{calls}"
+            )
         case ev.TurnMetered(run=run, requests=requests, usage=usage, usd=usd):
             cost = f", {usd:.4f} USD" if usd is not None else ""
-            return f"run {run} has spent {'about ' if usage.is_estimated else ''}{count(usage.total, 'token')}{cost} until now, in {count(requests, 'request')}"
+            return (
+                f"run {run} has spent {'about ' if usage.is_estimated else ''}{count(usage.total, 'token')}{cost} "
+                f"until now, in {count(requests, 'request')}"
+            )
         case ev.ToolReturned(name=name, is_error=is_error, text=text):
             return f"{name_actor(event.run, event.sub)}: {name} {'failed' if is_error else 'returned'}: {text}"
         case ev.WorkHalted(run=run, hold=hold):

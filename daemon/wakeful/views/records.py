@@ -61,7 +61,8 @@ def view_record(record: Recorded) -> dict[str, Any]:
 
 
 def _view_payload(record: Recorded) -> Any:
-    """As recorded, byte for byte, but for the kinds that hold moments: those leave the daemon as text, as every time does."""
+    """As recorded, byte for byte, but for the kinds that hold moments: those leave the daemon as text,
+    as every time does."""
     if record.payload is None:
         return _NOTHING
     show_times = TIMED.get(record.kind)
@@ -179,7 +180,8 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
 
 
 def say_cost(usage: dict[str, Any], subagents: dict[str, dict[str, Any]] | None = None) -> str:
-    """The cost of a run in words: its time, and the tokens and money if an agent worked; and what its sub-agents took of that."""
+    """The cost of a run in words: its time, and the tokens and money if an agent worked;
+    and what its sub-agents took of that."""
     words = f"{usage.get('wall_seconds', 0):.2f} s, {usage.get('cpu_seconds', 0):.2f} s of CPU"
     if not usage.get("tokens"):
         return words

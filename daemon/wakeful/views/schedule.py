@@ -1,6 +1,8 @@
-"""When a session goes on by itself: the end of its hold, the next start of its queued wake, or the next slot of its clock bindings.
+"""When a session goes on by itself: the end of its hold, the next start of its queued wake,
+or the next slot of its clock bindings.
 
-Told from state and looked alone, for `list` and `why`. A session that waits for something other than time has no such moment.
+Told from state and looked alone, for `list` and `why`.
+A session that waits for something other than time has no such moment.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from typing import Literal, NamedTuple
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.state import Session
 
-# The change that comes with the moment: a hold ends, a question counts as denied, a queued wake starts, a slot falls due.
+# The change that comes with the moment: a hold ends, a question counts as denied, a queued wake starts,
+# a slot falls due.
 NextWord = Literal["goes on", "denied", "next start", "next slot"]
 
 

@@ -29,7 +29,8 @@ def split_words(text: str) -> list[str]:
 
 
 def find_excerpt(record: Exported, words: list[str]) -> str | None:
-    """The text with the most of the words, around the first of them; None where they stand in no value of the payload."""
+    """The text with the most of the words, around the first of them;
+    None where they stand in no value of the payload."""
     texts = [record.rationale] if record.rationale else []
     if record.payload is not None:
         texts += list_values(msgspec.json.decode(record.payload))
@@ -44,7 +45,8 @@ def find_excerpt(record: Exported, words: list[str]) -> str | None:
 
 
 def matches(record: Exported, shown: str, text: str) -> bool:
-    """Whether a record says this text, in the words people read or in one of its values; case and accents do not matter."""
+    """Whether a record says this text, in the words people read or in one of its values;
+    case and accents do not matter."""
     wanted = _plain(text)
     texts = [shown, record.rationale or ""]
     if record.payload is not None:

@@ -1,7 +1,7 @@
 """Everything about one session: what `show` prints, now or folded up to an earlier seq.
 
-`show` needs the living core, since versions now, last looks and queues are not in the log. `show_past` needs only a session
-folded up to some seq: what was recorded, and nothing that was merely looked at.
+`show` needs the living core, since versions now, last looks and queues are not in the log. `show_past` needs only a
+session folded up to some seq: what was recorded, and nothing that was merely looked at.
 """
 
 from __future__ import annotations
@@ -148,7 +148,10 @@ def view_retention(retention: Retention | None) -> dict[str, Any] | None:
 
 
 def view_confinement(spec: SessionSpec) -> dict[str, Any]:
-    """The access that runs have beyond their bindings, in the words of the spec. `reads` lists every place they may read, with the reason."""
+    """The access that runs have beyond their bindings, in the words of the spec.
+
+    `reads` lists every place they may read, with the reason.
+    """
     asked = spec.confinement
     network = asked.network if isinstance(asked.network, bool) else list(asked.network)
     allow = {"read": list(asked.allow_read), "write": list(asked.allow_write)}

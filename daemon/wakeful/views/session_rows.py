@@ -1,7 +1,7 @@
 """The rows of `list`: one per session, to the letter of the outside contract (design.md, section 8).
 
-`list_row` is one row as a value. `Rows` encodes them all and keeps those that cannot have changed: 10,000 rows must not hold
-the loop for longer than a blink (measured: 110 ms computed anew, 12 ms kept).
+`list_row` is one row as a value. `Rows` encodes them all and keeps those that cannot have changed: 10,000 rows must not
+hold the loop for longer than a blink (measured: 110 ms computed anew, 12 ms kept).
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Rows:
         self._leaned_on: tuple[object, ...] = ()
 
     def encode(self, core: Core, moment: Moment, *, is_brief: bool = False, wanted: Sequence[str] = ()) -> bytes:
-        """`is_brief` gives rows for a table, see `brief_row`; `wanted` is what holds of all of them, see `is_wanted`."""
+        """`is_brief` gives rows for a table, see `brief_row`; `wanted` is what holds of all of them,
+        see `is_wanted`."""
         leaning_on = (core.settings.allow_unisolated, core.settings.limits, core.looked.laxity)
         if leaning_on != self._leaned_on:
             self._kept.clear()
@@ -148,7 +149,8 @@ def brief_row(
 ) -> tuple[object, ...]:
     """A row for a table. Times are microseconds.
 
-    Name, state, runs, last outcome, when that ended, the most telling remark, what comes next by itself and when, why it is gone.
+    Name, state, runs, last outcome, when that ended, the most telling remark, what comes next by itself and when,
+    why it is gone.
     """
     last = session.last_run
     outcome, finished_at = (last.outcome, last.finished_at) if last is not None else (None, None)
@@ -191,7 +193,8 @@ def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
 
 
 def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tokens: int) -> str:
-    """The most telling of: why it sleeps, what its wake waits for, what is new, that nothing confines it, how long its conversation is."""
+    """The most telling of: why it sleeps, what its wake waits for, what is new, that nothing confines it,
+    how long its conversation is."""
     if row["reason"]:
         return str(row["reason"])
     if queue is not None:

@@ -41,7 +41,8 @@ def say_shown(text: str) -> str:
 
 
 def read_time(text: str) -> int:
-    """RFC 3339 text to microseconds; a time without a zone would mean another moment on every machine, so it is refused."""
+    """RFC 3339 text to microseconds; a time without a zone would mean another moment on every machine,
+    so it is refused."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

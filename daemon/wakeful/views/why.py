@@ -40,7 +40,9 @@ def why_session(
     hint: str | None = None,
     down: tuple[DownServer, ...] = (),
 ) -> dict[str, Any]:
-    """Why it ran last, and why it does or does not run now. `problem` is what is wrong with its file, `hint` what its last run was denied.
+    """Why it ran last, and why it does or does not run now.
+
+    `problem` is what is wrong with its file, `hint` what its last run was denied.
 
     `down` are MCP servers that its last run had to do without."""
     row = list_row(core, session, moment)
@@ -107,7 +109,10 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
             " Something newer came meanwhile: it runs once more." if session.wake is None and row["owed"] else ""
         )
         return [
-            f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by {woken_by}.{_say_outlived(session.run.daemons)}{follow_up}"
+            (
+                f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by "
+                f"{woken_by}.{_say_outlived(session.run.daemons)}{follow_up}"
+            )
         ]
     if session.wake is not None:
         # What holds it was said with its state, in the same words.
@@ -129,7 +134,10 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
         return ["Nothing newer came since that run; it runs by itself when something it waits for changes."]
     if any(session.seen[key] != good for key, good in session.good.items() if key in session.seen):
         return [
-            f"Nothing newer came since its last run, which was stopped; `wakeful activate {session.name}` runs it again."
+            (
+                "Nothing newer came since its last run, which was stopped; "
+                f"`wakeful activate {session.name}` runs it again."
+            )
         ]
     return ["Nothing it waits for has changed since its last run saw it."]
 
@@ -169,7 +177,10 @@ def _say_last_run(core: Core, session: Session) -> list[str]:
         return ["It has not run yet."] if session.run is None else []
     reason = f" ({last.reason})" if last.reason else ""
     words = [
-        f"Run {last.run} {last.outcome}{reason} at {say_time(last.finished_at)}; it was woken by {describe_causes(last.causes)}.{_say_outlived(last.daemons)}"
+        (
+            f"Run {last.run} {last.outcome}{reason} at {say_time(last.finished_at)}; it was woken by "
+            f"{describe_causes(last.causes)}.{_say_outlived(last.daemons)}"
+        )
     ]
     chain = name_chain(core, last.chain)
     words += [f"It took {say_spent(msgspec.to_builtins(last.usage))}."] if last.usage.tokens else []
@@ -217,7 +228,8 @@ def describe_cause(cause: Cause) -> str:
 
 
 class FileWriter(Struct, frozen=True, kw_only=True):
-    """The writer of one file of an output, from the records of files: a run, or if `run` is None the rewind or merge of record `seq`.
+    """The writer of one file of an output, from the records of files: a run,
+    or if `run` is None the rewind or merge of record `seq`.
 
     `is_drifted`: somebody else changed the file since."""
 
@@ -300,7 +312,8 @@ def _tell_run_of_file(
 
 
 def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: list[str]) -> list[str]:
-    """Describe the run that wrote the file: its causes, the later runs, the chain that led to it, the versions it saw, and its cost."""
+    """Describe the run that wrote the file: its causes, the later runs, the chain that led to it,
+    the versions it saw, and its cost."""
     causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
     chain = name_chain(core, run["chain"])
     led = [f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else []
@@ -343,7 +356,10 @@ def _list_writing(newest_first: list[Recorded], binding: FileBinding) -> list[di
 
 def _say_call(call: dict[str, Any], run: dict[str, Any] | None, binding: FileBinding) -> list[str]:
     by = call["by"][:1].upper() + call["by"][1:]
-    said = f"{by}, asked for by {call['author']} (record {call['seq']}), left it as {shorten(call['version'])} at {say_shown(call['at'])}."
+    said = (
+        f"{by}, asked for by {call['author']} (record {call['seq']}), "
+        f"left it as {shorten(call['version'])} at {say_shown(call['at'])}."
+    )
     return (
         [said]
         if run is None

@@ -1,7 +1,8 @@
 """Why a session does not run: what changed for it, what it waits for, and the moment of its next try.
 
-Told from state and looked alone, as `list` is, for `why`. Nothing that changed is passed over: a session that is disabled, undeclared, outside
-its window or waiting for all of its bindings says what came meanwhile. What paces a session that starts too often is told by its verdict.
+Told from state and looked alone, as `list` is, for `why`. Nothing that changed is passed over: a session that is
+disabled, undeclared, outside its window or waiting for all of its bindings says what came meanwhile. What paces a
+session that starts too often is told by its verdict.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any
     """Of a session at rest without a wake: what changed and does not wake it, and why. Empty where nothing changed."""
     if not session.is_declared:
         return [
-            "Its file is gone from sessions.d: nothing is looked at for it, and what changes meanwhile is found when the file is back."
+            (
+                "Its file is gone from sessions.d: nothing is looked at for it, "
+                "and what changes meanwhile is found when the file is back."
+            )
         ]
     changed = [bound.name for bound in find_changed(core, session)]
     settling = list(_say_settling(core, session, moment))
@@ -51,11 +55,15 @@ def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any
 
 
 def _say_set_back(core: Core, session: Session) -> Iterator[str]:
-    """Clock bindings whose last slot lies ahead of a clock that was set back: slots up to that one do not run again (rule 37)."""
+    """Clock bindings whose last slot lies ahead of a clock that was set back:
+    slots up to that one do not run again (rule 37)."""
     for bound in _list_waking(core, session):
         clock = core.looked.clocks.get((session.id, bound.key))
         if clock is not None and clock.is_set_back:
-            yield f"The clock was set back: {bound.name} ran for its slots up to {session.seen[bound.key]} already, and goes on after that one."
+            yield (
+                f"The clock was set back: {bound.name} ran for its slots up to {session.seen[bound.key]} already, "
+                "and goes on after that one."
+            )
 
 
 def find_changed(core: Core, session: Session) -> list[Bound]:
@@ -75,7 +83,10 @@ def _say_settling(core: Core, session: Session, moment: Moment) -> Iterator[str]
             continue
         when = moment.wall + round(max(0.0, look.due - moment.mono) * 1e6)
         settle = look.target.settle_seconds
-        yield f"{bound.name} is changing: it is looked at when it was quiet for {settle:g} s, that is at {say_time(when)}, or later if it goes on changing."
+        yield (
+            f"{bound.name} is changing: it is looked at when it was quiet for {settle:g} s, that is at "
+            f"{say_time(when)}, or later if it goes on changing."
+        )
 
 
 def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:

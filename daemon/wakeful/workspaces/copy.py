@@ -1,7 +1,7 @@
 """Brings what a parent's bindings mean into its fork's workspace, as it stands now: committed or not.
 
-Over a checkout only what differs is written; without a repository everything is. Bounded before anything is copied: what is too
-much is refused with figures. Reads the parent's files and never writes there. Every call blocks.
+Over a checkout only what differs is written; without a repository everything is. Bounded before anything is copied:
+what is too much is refused with figures. Reads the parent's files and never writes there. Every call blocks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def copy_present(
     hidden: Iterable[str] = (),
     is_given_up: Callable[[], bool] = lambda: False,
 ) -> None:
-    """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder, `named` are more files by name.
+    """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder,
+    `named` are more files by name.
 
     Raises CallerError where one of them lies in a place of `hidden`, or it is given up."""
     make_plain(destination)
@@ -124,7 +125,8 @@ def _refuse_hidden(spec: SessionSpec, names: Iterable[str], hidden: Iterable[str
         real = os.path.realpath(os.path.join(spec.root, folder))
         if any(contains(place, real) for place in places):
             raise CallerError(
-                f"{os.path.join(spec.root, name)} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets"
+                f"{os.path.join(spec.root, name)} is for the daemon alone, which hands out secrets one by one; list "
+                "what the run needs under secrets"
             )
 
 
@@ -146,7 +148,8 @@ def _copy(spec: SessionSpec, destination: str, name: str) -> None:
 
 
 def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
-    """Only where the session itself may read: a run may leave a link to what it cannot read, and we are held by nothing."""
+    """Only where the session itself may read: a run may leave a link to what it cannot read,
+    and we are held by nothing."""
     target = os.path.realpath(os.path.join(spec.root, name))
     allow = spec.confinement
     named = ("/",) if not allow.is_enforced else (*allow.allow_read, *allow.allow_write)

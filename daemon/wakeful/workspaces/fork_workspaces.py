@@ -1,8 +1,8 @@
 """The workspaces of a daemon: made for forks, brought back by merges, never removed unasked.
 
-Wiring constructs one over the blobs and git; the API asks it. A workspace is a checkout that borrows the objects of the user's repository, or
-a folder of copies where there is none; it holds what the parent's bindings mean as the parent sees it now. Only what was made
-for a fork that then could not be declared is removed again.
+Wiring constructs one over the blobs and git; the API asks it. A workspace is a checkout that borrows the objects of the
+user's repository, or a folder of copies where there is none; it holds what the parent's bindings mean as the parent
+sees it now. Only what was made for a fork that then could not be declared is removed again.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Workspaces:
         for other in (top, os.path.realpath(self._state)):
             if contains(other, folder) or contains(folder, other):
                 raise CallerError(
-                    f"{wanted} and {other} lie in each other; a workspace is a place apart: name another folder, or none"
+                    f"{wanted} and {other} lie in each other; a workspace is a place apart: name another folder, "
+                    "or none"
                 )
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -164,7 +165,8 @@ class Workspaces:
         return (await asyncio.to_thread(read_merge, self._blobs, record)).base
 
     async def begin(self, record: str) -> None:
-        """Before the merge is recorded: should we die after it, somebody must know that its files are still to be written."""
+        """Before the merge is recorded: should we die after it,
+        somebody must know that its files are still to be written."""
         await asyncio.to_thread(self._mark, record)
 
     async def give_up(self, record: str) -> None:

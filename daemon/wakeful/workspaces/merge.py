@@ -1,7 +1,8 @@
 """A fork's files beside its parent's, three ways: what a merge would do to each path, and the record of it.
 
-`plan_merge` compares and keeps every content it would write or overwrite, so that the record alone says what has to be done: a merge
-cut short by a crash is finished from it, one that is regretted goes back by it. Nothing is written but blobs, and in a dry run not even those.
+`plan_merge` compares and keeps every content it would write or overwrite, so that the record alone says what has to be
+done: a merge cut short by a crash is finished from it, one that is regretted goes back by it. Nothing is written but
+blobs, and in a dry run not even those.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Marked(Struct, frozen=True):
 
 
 class MergeRecord(RunFiles, frozen=True, kw_only=True):
-    """The files of a merge as those of a run, with the folder and texts of its conflicts, and the base of the next merge."""
+    """The files of a merge as those of a run, with the folder and texts of its conflicts,
+    and the base of the next merge."""
 
     base: str
     marks: str
@@ -182,7 +184,10 @@ def _keep_ours(keep: Keep, sides: Sides, change: Change) -> Change:
             change, ending="conflict", reason="what stands here is no file; yours is kept", after=None, before=None
         )
     if change.before.size > LARGEST_KEPT_BYTES:
-        reason = f"what stands here is too large ({change.before.size} bytes) to be kept; the fork's is {sides.theirs}/{change.before.path}"
+        reason = (
+            f"what stands here is too large ({change.before.size} bytes) to be kept; the fork's is "
+            f"{sides.theirs}/{change.before.path}"
+        )
         return replace(change, ending="conflict", reason=reason, after=None, before=None)
     return replace(change, before=keep_entry(keep, sides.ours, change.name, write_name(change.before, change.name)))
 
@@ -221,7 +226,10 @@ async def _unite(blobs: Blobs, git: Git, keep: Keep, sides: Sides, change: Chang
 
 
 def _read_texts(blobs: Blobs, sides: Sides, change: Change, base: Entry | None) -> tuple[bytes, bytes, bytes] | None:
-    """Base, ours, theirs; what is no plain file, is too large or was not kept cannot be merged. Added on both sides: from nothing."""
+    """Base, ours, theirs; what is no plain file, is too large or was not kept cannot be merged.
+
+    Added on both sides: from nothing.
+    """
     entries = [entry for entry in (base, change.before, change.theirs) if entry is not None]
     if any(entry.kind not in ("f", "x") or entry.size > LARGEST_TEXT_BYTES for entry in entries):
         return None

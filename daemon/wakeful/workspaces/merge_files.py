@@ -1,7 +1,8 @@
-"""Writes the files of a merge, once the merge is durable: from its record alone, so that it can be done again after a crash.
+"""Writes the files of a merge, once the merge is durable: from its record alone,
+so that it can be done again after a crash.
 
-A path is written only while it holds what was compared; what holds the result already is done. Marked conflicts go to a folder of the
-daemon's own, never over anybody's file. Every call blocks.
+A path is written only while it holds what was compared; what holds the result already is done. Marked conflicts go to a
+folder of the daemon's own, never over anybody's file. Every call blocks.
 """
 
 from __future__ import annotations

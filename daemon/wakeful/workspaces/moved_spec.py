@@ -1,7 +1,7 @@
 """A parent's spec, moved to its fork's own root: what is inside of root comes along, what is outside stays where it is.
 
-Pure. A binding that reads outside of root goes on reading there; one that writes outside would overwrite what the parent
-writes, and is left behind by name.
+Pure. A binding that reads outside of root goes on reading there; one that writes outside would overwrite what the
+parent writes, and is left behind by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from wakeful.run_files.replay_folder import lead_from, redirect
 
 
 class MovedSpec(Struct, frozen=True, kw_only=True):
-    """`detached` are the write bindings left behind; `identities` what bindings were called by, and are now (rule 8)."""
+    """`detached` are the write bindings left behind; `identities` what bindings were called by,
+    and are now (rule 8)."""
 
     spec: SessionSpec
     detached: tuple[str, ...]

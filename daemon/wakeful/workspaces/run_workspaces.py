@@ -1,8 +1,10 @@
-"""The place of its own that a run works in, where its spec says `workspace`: laid out before the run, thrown away after it.
+"""The place of its own that a run works in, where its spec says `workspace`: laid out before the run,
+thrown away after it.
 
-`RunStarter` asks for one once `run_started` is durable. It lies in the area where the run's outputs are staged, in the state folder, so it is
-landed, discarded and swept with that. A worktree is a checkout that borrows the objects of the user's repository, as a fork's is: nothing is
-registered or written there, nothing it configures is run, and removing it is removing a folder.
+`RunStarter` asks for one once `run_started` is durable. It lies in the area where the run's outputs are staged, in the
+state folder, so it is landed, discarded and swept with that. A worktree is a checkout that borrows the objects of the
+user's repository, as a fork's is: nothing is registered or written there, nothing it configures is run,
+and removing it is removing a folder.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class RunPlace(Struct, frozen=True):
 
 
 class RunPlaces:
-    """`state` is the state folder, `areas` holds the write areas of runs by their ids, `hidden` is what no run may read."""
+    """`state` is the state folder, `areas` holds the write areas of runs by their ids,
+    `hidden` is what no run may read."""
 
     def __init__(self, state: str, areas: str, git: Git, hidden: tuple[str, ...] = ()) -> None:
         self._state = os.path.abspath(state)
@@ -77,7 +80,8 @@ class RunPlaces:
         repository = await self._git.find(spec.root)
         if repository is None:
             raise OperatorError(
-                f"workspace: worktree needs a git repository with a commit around {spec.root}; make one, or use workspace: copy"
+                f"workspace: worktree needs a git repository with a commit around {spec.root}; make one, "
+                "or use workspace: copy"
             )
         branches = [
             one.branch for one in spec.bindings if isinstance(one, CommitsBinding) and one.repo is None and one.branch
@@ -105,7 +109,8 @@ def _move(spec: SessionSpec, root: str, *, is_worktree: bool) -> SessionSpec:
     moved = move_spec(spec, root)
     if moved.detached:
         raise OperatorError(
-            f"{', '.join(moved.detached)} would be written outside of the workspace; write inside root, or remove workspace"
+            f"{', '.join(moved.detached)} would be written outside of the workspace; write inside root, "
+            "or remove workspace"
         )
     confinement = spec.confinement
     # What `allow` opens is reached where it is.
@@ -140,7 +145,8 @@ def _fill(spec: SessionSpec, root: str, state: str, hidden: tuple[str, ...], is_
 
 
 def _refuse_linked(spec: SessionSpec) -> None:
-    """Behind a folder that is a link nothing is copied: better no run than one that finds nothing where there is something."""
+    """Behind a folder that is a link nothing is copied: better no run than one that finds nothing where there is
+    something."""
     for binding in spec.files:
         base = parse_under(binding.pattern, spec.root).base
         names = os.path.relpath(base, spec.root).split("/") if contains(spec.root, base) else []
@@ -148,7 +154,8 @@ def _refuse_linked(spec: SessionSpec) -> None:
             folder = os.path.join(spec.root, *names[:count])
             if os.path.islink(folder) and os.path.isdir(folder):
                 raise OperatorError(
-                    f"{folder} is a symbolic link, which no workspace follows; name where it leads in binding '{binding.name}'"
+                    f"{folder} is a symbolic link, which no workspace follows; "
+                    f"name where it leads in binding '{binding.name}'"
                 )
 
 
@@ -179,7 +186,8 @@ def _list_named(spec: SessionSpec) -> Iterator[str]:
 
 
 def _find_installed(spec: SessionSpec) -> Iterator[str]:
-    """Folders of installed programs that no binding means: found under their names, and reached as far as a run in place would."""
+    """Folders of installed programs that no binding means: found under their names,
+    and reached as far as a run in place would."""
     bases = [parse_under(binding.pattern, spec.root).base for binding in spec.files]
     cwd = os.path.normpath(os.path.join(spec.root, (spec.run.cwd or "") if spec.run is not None else ""))
     for folder in dict.fromkeys((spec.root, cwd)):
@@ -189,7 +197,8 @@ def _find_installed(spec: SessionSpec) -> Iterator[str]:
 
 
 def _link_allowed(path: str, real_root: str, root: str) -> None:
-    """A place that `allow.read` names inside root is found under its name, and read where it is, unless the workspace has one."""
+    """A place that `allow.read` names inside root is found under its name, and read where it is,
+    unless the workspace has one."""
     if path != real_root and contains(real_root, path) and os.path.lexists(path):
         _link(path, os.path.join(root, os.path.relpath(path, real_root)))
 

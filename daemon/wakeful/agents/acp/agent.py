@@ -1,8 +1,10 @@
-"""An external coding agent as a run: any program that speaks the Agent Client Protocol, driven from its start to the end of one prompt.
+"""An external coding agent as a run: any program that speaks the Agent Client Protocol,
+driven from its start to the end of one prompt.
 
-It is started narrower than the process that thinks: it has neither the run's token nor a way to the daemon. What it says is shown as it comes and recorded
-as one answer, what it does is recorded as it tells it (reported.py); its questions are answered by the session's policy, and it reads and writes
-files through us, by the bindings. Capabilities are read, never assumed: resume, else load where that is safe, else our own transcript.
+It is started narrower than the process that thinks: it has neither the run's token nor a way to the daemon. What it
+says is shown as it comes and recorded as one answer, what it does is recorded as it tells it (reported.py); its
+questions are answered by the session's policy, and it reads and writes files through us, by the bindings. Capabilities
+are read, never assumed: resume, else load where that is safe, else our own transcript.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ LONGEST_LINE_BYTES = 64 << 20
 START_SECONDS = 60.0
 # Loading a session there destroys it (google-gemini/gemini-cli#28693): ours is told anew instead.
 UNSAFE_LOADERS = ("gemini",)
-# A program that was told to stop gets so long to come to its end. Then it is ended, as any other is that does not end by itself.
+# A program that was told to stop gets so long to come to its end. Then it is ended,
+# as any other is that does not end by itself.
 STOP_SECONDS = 10.0
 _NEEDS_LOGIN = -32000
 # As redaction writes it.
@@ -138,7 +141,8 @@ class ExternalAgent:
             return
         if wanted not in ways:
             raise OperatorError(
-                f"{self.name} knows no login {wanted!r}; it offers {_list_words(ways)}: mend acp.login in agents/{self._agent.name}.yaml"
+                f"{self.name} knows no login {wanted!r}; it offers {_list_words(ways)}: mend acp.login in "
+                f"agents/{self._agent.name}.yaml"
             )
         await connection.authenticate(method_id=wanted)
 
@@ -182,7 +186,8 @@ class ExternalAgent:
         except RequestError as error:
             # It forgets, is moved, loses its folder: the log has all of it.
             self._say(
-                f"[{self.name} does not have its session {known} any more ({_say_error(error)}): it is told the conversation anew]\n"
+                f"[{self.name} does not have its session {known} any more ({_say_error(error)}): "
+                "it is told the conversation anew]\n"
             )
             return None
         finally:
@@ -195,7 +200,10 @@ class ExternalAgent:
             if error.code != _NEEDS_LOGIN:
                 raise
             ways = _list_words([method.id for method in found.auth_methods or ()])
-            words = f"{self.name} wants to be logged in ({_say_error(error)}): give it its key, acp: {{key: NAME}}, or a login it offers ({ways}), acp: {{login: …}}"
+            words = (
+                f"{self.name} wants to be logged in ({_say_error(error)}): give it its key, acp: {{key: NAME}}, or "
+                f"a login it offers ({ways}), acp: {{login: …}}"
+            )
             raise OperatorError(words) from None
         self._session = opened.session_id
         kept = {"key": MEMORY_KEY, "value": f"{self.name} {self._session}", "for_now": True}
@@ -221,7 +229,8 @@ class ExternalAgent:
         if option is None:
             offered = dict.fromkeys((*modes, *(value for values in options.values() for value in values)))
             raise OperatorError(
-                f"{self.name} knows no mode {wanted!r}; it offers {_list_words(list(offered))}: mend acp.mode in agents/{self._agent.name}.yaml"
+                f"{self.name} knows no mode {wanted!r}; it offers {_list_words(list(offered))}: mend acp.mode in "
+                f"agents/{self._agent.name}.yaml"
             )
         await connection.set_config_option(config_id=option, session_id=self._session, value=wanted)
 
@@ -275,7 +284,8 @@ class ExternalAgent:
             stopped.cancel()
 
     def _estimate_held(self, told: str) -> int:
-        """The tokens of the first request: the program's own prompt, the earlier words of its session, and the words of now."""
+        """The tokens of the first request: the program's own prompt, the earlier words of its session,
+        and the words of now."""
         if self._told_before is not None:
             return self._told_before.used + estimate_tokens(told)
         heard = sum(estimate_entry(entry) for entry in self._beginning.entries) if self._is_reopened else 0
@@ -378,7 +388,10 @@ class ExternalAgent:
         return _choose(options, is_allowed and self._end is None and self._failure is None)
 
     def _find_refusal(self, told: Told) -> str | None:
-        """Which of the files it wants to change is not bound for that. The kernel is coarser: it opens the folder around an output."""
+        """Which of the files it wants to change is not bound for that.
+
+        The kernel is coarser: it opens the folder around an output.
+        """
         if told.tool != "edit":
             return None
         try:
@@ -414,7 +427,10 @@ class ExternalAgent:
             raise RequestError.invalid_params({"details": f"this session's policy is not to write files ({policies})"})
         place = await self._reach(lambda: self._bounds.place(path, "write"), path)
         if (name := await self._find_lost_secret(place, content)) is not None:
-            words = f"{path} holds the value of a secret, which was shown as {name}; written like this the value would be lost, so nothing was written"
+            words = (
+                f"{path} holds the value of a secret, which was shown as {name}; written like this the value would "
+                "be lost, so nothing was written"
+            )
             raise RequestError.invalid_params({"details": words})
         await self._reach(lambda: replace_content(self._bounds, place, content.encode()), path)
         return schema.WriteTextFileResponse()

@@ -1,7 +1,9 @@
-"""Counts what an external agent spends while it works: by what it tells over the protocol, and by our estimate of what passes through it.
+"""Counts what an external agent spends while it works: by what it tells over the protocol,
+and by our estimate of what passes through it.
 
-A program sends its model many requests for one prompt, and each of them holds the whole conversation again. Few tell them one by one, so a
-request is taken to begin with the first words or call after all calls before it have ended. external.py tells the meter what it sees.
+A program sends its model many requests for one prompt, and each of them holds the whole conversation again. Few tell
+them one by one, so a request is taken to begin with the first words or call after all calls before it have ended.
+external.py tells the meter what it sees.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from wakeful.agents.acp.tool_calls import find_texts
 from wakeful.core.agents.tokens import estimate_tokens
 from wakeful.core.agents.turns import TokenUsage
 
-# The instructions and tools of its own that a coding agent sends with each request: 8,000 to 12,000 tokens with the four of `make test-acp`.
+# The instructions and tools of its own that a coding agent sends with each request:
+# 8,000 to 12,000 tokens with the four of `make test-acp`.
 OWN_PROMPT_TOKENS = 10_000
 # How much more is spent before it is told again, and recorded: as many tokens, or this share of what was spent before.
 STEP_TOKENS = 2_000
@@ -34,7 +37,10 @@ class _Call(Struct):
 
 
 class Meter:
-    """One prompt. `held_tokens` is an estimate of what the program has in its context when the prompt begins, the prompt included."""
+    """One prompt.
+
+    `held_tokens` is an estimate of what the program has in its context when the prompt begins, the prompt included.
+    """
 
     def __init__(self, name: str, held_tokens: int) -> None:
         self._name = name.lower()
@@ -82,7 +88,8 @@ class Meter:
         self._results += estimate_tokens(text)
 
     def see_usage(self, update: schema.UsageUpdate) -> None:
-        """The size of its context, which is that of its last request and its answer; and its cost, where it tells that in USD."""
+        """The size of its context, which is that of its last request and its answer; and its cost,
+        where it tells that in USD."""
         self._begin_if_between()
         self._taken_in = max(update.used - self._made, 0)
         if update.cost is not None and update.cost.currency.upper() == "USD":
@@ -121,7 +128,8 @@ class Meter:
             return self.usage
         if self.requests == 1 or not any(word in self._name for word in COUNTS_LAST_REQUEST):
             return told
-        # The program counts its last request. The count tells how much of each request was its own prompt, which nobody sees.
+        # The program counts its last request. The count tells how much of each request was its own prompt,
+        # which nobody sees.
         unseen = max(told.input - self._taken_in, -self._input // (self.requests - 1))
         earlier = self._input + unseen * (self.requests - 1)
         return replace(told, input=told.input + earlier, output=told.output + self._output, is_estimated=True)
@@ -132,7 +140,10 @@ class Meter:
         return self._cost
 
     def find_cost(self, cost_before: float) -> float | None:
-        """The cost of this prompt in USD, by the program's own word. `cost_before` is what it told last, in an earlier run of the same session."""
+        """The cost of this prompt in USD, by the program's own word.
+
+        `cost_before` is what it told last, in an earlier run of the same session.
+        """
         if self._cost is None:
             return None
         is_anew = self._cost < cost_before or any(word in self._name for word in COUNTS_COST_ANEW)

@@ -1,6 +1,8 @@
-"""A conversation as words for an external agent, which keeps its own record of it: all of it where it begins, else what it has not heard.
+"""A conversation as words for an external agent, which keeps its own record of it: all of it where it begins,
+else what it has not heard.
 
-Who said what is told: a conversation moves between models of ours and programs of others, and each is to know which words were its own.
+Who said what is told: a conversation moves between models of ours and programs of others,
+and each is to know which words were its own.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ _GO_ON = "Go on where you stopped."
 
 
 def tell_all(beginning: work.Beginning, name: str) -> str:
-    """For a session that begins. The oldest part of a conversation that is too long is told by rule, and marked as such."""
+    """For a session that begins.
+
+    The oldest part of a conversation that is too long is told by rule, and marked as such.
+    """
     summary = [_tell(beginning.entries[0], name)] if beginning.summary and beginning.entries else []
     entries = _tell_newest(list_whole(beginning, beginning.entries), name, beginning.agent.window.compress_at)
     return "\n\n".join((beginning.instructions, *summary, *entries, *(asked.text for asked in beginning.later)))
@@ -43,7 +48,11 @@ def _tell_newest(entries: Sequence[Entry], name: str, most_tokens: int) -> list[
             left = entries[: len(entries) - len(kept)]
             digest = digest_piece(tell_entries(left))
             return [
-                f"[of this conversation the first {len(left)} of {len(entries)} pieces do not fit; what they came to, told by rule:]\n{digest}",
+                (
+                    f"[of this conversation the first {len(left)} of {len(entries)} pieces do not fit; "
+                    "what they came to, "
+                    f"told by rule:]\n{digest}"
+                ),
                 *reversed(kept),
             ]
         kept.append(told)

@@ -1,7 +1,7 @@
 """A run whose thinking an external program does: started by the Agent Client Protocol, narrower than we are.
 
-Imported by process.py when a run's agent is such a program. It has what the session may reach and its secrets in variables of their own names, as
-programs of others look for them; neither the run's token nor a way to the daemon.
+Imported by process.py when a run's agent is such a program. It has what the session may reach and its secrets in
+variables of their own names, as programs of others look for them; neither the run's token nor a way to the daemon.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> d
 
 
 def read_secrets(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The secrets of the session as variables of their own names, where programs of others look for them. The keys of servers are left out."""
+    """The secrets of the session as variables of their own names, where programs of others look for them.
+
+    The keys of servers are left out.
+    """
     given = {variable: environ[variable] for variable in map(name_variable, names) if variable in environ}
     return {
         variable.removeprefix(VARIABLE_PREFIX): Path(place).read_text(encoding="utf-8").strip()

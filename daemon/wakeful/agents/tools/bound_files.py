@@ -1,8 +1,8 @@
 """What is bound: which paths an agent's tools may read and write, and how those are opened.
 
-The kernel already keeps the process inside its session's bindings; the rules here are finer (a pattern, not the folder it lies in; what a
-binding excludes) and speak to the model, which reads a refusal and mends its call. A path is resolved first, judged as what it leads to, and
-opened with no link on the way: what was opened is what was judged.
+The kernel already keeps the process inside its session's bindings; the rules here are finer (a pattern, not the folder
+it lies in; what a binding excludes) and speak to the model, which reads a refusal and mends its call. A path is
+resolved first, judged as what it leads to, and opened with no link on the way: what was opened is what was judged.
 """
 
 from __future__ import annotations
@@ -150,12 +150,14 @@ class Bounds(Struct, frozen=True):
         if not any(self.may(access, name) for name in names or [real]):
             leads = self.name((names or [real])[0])
             raise Refused(
-                f"{self.name(path)} is, or lies behind, a symbolic link that leads to {leads}, which is not bound for {_say(access)}"
+                f"{self.name(path)} is, or lies behind, a symbolic link that leads to {leads}, "
+                f"which is not bound for {_say(access)}"
             )
         return real
 
     def _list_aliases(self) -> Iterator[tuple[str, str]]:
-        """Places under the names they are bound by, and where they really lie: a root, or a folder elsewhere, may itself be a link.
+        """Places under the names they are bound by, and where they really lie: a root, or a folder elsewhere,
+        may itself be a link.
 
         Inside of root a link is somebody's idea, and maybe a run's: it makes no name for what it leads to."""
         yield self.root, os.path.realpath(self.root)
@@ -166,7 +168,10 @@ class Bounds(Struct, frozen=True):
                 yield bound.pattern.base, os.path.realpath(bound.pattern.base)
 
     def walk(self, under: str | None = None) -> Walk:
-        """All files that may be read, in order, once each; below a path or matching a pattern where one is given. Blocks."""
+        """All files that may be read, in order, once each; below a path or matching a pattern where one is given.
+
+        Blocks.
+        """
         wanted = parse_under(under, self.root) if under else None
         walker = _Walker(self, wanted)
         places = {bound.pattern.base for bound in self._of("read") if bound.pattern.base != self.scratch}
@@ -202,7 +207,8 @@ class Bounds(Struct, frozen=True):
 
 
 class _Walker:
-    """Goes into no folder that holds nothing of interest, follows no link to a folder, and stops when it takes too long."""
+    """Goes into no folder that holds nothing of interest, follows no link to a folder,
+    and stops when it takes too long."""
 
     def __init__(self, bounds: Bounds, wanted: Pattern | None) -> None:
         self.found: dict[str, Found] = {}

@@ -1,8 +1,9 @@
-"""All tools of one run: which there are, which of them the policies let through, and how a model's call becomes a result.
+"""All tools of one run: which there are, which of them the policies let through,
+and how a model's call becomes a result.
 
-The loop asks `policy_of` first (allow, ask, deny), records its intention, then hands the call to `carry_out`; a look is handed over while
-that is on its way. What a model wrote may be no JSON, name no tool, or name one that is denied: each of these is a result with words, like
-everything else that it can cause.
+The loop asks `policy_of` first (allow, ask, deny), records its intention, then hands the call to `carry_out`; a look is
+handed over while that is on its way. What a model wrote may be no JSON, name no tool, or name one that is denied: each
+of these is a result with words, like everything else that it can cause.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
     """What a model wrote as JSON; nothing at all is an empty object, as some of them write it."""
     if (half := find_lone_half(call.arguments)) is not None:
         return ToolResult(
-            f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was done: write whole characters",
+            f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was "
+            "done: write whole characters",
             is_error=True,
         )
     try:
@@ -165,7 +167,8 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
         )
     if not isinstance(found, dict):
         return ToolResult(
-            f"{call.name}: the arguments are a JSON {type(found).__name__}; it takes an object with {say_parameters(offer)}",
+            f"{call.name}: the arguments are a JSON {type(found).__name__}; "
+            f"it takes an object with {say_parameters(offer)}",
             is_error=True,
         )
     return found
@@ -186,7 +189,10 @@ def make_tools(
     more: Iterable[ToolSet] = (),
     servers: McpTools | None = None,
 ) -> ToolBox:
-    """The tools every agent has, and `more` where its session or its role declares some. `kept`: the hand-off that hand_off changes in part. `rules` tells those of the folders it works in."""
+    """The tools every agent has, and `more` where its session or its role declares some.
+
+    `kept`: the hand-off that hand_off changes in part. `rules` tells those of the folders it works in.
+    """
     limit = limit or ResultLimit()
     files = FileTools(bounds, before, limit, redact, rules)
     sets: tuple[ToolSet, ...] = (files, SearchTool(bounds, redact), KnowledgeTools(link, session, run_id, kept), *more)

@@ -1,7 +1,10 @@
-"""The tool `fetch`: a page of the web as text, from hosts that the session declares. Offered only where it declares some.
+"""The tool `fetch`: a page of the web as text, from hosts that the session declares.
 
-A page was written by strangers: it is told between marks that it cannot close, as data. A text that is longer than a result is told in parts, each of them
-between marks of its own. The request itself, and what keeps it from private places, is `web_request`.
+Offered only where it declares some.
+
+A page was written by strangers: it is told between marks that it cannot close, as data. A text that is longer than a
+result is told in parts, each of them between marks of its own. The request itself,
+and what keeps it from private places, is `web_request`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reads a bound file whole, and puts a new content in its place: a file beside it, flushed and renamed over it.
 
-A reader sees the old or the new content and never a half; a crash leaves at worst a `.tmp`, which no binding means. Where the run's isolation opens
-the one file and not its folder, nothing can be put beside it, and it is written in place. Everything here blocks: in a thread.
+A reader sees the old or the new content and never a half; a crash leaves at worst a `.tmp`, which no binding means.
+Where the run's isolation opens the one file and not its folder, nothing can be put beside it, and it is written in
+place. Everything here blocks: in a thread.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ def _replace(folder_fd: int, name: str, content: bytes, base: Base) -> None:
 
 
 def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
-    """Put the new file in place of exactly the one it was made of; True: the old one stands beside it now. Raises Refused where it is another by now."""
+    """Put the new file in place of exactly the one it was made of; True: the old one stands beside it now.
+
+    Raises Refused where it is another by now.
+    """
     flag = NO_REPLACE if base is None else EXCHANGE
     problem = errno.ENOSYS if base is ... else rename_at(folder_fd, beside, folder_fd, name, flag)
     if problem in (errno.EINVAL, errno.ENOSYS):
@@ -110,7 +114,8 @@ def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
         return False
     if problem in (errno.EEXIST, errno.ENOENT):
         raise Refused(
-            f"{name} was {'made' if base is None else 'removed'} by somebody else in this very moment; nothing was written: look again, then decide"
+            f"{name} was {'made' if base is None else 'removed'} by somebody else in this very moment; nothing was "
+            "written: look again, then decide"
         )
     if problem:
         raise OSError(problem, os.strerror(problem), name)

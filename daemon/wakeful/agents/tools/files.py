@@ -1,7 +1,8 @@
 """The tools over bound files: read, list, write, edit, diff (search has a module of its own).
 
-Every path goes through `place`, every result is bounded and says what it left out and how to get it. A write is atomic, keeps the file's mode,
-and goes on record with the digests of what it found and what it left, so that the daemon knows exactly what came from this run. Blocking work is done in threads.
+Every path goes through `place`, every result is bounded and says what it left out and how to get it. A write is atomic,
+keeps the file's mode, and goes on record with the digests of what it found and what it left, so that the daemon knows
+exactly what came from this run. Blocking work is done in threads.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from wakeful.agents.contract import Tool, ToolResult
 from wakeful.agents.tools.bound_files import Bounds, Refused
 from wakeful.agents.tools.file_replace import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
 from wakeful.agents.tools.folder_rules import NestedRules
 from wakeful.agents.tools.image import describe_image, find_obstacle
-from wakeful.agents.tools.pages import Redact, redact_nothing
+from wakeful.agents.tools.pages import MARGIN, Redact, redact_nothing
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
+from wakeful.core.agents.steps import Around
 from wakeful.core.agents.turns import WroteFile
 from wakeful.core.looking.patterns import contains
 from wakeful.text.counting import count
+from wakeful.text.unicode import make_sendable
 
 _MOST_LINES = 2_000
 _LONGEST_LINE = 4_000
@@ -77,7 +80,10 @@ class DiffArguments(Arguments):
 
 
 class FileTools:
-    """The tools of one run; `written` is what each call wrote of what is bound. Nobody but the run looks at its scratch folder."""
+    """The tools of one run; `written` is what each call wrote of what is bound.
+
+    Nobody but the run looks at its scratch folder.
+    """
 
     def __init__(
         self,
@@ -134,10 +140,20 @@ class FileTools:
             return show_image(f"{rules}{self._bounds.name(path)} is {words}", content)
         page = find_page_bytes(self._limit.most_bytes)
         page = max(page - len(rules.encode()), page // 2)
-        if given.offset > 1 or given.column > 1 or given.limit < _MOST_LINES or len(content) > find_longest_line(page):
-            # Not all of it is shown, or a line is cut.
-            content = await redact_content(content, self._redact)
-        return rules + show_lines(self._bounds.name(path), content, given.offset, given.limit, page, given.column)
+        name = self._bounds.name(path)
+        if given.column == 1:
+            shown = show_lines(name, content, given.offset, given.limit, page)
+            if shown.is_whole:
+                return rules + shown.text
+            if shown.around is not None and not rules and self._fits(shown.text):
+                return ToolResult(shown.text, around=shown.around)
+        # A line is cut, or the result will be. Columns count in the line without its secrets.
+        content = await redact_content(content, self._redact)
+        return rules + show_lines(name, content, given.offset, given.limit, page, given.column).text
+
+    def _fits(self, text: str) -> bool:
+        """Is it told as it is?"""
+        return len(text.encode(errors="replace")) <= self._limit.most_bytes and make_sendable(text) == text
 
     async def _tell_rules(self, path: str) -> str:
         """At the very beginning of a result, where no file's content can stand."""
@@ -166,7 +182,10 @@ class FileTools:
         return await self._change_by_rules(given.path, call_id, edit)
 
     async def _change_by_rules(self, text: str, call_id: str, make: Callable[[bytes | None], bytes]) -> str:
-        """Rules are asked for first: a daemon that cannot tell them leaves the file as it is. A refusal tells none, so that they are told later."""
+        """Rules are asked for first: a daemon that cannot tell them leaves the file as it is.
+
+        A refusal tells none, so that they are told later.
+        """
         rules = await self._tell_rules(await asyncio.to_thread(self._bounds.place, text, "write"))
         try:
             async with self._changing:
@@ -199,7 +218,10 @@ class FileTools:
         if self._bounds.scratch is None or not contains(self._bounds.scratch, path):
             wrote = WroteFile(path=name, base=digest_content(old) if old is not None else None, digest=digest)
             self.written.setdefault(call_id, []).append(wrote)
-        return f"{name} {'made' if old is None else 'written'}: {say_change(old or b'', new)}, {count(len(new), 'byte')} now"
+        return (
+            f"{name} {'made' if old is None else 'written'}: {say_change(old or b'', new)}, "
+            f"{count(len(new), 'byte')} now"
+        )
 
     async def _diff(self, given: DiffArguments, _: str) -> str:
         path = await asyncio.to_thread(self._bounds.place, given.path, "read")
@@ -212,7 +234,8 @@ class FileTools:
             found = await self._before(path) if self._before is not None else None
             if found is None:
                 raise Refused(
-                    f"nobody kept what {name} held when the last run saw it; give another bound file as `against`, or read it"
+                    f"nobody kept what {name} held when the last run saw it; give another bound file as `against`, "
+                    "or read it"
                 )
             old, label = found, f"{name} (as the last run saw it)"
         # The marks of a diff stand between the lines of a value of several lines.
@@ -249,14 +272,22 @@ def find_longest_line(page_bytes: int) -> int:
     return min(_LONGEST_LINE, page_bytes // 2)
 
 
+class Shown(Struct, frozen=True):
+    """What is shown of a file. `around`: the rest of the file's text, where whole lines are shown."""
+
+    text: str
+    is_whole: bool = True
+    around: Around | None = None
+
+
 def show_lines(
     name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES, column: int = 1
-) -> str:
+) -> Shown:
     """A header, then the lines as they are; what is missing is named with the call that brings it."""
     if not content:
-        return f"{name} is empty"
+        return Shown(f"{name} is empty")
     if is_binary(content):
-        return f"{name} is binary: {count(len(content), 'byte')}, beginning with {content[:32].hex(' ')}"
+        return Shown(f"{name} is binary: {count(len(content), 'byte')}, beginning with {content[:32].hex(' ')}")
     lines = content.decode(errors="replace").split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -264,7 +295,8 @@ def show_lines(
         raise Refused(f"{name} has {count(len(lines), 'line')}; offset {offset} lies behind its end")
     if column > len(lines[offset - 1]) + 1:
         raise Refused(
-            f"line {offset} of {name} has {count(len(lines[offset - 1]), 'character')}; column {column} lies behind its end"
+            f"line {offset} of {name} has {count(len(lines[offset - 1]), 'character')}; "
+            f"column {column} lies behind its end"
         )
     shown: list[str] = []
     room, longest = page_bytes, find_longest_line(page_bytes)
@@ -293,7 +325,15 @@ def show_lines(
         + (f" ({'; '.join(notes)})" if notes else "")
     )
     rest = [f"[lines {last + 1}-{len(lines)} are left; read on with offset {last + 1}]"] if last < len(lines) else []
-    return "\n".join([f"{head}:", *shown, *rest])
+    text = "\n".join([f"{head}:", *shown, *rest])
+    if column > 1 or any(len(line) > longest for line in lines[offset - 1 : last]):
+        return Shown(text, is_whole=False)
+    if offset == 1 and last == len(lines):
+        return Shown(text)
+    before, after = "\n".join(lines[: offset - 1]), "\n".join(lines[last:])
+    start = len(head) + 2
+    around = Around(before=before[-MARGIN:], after=after[:MARGIN], start=start, end=start + len("\n".join(shown)))
+    return Shown(text, is_whole=False, around=around)
 
 
 def cut_line(line: str, number: int, column: int, longest: int) -> str:
@@ -303,7 +343,8 @@ def cut_line(line: str, number: int, column: int, longest: int) -> str:
     return (
         line[column - 1 :]
         if left <= 0
-        else f"{line[column - 1 : end]}… [{left} more characters in this line; read on with offset {number} and column {end + 1}]"
+        else f"{line[column - 1 : end]}… [{left} more characters in this line; "
+        f"read on with offset {number} and column {end + 1}]"
     )
 
 
@@ -315,12 +356,18 @@ def list_files(bounds: Bounds, under: str) -> str:
     lines: list[str] = []
     room = _ROOM_BYTES
     for found in walk.files[:_MOST_LISTED]:
-        line = f"{bounds.name(found.path)}  {count(found.size_bytes, 'byte')}{'  (write)' if bounds.may('write', found.path) else ''}"
+        line = (
+            f"{bounds.name(found.path)}  "
+            f"{count(found.size_bytes, 'byte')}{'  (write)' if bounds.may('write', found.path) else ''}"
+        )
         room -= len(line.encode(errors="replace")) + 1
         if room < 0:
             break
         lines.append(line)
-    head = f"{count(len(walk.files), 'bound file')}, {count(sum(found.size_bytes for found in walk.files), 'byte')} in all{whole}:"
+    head = (
+        f"{count(len(walk.files), 'bound file')}, {count(sum(found.size_bytes for found in walk.files), 'byte')} "
+        f"in all{whole}:"
+    )
     rest = (
         [f"[{len(walk.files) - len(lines)} more; give a folder or a pattern as path]"]
         if len(lines) < len(walk.files)
@@ -340,11 +387,13 @@ def edit_content(given: EditArguments, content: bytes) -> bytes:
     found = text.count(old)
     if found == 0:
         raise Refused(
-            f"{given.path} does not hold the text to replace{_say_nearest(old, text)}; it must be exact, spaces and line ends included"
+            f"{given.path} does not hold the text to replace{_say_nearest(old, text)}; it must be exact, "
+            "spaces and line ends included"
         )
     if found > 1 and not given.all:
         raise Refused(
-            f"the text to replace occurs {found} times in {given.path}, on lines {_say_places(old, text)}; give more of what is around it, or all: true"
+            f"the text to replace occurs {found} times in {given.path}, on lines {_say_places(old, text)}; give more "
+            "of what is around it, or all: true"
         )
     return encode_text(text.replace(old, new), "new")
 
@@ -375,7 +424,10 @@ def show_difference(old_name: str, old: bytes, new_name: str, new: bytes) -> str
         return f"{new_name} differs from {old_name}, and is binary: {len(old)} bytes then, {len(new)} now"
     before, after = (content.decode(errors="replace").split("\n") for content in (old, new))
     if max(len(before), len(after)) > _MOST_COMPARED_LINES:
-        return f"{new_name} differs from {old_name}: {say_change(old, new)}; more than {_MOST_COMPARED_LINES} lines are not compared one by one"
+        return (
+            f"{new_name} differs from {old_name}: {say_change(old, new)}; more than {_MOST_COMPARED_LINES} lines "
+            "are not compared one by one"
+        )
     shown: list[str] = []
     room = _ROOM_BYTES
     for line in difflib.unified_diff(before, after, old_name, new_name, lineterm=""):

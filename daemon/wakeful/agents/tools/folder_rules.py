@@ -1,7 +1,8 @@
-"""Rules of the folders that an agent works in, told when it first reads or writes there: an AGENTS.md counts for the files that it stands above.
+"""Rules of the folders that an agent works in, told when it first reads or writes there:
+an AGENTS.md counts for the files that it stands above.
 
-The daemon finds and quotes them (model_context/project_rules.py), since it knows which of them strangers could write. Each is told once in a run, and again after
-the conversation was made shorter.
+The daemon finds and quotes them (model_context/project_rules.py), since it knows which of them strangers could write.
+Each is told once in a run, and again after the conversation was made shorter.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ class NestedRules:
         self._told: set[str] = set()
 
     async def tell(self, folder: str) -> str:
-        """The rules of folders from root to this one that were not told yet, as the first lines of a result. Empty if all were told."""
+        """The rules of folders from root to this one that were not told yet, as the first lines of a result.
+
+        Empty if all were told.
+        """
         if folder in self._asked:
             return ""
         self._asked.add(folder)

@@ -1,7 +1,9 @@
-"""A page of HTML as text: what a person would read, with its headings, lists, tables and links, and nothing that draws or runs.
+"""A page of HTML as text: what a person would read, with its headings, lists, tables and links,
+and nothing that draws or runs.
 
-By the standard library's own reader, which takes whatever is there. What a page hides from people is left out as far as its own marks say so. A program of
-its own, `python -I -S html_text.py`: a page can be written so that reading it takes hours (measured), and a program can be ended.
+By the standard library's own reader, which takes whatever is there. What a page hides from people is left out as far as
+its own marks say so. A program of its own, `python -I -S html_text.py`: a page can be written so that reading it takes
+hours (measured), and a program can be ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Images that tools bring: which files are one, by their first bytes, and whether every provider takes them.
 
-What a server or a file's name says of the kind is not asked. An image that is too large, in bytes or in pixels, is told in words: a provider that refuses one
-refuses the whole conversation. Pure.
+What a server or a file's name says of the kind is not asked. An image that is too large, in bytes or in pixels, is told
+in words: a provider that refuses one refuses the whole conversation. Pure.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def find_obstacle(content: bytes) -> str | None:
     if len(content) > MOST_BYTES:
         return f"it has {len(content):,} bytes, and at most {MOST_BYTES:,} are shown; make it smaller"
     if max(found.width, found.height) > _MOST_PIXELS:
-        return f"it is {found.width} x {found.height} pixels, and at most {_MOST_PIXELS:,} a side are shown; make it smaller"
+        return (
+            f"it is {found.width} x {found.height} pixels, and at most {_MOST_PIXELS:,} a side are shown; "
+            "make it smaller"
+        )
     return None
 
 

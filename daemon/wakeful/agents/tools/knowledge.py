@@ -1,7 +1,10 @@
-"""The tools over what a session knows: remember, recall, history, send, hand_off, todo. All of them are calls and looks of the daemon.
+"""The tools over what a session knows: remember, recall, history, send, hand_off, todo.
 
-The run's token reaches its own session alone, and mailboxes of others: what may be read and said is the daemon's judgement, its refusal is the
-model's to read. Each call carries a key made of the run and the tool call's id, so that a daemon which restarts in that moment does it once.
+All of them are calls and looks of the daemon.
+
+The run's token reaches its own session alone, and mailboxes of others: what may be read and said is the daemon's
+judgement, its refusal is the model's to read. Each call carries a key made of the run and the tool call's id, so that a
+daemon which restarts in that moment does it once.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool
 
 _MOST_RECORDS = 200
 _ROOM_BYTES = RESULT_BYTES - 1_024
-TODO_WORDS = "Keep the to-do list of this session: set its items, mark them. It lasts, and stands before every later run. Without arguments: read it."
+TODO_WORDS = (
+    "Keep the to-do list of this session: set its items, mark them. It lasts, and stands before every later run. "
+    "Without arguments: read it."
+)
 _HAND_OFF_PART = re.compile(r"^(done|next|blocked): ", re.MULTILINE)
 
 
@@ -73,7 +79,10 @@ class TodoArguments(Arguments):
 
 
 class KnowledgeTools:
-    """`session` is the run's own, `run_id` the run's. `kept` is the hand-off of work that this run only answers a question beside."""
+    """`session` is the run's own, `run_id` the run's.
+
+    `kept` is the hand-off of work that this run only answers a question beside.
+    """
 
     def __init__(self, link: DaemonLink, session: str, run_id: str, kept: str | None = None) -> None:
         self._link = link
@@ -176,7 +185,10 @@ def _show_records(records: list[dict[str, Any]]) -> str:
     for record in reversed(records):
         # One line each; a message of many stands whole in its record.
         words = " ".join(str(record["words"]).split())
-        line = f"{record['seq']}  {record['at']}  {record['author']}  {record['kind']}: {words[:600]}{'…' if len(words) > 600 else ''}"
+        line = (
+            f"{record['seq']}  {record['at']}  {record['author']}  {record['kind']}: "
+            f"{words[:600]}{'…' if len(words) > 600 else ''}"
+        )
         room -= len(line.encode(errors="replace")) + 1
         if room < 0:
             break

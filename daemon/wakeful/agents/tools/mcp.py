@@ -1,8 +1,10 @@
-"""Tools of MCP servers: programs spoken to over their standard input and output, or addresses, as an agent's file declares them.
+"""Tools of MCP servers: programs spoken to over their standard input and output, or addresses,
+as an agent's file declares them.
 
-The library is imported when an agent has servers, and not before. All servers are started with the run and end with it. A run waits a short time for
-the tools of each; a server that comes later, goes down or changes its tools is noticed before the next request. A server that is down is a tool whose
-result says why, and is started again by the next call. What servers say is data: names are made safe for models, descriptions and results are bounded.
+The library is imported when an agent has servers, and not before. All servers are started with the run and end with it.
+A run waits a short time for the tools of each; a server that comes later, goes down or changes its tools is noticed
+before the next request. A server that is down is a tool whose result says why, and is started again by the next call.
+What servers say is data: names are made safe for models, descriptions and results are bounded.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ class ServerDown(OperatorError):
 
 
 class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where programs are started: what they find in their environment, by server, and what they may touch. `narrowing` None leaves them as free as the run."""
+    """Where programs are started: what they find in their environment, by server, and what they may touch.
+
+    `narrowing` None leaves them as free as the run.
+    """
 
     root: str
     narrowing: Narrowing | None
@@ -80,7 +85,10 @@ class McpTools:
         return tuple(server.down for server in self._servers if server.down is not None)
 
     async def wait(self, failing: Iterable[DownServer] = ()) -> None:
-        """Return when each server has told its tools, or its time is over. A server that was too slow a moment ago (`failing`) is not waited for."""
+        """Return when each server has told its tools, or its time is over.
+
+        A server that was too slow a moment ago (`failing`) is not waited for.
+        """
         known = {one.name: one for one in failing}
         await asyncio.gather(*(server.wait(known.get(server.name)) for server in self._servers))
 
@@ -101,7 +109,10 @@ class McpTools:
         return tuple(tools.values())
 
     def find_policies(self, declared: Mapping[str, ToolPolicy]) -> dict[str, ToolPolicy]:
-        """By the names models know: what was declared for the tool, else for its server. Who declares a server lets it be used."""
+        """By the names models know: what was declared for the tool, else for its server.
+
+        Who declares a server lets it be used.
+        """
         return {
             safe: declared.get(name) or declared.get(name.partition("/")[0]) or "allow"
             for safe, name in self._names.items()
@@ -148,7 +159,8 @@ class _ServerTool:
             if not self._name:
                 listed = await self._server.list_anew()
                 return ToolResult(
-                    f"{self._server.name} is up, with {', '.join(name for name, *_ in listed) or 'no tools'}: these can be called now"
+                    f"{self._server.name} is up, with {', '.join(name for name, *_ in listed) or 'no tools'}: "
+                    "these can be called now"
                 )
             result = await self._server.call(self._name, dict(arguments))
         except ServerDown as down:
@@ -191,7 +203,10 @@ class _Server:
         seconds = self._spec.start_seconds if failed is None else 0.0
         await asyncio.wait([self._beginning], timeout=seconds)
         if not self._beginning.done():
-            words = f"MCP server {self.name} did not start within {seconds:g} s (start_timeout): the run went on without its tools"
+            words = (
+                f"MCP server {self.name} did not start within {seconds:g} s (start_timeout): "
+                "the run went on without its tools"
+            )
             self._put_down(failed or DownServer(name=self.name, words=words, is_slow=True))
 
     async def refresh(self) -> None:
@@ -261,7 +276,8 @@ class _Server:
                 return await what(client)
         except TimeoutError:
             raise ServerDown(
-                f"MCP server {self.name} did not answer within {seconds:g} s; whether it did what it was asked is not known"
+                f"MCP server {self.name} did not answer within {seconds:g} s; "
+                "whether it did what it was asked is not known"
             ) from None
         except Exception as error:
             # Whatever a server can cause, and the library has many names for it, is a result and no defect of ours.
@@ -329,7 +345,8 @@ class _Server:
             self._is_stale = True
 
     def _make_transport(self) -> tuple[AbstractAsyncContextManager[Any], Callable[[], str | None], Callable[[], None]]:
-        """Three functions: one opens the connection, one tells how the program ended, one is called when the server answers."""
+        """Three functions: one opens the connection, one tells how the program ended,
+        one is called when the server answers."""
         library = importlib.import_module("mcp.client")
         if self._spec.url is not None:
             return self._open_address(library, self._spec.url), lambda: None, lambda: None

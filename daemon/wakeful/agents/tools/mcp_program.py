@@ -1,7 +1,9 @@
-"""An MCP server that is a program: started under a keeper, in a domain of its own, and spoken to over its standard input and output.
+"""An MCP server that is a program: started under a keeper, in a domain of its own,
+and spoken to over its standard input and output.
 
-The library has a transport for programs, which tells neither how a program ended nor what it said on the way. This one keeps both, so that a server that
-does not start has a reason in words. Imported when a run has such a server: the library takes a second to be read.
+The library has a transport for programs, which tells neither how a program ended nor what it said on the way. This one
+keeps both, so that a server that does not start has a reason in words. Imported when a run has such a server: the
+library takes a second to be read.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ _KILL_SECONDS = keeper.PATIENCE_SECONDS + 2.0
 
 
 class ServerProgram:
-    """One start of a program. `open` is the library's transport; `say_end` tells afterwards why there is nobody to speak with."""
+    """One start of a program.
+
+    `open` is the library's transport; `say_end` tells afterwards why there is nobody to speak with.
+    """
 
     def __init__(
         self, argv: Sequence[str], root: str, environment: Mapping[str, str], narrowing: Narrowing | None

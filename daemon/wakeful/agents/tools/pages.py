@@ -1,7 +1,9 @@
-"""Results that are larger than a model takes in at once: the first page is shown, the whole is a file in the run's scratch folder.
+"""Results that are larger than a model takes in at once: the first page is shown,
+the whole is a file in the run's scratch folder.
 
-Called by the tool box for every result. `read` has pages of its own and fits; for the other tools a page says how to read on. Values of secrets are
-taken out of the whole before it is kept and cut. The file has short lines, so that `read` can page through it whatever the result looked like.
+Called by the tool box for every result. `read` has pages of its own and fits; for the other tools a page says how to
+read on. Values of secrets are taken out of the whole before it is kept and cut. The file has short lines, so that
+`read` can page through it whatever the result looked like.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ Redact = Callable[[str], Awaitable[str]]
 # Letters of one request: also with each of them escaped it is no larger than a call may be.
 _WINDOW = 128 * 1024
 # No secret is longer, in any shape that is looked for.
-_MARGIN = 16 * 1024
+MARGIN = 16 * 1024
 
 
 async def redact_nothing(text: str) -> str:
@@ -40,7 +42,7 @@ class Redaction:
         for start in range(0, len(text), _WINDOW):
             end = start + _WINDOW
             # A lone surrogate is no text that could be sent.
-            window = (text[max(0, start - _MARGIN) : start], text[start:end], text[end : end + _MARGIN])
+            window = (text[max(0, start - MARGIN) : start], text[start:end], text[end : end + MARGIN])
             before, part, after = (piece.encode(errors="replace").decode() for piece in window)
             # With a key the call can be repeated if the daemon restarts meanwhile.
             answered = await self._link.post(
@@ -73,11 +75,17 @@ class ResultPages:
             return ToolResult(bound_text(text, self.limit.most_bytes), result.is_error, result.images)
         lines, path = await asyncio.to_thread(self._keep, self._folder, text)
         shown = _take_page(lines, self.limit.most_bytes - 512)
-        more = f"[cut: this result has {len(lines)} lines, and {len(shown)} are shown; read {path} with offset {len(shown) + 1}]"
+        more = (
+            f"[cut: this result has {len(lines)} lines, and {len(shown)} are shown; "
+            f"read {path} with offset {len(shown) + 1}]"
+        )
         return ToolResult("\n".join((*shown, more)), result.is_error, result.images)
 
     def _keep(self, folder: Path, text: str) -> tuple[list[str], str]:
-        """Blocks. Named by its content, so that a conversation that goes on finds what it was told; the oldest files give way."""
+        """Blocks.
+
+        Named by its content, so that a conversation that goes on finds what it was told; the oldest files give way.
+        """
         lines = [piece for line in text.split("\n") for piece in _split_line(line)]
         folder.mkdir(mode=0o700, exist_ok=True)
         content = ("\n".join(lines) + "\n").encode(errors="replace")

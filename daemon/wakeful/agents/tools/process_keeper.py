@@ -1,8 +1,10 @@
-"""A program of its own around one command: whatever the command starts ends with it, also what left its group and its parents.
+"""A program of its own around one command: whatever the command starts ends with it,
+also what left its group and its parents.
 
-`shell` starts it with an interpreter that loads the standard library and this alone. The command takes on its domain (narrowing.py) before its first
-instruction; the keeper stays outside, out of its reach. Orphans below it become its children (a subreaper), so when the command has ended, or
-SIGTERM says that it must, all that is left below is killed and reaped. Ends as the command did: 128 and more is a signal.
+`shell` starts it with an interpreter that loads the standard library and this alone. The command takes on its domain
+(narrowing.py) before its first instruction; the keeper stays outside, out of its reach. Orphans below it become its
+children (a subreaper), so when the command has ended, or SIGTERM says that it must, all that is left below is killed
+and reaped. Ends as the command did: 128 and more is a signal.
 """
 
 from __future__ import annotations

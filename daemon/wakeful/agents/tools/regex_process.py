@@ -1,7 +1,9 @@
-"""A program of its own that finds an expression in texts, so that whoever waits can end it: Python cannot be stopped inside of a match.
+"""A program of its own that finds an expression in texts, so that whoever waits can end it:
+Python cannot be stopped inside of a match.
 
-`search` starts it by its path, with an interpreter that loads nothing else, and hands it texts over its standard input; it opens no file.
-In: a line of JSON, then for each text a line of JSON with its length and the text. Out: a line of JSON for each text that was gone through.
+`search` starts it by its path, with an interpreter that loads nothing else, and hands it texts over its standard input;
+it opens no file. In: a line of JSON, then for each text a line of JSON with its length and the text. Out: a line of
+JSON for each text that was gone through.
 """
 
 import json

@@ -1,7 +1,8 @@
 """The tool `search`: lines of bound files that hold a text or an expression, within a time and a size.
 
-A text is looked for right here, in a thread: that takes as long as reading. An expression may take for ever, so a process of its own matches it
-(matcher.py) and is ended when its time is over; what it found until then is told, with the file that it did not get through.
+A text is looked for right here, in a thread: that takes as long as reading. An expression may take for ever, so a
+process of its own matches it (matcher.py) and is ended when its time is over; what it found until then is told, with
+the file that it did not get through.
 """
 
 from __future__ import annotations
@@ -73,12 +74,14 @@ class SearchTool:
             expression = re.compile(pattern, re.IGNORECASE if given.ignore_case else 0)
         except (re.error, RecursionError, OverflowError) as error:
             raise Refused(
-                f"{given.text!r} is not a regular expression: {error}; without regex: true it is looked for as it stands"
+                f"{given.text!r} is not a regular expression: {error}; without regex: "
+                "true it is looked for as it stands"
             ) from None
         walk = await asyncio.to_thread(self._bounds.walk, given.path or None)
         if not walk.files:
             raise Refused(
-                f"no bound file is there to search{f' under {given.path}' if given.path else ''}; bound are: {self._bounds.describe()}"
+                f"no bound file is there to search{f' under {given.path}' if given.path else ''}; bound are: "
+                f"{self._bounds.describe()}"
             )
         hunt = _Hunt(self._bounds, given.most, self._redact, is_whole=walk.is_whole)
         matching = _match_apart(pattern, given) if given.regex else _match_here(expression)
@@ -129,7 +132,8 @@ async def _match_here(expression: re.Pattern[str]) -> AsyncIterator[_Match]:
 
 @contextlib.asynccontextmanager
 async def _match_apart(pattern: str, given: SearchArguments) -> AsyncIterator[_Match]:
-    # Isolated, and without site-packages: it starts in a hundredth of a second, and finds no module that a project put in its way.
+    # Isolated, and without site-packages: it starts in a hundredth of a second,
+    # and finds no module that a project put in its way.
     program = (sys.executable, "-I", "-S", str(Path(matcher.__file__)))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -186,7 +190,8 @@ class _Hunt:
                 lines = await match(redacted, self._most + 1 - len(self._lines), self._deadline)
         except TimeoutError:
             self._notes.append(
-                f"stopped at {name} after {DEADLINE_SECONDS:g} s: the expression takes too long there; make it simpler (nested repeats such as (a+)+ never end)"
+                f"stopped at {name} after {DEADLINE_SECONDS:g} s: the expression takes too long there; make it simpler "
+                "(nested repeats such as (a+)+ never end)"
             )
             return False
         return self._take(name, lines)
@@ -208,7 +213,8 @@ class _Hunt:
     def tell(self) -> str:
         if self._skipped:
             self._notes.append(
-                f"{count(len(self._skipped), 'file')} above {_LARGEST_FILE_BYTES} bytes left out, such as {self._skipped[0]}"
+                f"{count(len(self._skipped), 'file')} above {_LARGEST_FILE_BYTES} bytes left out, "
+                f"such as {self._skipped[0]}"
             )
         head = (
             f"{count(len(self._lines), 'line')} in {count(self._files, 'file')}:"

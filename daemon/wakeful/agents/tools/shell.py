@@ -1,7 +1,9 @@
-"""The tool `shell`, offered only where it was declared: one command, narrower than the run, within a time, its whole tree ended with it.
+"""The tool `shell`, offered only where it was declared: one command, narrower than the run, within a time,
+its whole tree ended with it.
 
-The command starts inside of a domain of its own (narrowing.py), under a keeper that ends all it leaves behind (keeper.py). What it writes is not
-attributed file by file, as writes of the other tools are: the daemon finds it when the run ends.
+The command starts inside of a domain of its own (narrowing.py), under a keeper that ends all it leaves behind
+(keeper.py). What it writes is not attributed file by file, as writes of the other tools are:
+the daemon finds it when the run ends.
 """
 
 from __future__ import annotations
@@ -35,8 +37,12 @@ _PIECE_BYTES = 1 << 16
 # After SIGTERM to the keeper, which has to end what it keeps.
 _GRACE_SECONDS = keeper.PATIENCE_SECONDS + 2.0
 _TICK_SECONDS = 0.05
-# Isolated, and without site-packages: it starts in some hundredths of a second, and nothing that a project holds is imported.
-_KEEPER = "import sys; sys.path.append(sys.argv.pop(1)); from wakeful.agents.tools.process_keeper import main; sys.exit(main(sys.argv[1:]))"
+# Isolated, and without site-packages: it starts in some hundredths of a second,
+# and nothing that a project holds is imported.
+_KEEPER = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from wakeful.agents.tools.process_keeper import main; "
+    "sys.exit(main(sys.argv[1:]))"
+)
 _SOURCE = str(Path(keeper.__file__).parents[3])
 
 
@@ -58,7 +64,8 @@ class Ended(Struct, frozen=True):
 
 
 class ShellTool:
-    """`narrowing` None: the command may all that the run may, its token and keys included; for sessions that asked for no isolation."""
+    """`narrowing` None: the command may all that the run may, its token and keys included;
+    for sessions that asked for no isolation."""
 
     def __init__(
         self, root: str, narrowing: Narrowing | None, environ: Mapping[str, str], redact: Redact = redact_nothing

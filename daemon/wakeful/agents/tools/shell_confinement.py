@@ -1,8 +1,10 @@
-"""What a shell of an agent may touch: less than the process that thinks, by a Landlock domain inside of that one and a filter of its own.
+"""What a shell of an agent may touch: less than the process that thinks,
+by a Landlock domain inside of that one and a filter of its own.
 
-The thinking process holds the run's token and the keys of its models, speaks to the control socket and reaches its providers; a command that a
-model wrote does none of that. Rules only ever narrow: what the run may not do, nobody here can grant. `shell` makes a domain for each command;
-its keeper (keeper.py) stays outside of it, so that no command can end or look into who ends it.
+The thinking process holds the run's token and the keys of its models, speaks to the control socket and reaches its
+providers; a command that a model wrote does none of that. Rules only ever narrow: what the run may not do, nobody here
+can grant. `shell` makes a domain for each command; its keeper (keeper.py) stays outside of it, so that no command can
+end or look into who ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _SYSTEM = (
     "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm",
 )  # fmt: skip
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# Who and where one is, and where programs are. What a spec puts into the environment may be a key, and is not handed on.
+# Who and where one is, and where programs are. What a spec puts into the environment may be a key,
+# and is not handed on.
 _INHERITED = (
     "PATH",
     "HOME",
@@ -63,7 +66,8 @@ class Narrowing(Struct, frozen=True, kw_only=True):
 
 
 class Domain(Struct, frozen=True):
-    """What a command takes on before its first instruction: a ruleset's descriptor, and a filter, empty where none is known here."""
+    """What a command takes on before its first instruction: a ruleset's descriptor, and a filter,
+    empty where none is known here."""
 
     ruleset_fd: int
     filter: bytes
@@ -80,7 +84,8 @@ def narrow(
     writes: Iterable[str] = (),
     hidden: Iterable[str] = (),
 ) -> Narrowing:
-    """What is bound, the session's scratch and temporary folders, and programs; `reads` and `writes` are places besides."""
+    """What is bound, the session's scratch and temporary folders, and programs;
+    `reads` and `writes` are places besides."""
     token = environ.get("WAKEFUL_TOKEN_FILE")
     own = (os.path.dirname(token),) if token else ()
     programs = (path for path in environ.get("PATH", "").split(":") if path.startswith("/"))
@@ -119,7 +124,10 @@ def select_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def find_obstacle() -> str | None:
     """Why no shell can be kept narrower than the run, in words; None where it can."""
     if probe_abi() == 0:
-        return "this kernel has no Landlock: a shell could read the run's token and keys (Linux 5.13 can keep them from it)"
+        return (
+            "this kernel has no Landlock: a shell could read the run's token and keys (Linux 5.13 can keep them "
+            "from it)"
+        )
     return None
 
 
@@ -156,8 +164,8 @@ def _allow(ruleset: Ruleset, path: str, rights: int, hidden: Hidden) -> None:
         return
     try:
         if rights == WRITE and hidden.is_inside(os.readlink(f"/proc/self/fd/{fd}")):
-            # What comes new beside what is hidden can be written, and is seen by the next command. Nothing hidden is read by that, and Landlock lets
-            # no file be moved to where it could be.
+            # What comes new beside what is hidden can be written, and is seen by the next command. Nothing hidden is
+            # read by that, and Landlock lets no file be moved to where it could be.
             ruleset.allow(fd, WRITE & ~(READ_FILE | EXECUTE))
         allow_around(ruleset, fd, rights, hidden)
     finally:

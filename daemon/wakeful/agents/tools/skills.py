@@ -1,7 +1,7 @@
 """The tool `skill`: reads the instructions of a skill, or another file of its folder, when the model needs them.
 
-The daemon reads (api/routes/agent_work.py), since a skill need not be bound to the session, and hands out only what was read with the agent: text that somebody
-changed since is refused.
+The daemon reads (api/routes/agent_work.py), since a skill need not be bound to the session, and hands out only what was
+read with the agent: text that somebody changed since is refused.
 """
 
 from __future__ import annotations

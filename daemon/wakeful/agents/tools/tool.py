@@ -1,7 +1,9 @@
-"""A tool as the loop knows it, made of a struct of arguments and a coroutine: the schema, the check and the bound of its result.
+"""A tool as the loop knows it, made of a struct of arguments and a coroutine: the schema,
+the check and the bound of its result.
 
-One struct gives a tool both what the model is told and what its arguments are held against, so the two cannot differ. Whatever a model can
-cause (wrong types, a file that is not there, a daemon that says no) ends as a result that it can read; a defect of ours is raised.
+One struct gives a tool both what the model is told and what its arguments are held against, so the two cannot differ.
+Whatever a model can cause (wrong types, a file that is not there, a daemon that says no) ends as a result that it can
+read; a defect of ours is raised.
 """
 
 from __future__ import annotations
@@ -82,7 +84,10 @@ def say_parameters(offer: ToolOffer) -> str:
 
 
 class ResultLimit:
-    """The largest result of one call of a run's tools, in bytes. It shrinks when a provider takes less than was said."""
+    """The largest result of one call of a run's tools, in bytes.
+
+    It shrinks when a provider takes less than was said.
+    """
 
     def __init__(self, most_bytes: int = RESULT_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -94,7 +99,10 @@ def find_result_bytes(compress_at: int) -> int:
 
 
 def bound_text(text: str, most: int = RESULT_BYTES) -> str:
-    """Text that can be sent, of at most so many bytes: beginning and end, and between them how much is missing. A text that goes on elsewhere says so itself."""
+    """Text that can be sent, of at most so many bytes: beginning and end, and between them how much is missing.
+
+    A text that goes on elsewhere says so itself.
+    """
     content = tell_sendable(text).encode()
     if len(content) <= most:
         return content.decode()

@@ -1,7 +1,9 @@
-"""One page of the web, asked for as a stranger's server deserves: hosts that are declared, addresses that are public, and bounds on all that comes.
+"""One page of the web, asked for as a stranger's server deserves: hosts that are declared, addresses that are public,
+and bounds on all that comes.
 
-`fetch` asks here. Every hop is judged anew: its host against what is declared, then each address that its name has. The connection goes to the judged address
-and to no other, so a name that answers differently a moment later leads nowhere. Nothing is sent but a GET: no cookie, no key, nothing of the environment.
+`fetch` asks here. Every hop is judged anew: its host against what is declared, then each address that its name has. The
+connection goes to the judged address and to no other, so a name that answers differently a moment later leads nowhere.
+Nothing is sent but a GET: no cookie, no key, nothing of the environment.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ class _Hop(Struct, frozen=True, kw_only=True):
 
 
 async def request_page(url: str, allowed: Sequence[str]) -> Page:
-    """`allowed` are entries such as `docs.example.org:443`, `*.example.org:443`, `10.0.0.5:8080`. Raises FetchRefused."""
+    """`allowed` are entries such as `docs.example.org:443`, `*.example.org:443`, `10.0.0.5:8080`.
+
+    Raises FetchRefused.
+    """
     try:
         async with asyncio.timeout(MOST_SECONDS):
             return await _follow(url, allowed)
@@ -130,7 +135,8 @@ def check_host(host: str, port: int, allowed: Sequence[str]) -> None:
             return
     known = ", ".join(allowed)
     raise FetchRefused(
-        f"{host}:{port} is not among the hosts that this session may fetch from ({known}); a person can add it under fetch"
+        f"{host}:{port} is not among the hosts that this session may fetch from ({known}); "
+        "a person can add it under fetch"
     )
 
 
@@ -150,7 +156,8 @@ def check_addresses(host: str, port: int, found: Sequence[str], allowed: Sequenc
         if address not in declared and not is_public(address):
             where = host if host == text else f"{host} is {text}, which"
             raise FetchRefused(
-                f"{where} is an address of this machine or of a private network; a person can declare it by address, fetch: [{text}:{port}]"
+                f"{where} is an address of this machine or of a private network; a person can declare it by address, "
+                f"fetch: [{text}:{port}]"
             )
     return list(found)
 

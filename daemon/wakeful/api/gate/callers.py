@@ -1,9 +1,12 @@
-"""Identifies the caller. The kernel names the user and process; a token names the run, or the rights that a person gave its bearer.
+"""Identifies the caller.
 
-A connection is judged once, when it is accepted, and the answer is held for as long as the connection. The process is known by a
-descriptor that the kernel took at connect (SO_PEERPIDFD), because its number may be another process's by now. A peer whose process is
-gone is nobody. A run speaks with its own token and for its own session alone, and a process of a run speaks as that run or not at all;
-everybody else who gets through is the daemon's own user, narrowed by the token they show, if they show one.
+The kernel names the user and process; a token names the run, or the rights that a person gave its bearer.
+
+A connection is judged once, when it is accepted, and the answer is held for as long as the connection. The process is
+known by a descriptor that the kernel took at connect (SO_PEERPIDFD), because its number may be another process's by
+now. A peer whose process is gone is nobody. A run speaks with its own token and for its own session alone, and a
+process of a run speaks as that run or not at all; everybody else who gets through is the daemon's own user, narrowed by
+the token they show, if they show one.
 """
 
 from __future__ import annotations
@@ -60,8 +63,8 @@ class Unknown:
 class Peer:
     """The process at the other end of a connection, as it was judged when that was accepted.
 
-    `standing` is None for a process of a person. `pid` is None where the system does not tell. `started` is known where the kernel
-    gives no descriptor of the peer: with the number it names one process."""
+    `standing` is None for a process of a person. `pid` is None where the system does not tell. `started` is known where
+    the kernel gives no descriptor of the peer: with the number it names one process."""
 
     uid: int
     pid: int | None = None
@@ -73,7 +76,8 @@ class Peer:
 class Caller:
     """`run` is None for a person; `uid` is the user at the other end, by the kernel's word. `token`: what narrows them.
 
-    `author` is who the log names; `judged_as` whose role in a session counts: a token never gives its bearer more than they have."""
+    `author` is who the log names; `judged_as` whose role in a session counts:
+    a token never gives its bearer more than they have."""
 
     author: str
     run: RunIdentity | None = None
@@ -113,7 +117,10 @@ def judge_peer(connection: Connected, owner_of: OwnerOf) -> Peer:
 
 
 def find_absence(connection: Connected, peer: Peer) -> str | None:
-    """Why nobody knows whether the process that was judged is still running; None where it is. Another may hold its connection, and is not covered by the judgement."""
+    """Why nobody knows whether the process that was judged is still running; None where it is.
+
+    Another may hold its connection, and is not covered by the judgement.
+    """
     if not peer.pid:
         return None
     try:
@@ -127,7 +134,8 @@ def find_absence(connection: Connected, peer: Peer) -> str | None:
 
 
 def _open_process(connection: Connected, pid: int) -> tuple[int, int | None]:
-    """A descriptor of the process that connected; where the kernel gives none, one by its number, and when that process started."""
+    """A descriptor of the process that connected; where the kernel gives none, one by its number,
+    and when that process started."""
     try:
         found = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
@@ -159,7 +167,8 @@ def _is_running(process: int) -> bool:
 
 
 def read_peer(connection: Connected) -> tuple[int, int | None]:
-    """The user and the number of the process at the other end, as they were when it connected; 0 is a process that we cannot see."""
+    """The user and the number of the process at the other end, as they were when it connected;
+    0 is a process that we cannot see."""
     if hasattr(socket, "SO_PEERCRED"):
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         assert isinstance(credentials, bytes)

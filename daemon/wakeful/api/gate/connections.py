@@ -1,7 +1,7 @@
 """How many connections there are, and whose: the cap of each run, and the places that are kept for people.
 
-The listener asks before it serves a connection, and tells when the connection ended. A run cannot take the places of people, nor
-those of other runs; a refusal says who holds the places. Counts only, and closes nothing.
+The listener asks before it serves a connection, and tells when the connection ended. A run cannot take the places of
+people, nor those of other runs; a refusal says who holds the places. Counts only, and closes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ MOST_OF_ONE_RUN = 32
 # Of all places this part is for people alone.
 KEPT_SHARE = 1 / 8
 FEWEST_KEPT = 1
-# Of the descriptors that are free when the daemon starts this part is for connections; runs, watches and the log need the rest.
+# Of the descriptors that are free when the daemon starts this part is for connections;
+# runs, watches and the log need the rest.
 DESCRIPTOR_SHARE = 1 / 2
 FEWEST_CONNECTIONS = 4
 # So many refused clients are waited for at a time. Each has a descriptor meanwhile, which is one of that share.
@@ -68,21 +69,34 @@ class Connections:
 
     def _find_refusal(self, peer: Peer) -> str | None:
         if self.total >= self.most:
-            return f"the daemon is busy: all of its {count(self.most, 'connection')} are in use{self._say_largest()}; end what holds them, or wait"
+            return (
+                f"the daemon is busy: all of its {count(self.most, 'connection')} are in use{self._say_largest()}; "
+                "end what holds them, or wait"
+            )
         if self._find_holder(peer)[0] == "process":
             return self._find_greed(peer)
         if self._held[self._find_holder(peer)] >= MOST_OF_ONE_RUN:
-            return f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has {count(MOST_OF_ONE_RUN, 'connection')}, the most it may have; close one of them"
+            return (
+                f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has "
+                f"{count(MOST_OF_ONE_RUN, 'connection')}, the most it may have; close one of them"
+            )
         if self.total >= self.most - self.kept:
-            return f"the daemon is busy: {self.total} of {count(self.most, 'connection')} are in use{self._say_largest()}, and the rest is kept for people; call again later"
+            return (
+                f"the daemon is busy: {self.total} of {count(self.most, 'connection')} are in "
+                f"use{self._say_largest()}, and the rest is kept for people; call again later"
+            )
         return None
 
     def _find_greed(self, peer: Peer) -> str | None:
-        """One program of a person does not take the last places from all others: theirs are the commands that would say what is the matter."""
+        """One program of a person does not take the last places from all others:
+        theirs are the commands that would say what is the matter."""
         if self._held[self._find_holder(peer)] < self.most - self.kept:
             return None
         held = self._held[self._find_holder(peer)]
-        return f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has {held} of {count(self.most, 'connection')}, the most one program may have; close one of them"
+        return (
+            f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has {held} of "
+            f"{count(self.most, 'connection')}, the most one program may have; close one of them"
+        )
 
     def _find_holder(self, peer: Peer) -> tuple[str, int]:
         match peer.standing:

@@ -1,7 +1,8 @@
-"""Accepts connections: judges each peer once, gives it a place or a refusal in words, and goes on when descriptors run out.
+"""Accepts connections: judges each peer once, gives it a place or a refusal in words,
+and goes on when descriptors run out.
 
-`ControlSocket` starts and closes it. Written beside asyncio's own server because that one accepts without asking, and answers a lack of
-descriptors with one traceback for each place in its queue.
+`ControlSocket` starts and closes it. Written beside asyncio's own server because that one accepts without asking, and
+answers a lack of descriptors with one traceback for each place in its queue.
 """
 
 from __future__ import annotations
@@ -114,14 +115,20 @@ class Listener:
         connection.close()
 
     def _back_off(self, error: OSError) -> None:
-        """Accept nothing for a moment. Clients in the queue are told why, one by one, over the descriptor kept in reserve."""
+        """Accept nothing for a moment.
+
+        Clients in the queue are told why, one by one, over the descriptor kept in reserve.
+        """
         self._loop.remove_reader(self._socket.fileno())
         self._resuming = self._loop.call_later(BACK_OFF_SECONDS, self._resume)
         if error.errno != errno.EMFILE or self._reserve is None:
             return
         for connection in list(self._parting):
             self._part(connection)
-        words = f"the daemon is busy: it has no file descriptor left ({self._connections.total} connections); raise its limit (LimitNOFILE=, ulimit -n), or call again later"
+        words = (
+            f"the daemon is busy: it has no file descriptor left ({self._connections.total} connections); raise "
+            "its limit (LimitNOFILE=, ulimit -n), or call again later"
+        )
         for _ in range(ACCEPTED_AT_ONCE):
             if not self._refuse_from_reserve(words):
                 return

@@ -1,7 +1,9 @@
-"""HTTP/1.1 on one connection: uvicorn's protocol with the peer it was judged to be, and time limits for whoever keeps us waiting.
+"""HTTP/1.1 on one connection: uvicorn's protocol with the peer it was judged to be,
+and time limits for whoever keeps us waiting.
 
-A connection is bounded while it waits for a head or a body, and while its reader takes nothing. A request that is under way is not:
-`follow` and `activate --wait` may last for days. Answers that no route gives, because no request was read, are written here.
+A connection is bounded while it waits for a head or a body, and while its reader takes nothing. A request that is under
+way is not: `follow` and `activate --wait` may last for days. Answers that no route gives,
+because no request was read, are written here.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ Awaited = Literal["head", "body"]
 
 
 class PeerProtocol(H11Protocol):
-    """Tells the app, as `peer` of the request's state, who is at the other end, and `over` when the connection ended."""
+    """Tells the app, as `peer` of the request's state, who is at the other end,
+    and `over` when the connection ended."""
 
     def __init__(
         self, config: uvicorn.Config, server_state: ServerState, peer: Peer, version: str, over: Callable[[], None]
@@ -68,7 +71,8 @@ class PeerProtocol(H11Protocol):
         self._watch_request()
 
     def _watch_request(self) -> None:
-        """Start the clock when we begin to wait for a head or a body; single bytes that keep coming do not turn it back."""
+        """Start the clock when we begin to wait for a head or a body;
+        single bytes that keep coming do not turn it back."""
         awaited = self._find_awaited()
         if awaited == self._awaited:
             return
@@ -117,7 +121,8 @@ class PeerProtocol(H11Protocol):
             self._stall = None
 
     def _look_for_reader(self) -> None:
-        """A slow reader is let go on, one that took nothing is cut off: the connection ends, and what it was sent until then can be read."""
+        """A slow reader is let go on, one that took nothing is cut off: the connection ends,
+        and what it was sent until then can be read."""
         unread = self.transport.get_write_buffer_size()
         if unread < self._unread_bytes:
             self._unread_bytes = unread

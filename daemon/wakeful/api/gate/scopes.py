@@ -1,8 +1,9 @@
 """What a caller may reach: one table over every route and call, and the judgement of each request by it.
 
-The gate of app.py asks for every request, whatever it came by. The daemon's own user without a token is not narrowed. A token
-reaches what its scopes name, and one for a single session only what is about that session alone; a run's token reaches what
-is marked for runs. What is not in the table is reached by no token: a new route begins closed. Nothing a client says of its own rights is read.
+The gate of app.py asks for every request, whatever it came by. The daemon's own user without a token is not narrowed. A
+token reaches what its scopes name, and one for a single session only what is about that session alone; a run's token
+reaches what is marked for runs. What is not in the table is reached by no token: a new route begins closed. Nothing a
+client says of its own rights is read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ Place = Literal["path", "query", "body"]
 class Rule(Struct, frozen=True):
     """`scope` None: any token. "owner": none at all. `session` None: about more than one session, or the machine.
 
-    `is_for_runs`: a run reaches it for its own session; where it is a call, calling.py sees to whose session that is."""
+    `is_for_runs`: a run reaches it for its own session; where it is a call,
+    calling.py sees to whose session that is."""
 
     scope: Scope | Literal["owner"] | None
     session: Place | None = None
@@ -122,7 +124,8 @@ RULES: dict[str, Rule] = {
 
 
 def find_rule(routes: Sequence[Any], asked: Asked) -> tuple[Rule | None, dict[str, str]]:
-    """The rule of the route that will answer, found as the router finds it, and what the path names; no rule, no token."""
+    """The rule of the route that will answer, found as the router finds it, and what the path names; no rule,
+    no token."""
     for route in routes:
         match, more = route.matches(asked)
         if match is Match.FULL and isinstance(route, Route):
@@ -143,7 +146,8 @@ def judge_request(
             or (rule.session == "path" and decode_name(named["name"]) != caller.run.name)
         ):
             raise Forbidden(
-                f"a run may note, send, remember, recall and read the history of its own session, {caller.run.name}, and nothing else"
+                f"a run may note, send, remember, recall and read the history of its own session, {caller.run.name}, "
+                "and nothing else"
             )
         return False
     token = caller.token

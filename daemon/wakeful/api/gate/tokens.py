@@ -1,8 +1,9 @@
 """Tokens that people hand out: made, kept as hashes in one file of the state folder, found again, revoked.
 
 A token is 256 random bits behind its id, told once and never again. The file is the truth and is looked at for every
-request: what is revoked, or removed by hand, opens nothing from the next request on. A file that others can read or that
-cannot be understood opens nothing at all. What a token reaches is judged by authorising.py; a run's own token is no part of this.
+request: what is revoked, or removed by hand, opens nothing from the next request on. A file that others can read or
+that cannot be understood opens nothing at all. What a token reaches is judged by authorising.py;
+a run's own token is no part of this.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class TokensUnwritten(OperatorError):
 
 
 class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of one. `session` is an id: a token follows a rename, and does not reach the next bearer of a name."""
+    """What is kept of one.
+
+    `session` is an id: a token follows a rename, and does not reach the next bearer of a name.
+    """
 
     id: str
     digest: str

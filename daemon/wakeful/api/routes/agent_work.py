@@ -1,6 +1,7 @@
 """/work/…: the process of an agent's run fetches where it stands, and has every step recorded.
 
-For runs alone, each for itself: a token of a run opens nothing of another, and a person has no business here. What is answered is on disk.
+For runs alone, each for itself: a token of a run opens nothing of another, and a person has no business here.
+What is answered is on disk.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ BYTES_PER_TOKEN = 3.5
 
 
 class Posted(Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps that belong together: one transaction. Their key makes them safe to repeat; a process of an earlier release has it in the header."""
+    """Steps that belong together: one transaction.
+
+    Their key makes them safe to repeat; a process of an earlier release has it in the header.
+    """
 
     steps: tuple[work.PostedStep, ...]
     key: str | None = None
@@ -107,7 +111,8 @@ def _read_begin(body: bytes) -> work.Begin:
 
 
 async def read_rules(request: Request) -> Response:
-    """GET /work/rules?folder=…: the rules on the way to a folder that the run's agent works in, without those it was told at its beginning."""
+    """GET /work/rules?folder=…: the rules on the way to a folder that the run's agent works in,
+    without those it was told at its beginning."""
     service, caller = service_of(request), caller_of(request)
     _, run, agent = _find_run(service, caller)
     folder, tokens = request.query_params.get("folder", "."), Room.of(agent).rules // 4
@@ -130,7 +135,10 @@ async def read_skill(request: Request) -> Response:
 
 
 def _read_skill(skill: Skill, file: str) -> str:
-    """Blocks. Text that is not the text that counts is not handed out: somebody may have written it who speaks for nobody."""
+    """Blocks.
+
+    Text that is not the text that counts is not handed out: somebody may have written it who speaks for nobody.
+    """
     try:
         with os.fdopen(open_beneath(skill.folder, file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -138,7 +146,8 @@ def _read_skill(skill: Skill, file: str) -> str:
         raise CallerError(f"{file} of skill {skill.name} cannot be read: {error.strerror}") from None
     if digest_content(content) != skill.files[file]:
         raise CallerError(
-            f"{file} of skill {skill.name} was changed since this run began; go on without it: what it says now counts from the next run on"
+            f"{file} of skill {skill.name} was changed since this run began; go on without it: "
+            "what it says now counts from the next run on"
         )
     if b"\0" in content:
         raise CallerError(f"{file} of skill {skill.name} is binary: {len(content):,} bytes")
@@ -208,11 +217,11 @@ async def record_steps(request: Request) -> Response:
             sub = next(
                 (step.sub for step in posted.steps if not isinstance(step, work.AskPerson | work.MeterTurn)), None
             )
-            steps = tuple(_redact_step(service, step) for step in posted.steps)
+            steps = tuple(_redact_step(service, _redact_page(service, step)) for step in posted.steps)
             redacted += (
                 after
                 for before, after in zip(posted.steps, steps, strict=True)
-                if after is not before and isinstance(after, work.SentStep)
+                if isinstance(after, work.SentStep) and after is not before and not _is_same_page(before, after)
             )
             recording.append(_submit(service, caller, steps, check_key(posted.key) or key))
             _close_turns(service, caller, steps)
@@ -256,6 +265,20 @@ def _close_turns(service: Service, caller: Caller, steps: tuple[work.PostedStep,
             service.live_words.close_turn(caller.run.session_id, caller.run.run, step.turn)
 
 
+def _redact_page(service: Service, step: work.PostedStep) -> work.PostedStep:
+    """Return a step without any part of a secret that reaches across the ends of the page it shows."""
+    if not isinstance(step, work.ReturnTool) or step.around is None:
+        return step
+    page, text = step.around, step.text
+    shown = service.redact_part(page.before, text[page.start : page.end], page.after)
+    return replace(step, text=f"{text[: page.start]}{shown}{text[page.end :]}", around=None)
+
+
+def _is_same_page(before: work.PostedStep, after: work.SentStep) -> bool:
+    """Does the process know these words already?"""
+    return isinstance(before, work.ReturnTool) and replace(before, around=None) == after
+
+
 def _redact_step(service: Service, step: work.PostedStep) -> work.PostedStep:
     """Return a step as it may be recorded: the very same, unless it holds the value of a secret."""
     kept: work.PostedStep = service.redact(step)
@@ -279,7 +302,9 @@ async def _read_as(request: Request, kind: type[T], what: str) -> T:
 
 
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
-    """The summary of a conversation, and the model that made it. Without a text, the summary is made by rule: no model made a sound one.
+    """The summary of a conversation, and the model that made it.
+
+    Without a text, the summary is made by rule: no model made a sound one.
 
     `most_tokens`: what a request may take, where the provider takes less than its agent's window says."""
 

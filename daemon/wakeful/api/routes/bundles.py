@@ -1,7 +1,9 @@
-"""Bundles over the socket: save, load, archive and the moves between hosts, each a stream of lines that tells how far it is.
+"""Bundles over the socket: save, load, archive and the moves between hosts,
+each a stream of lines that tells how far it is.
 
-A line is `{done, total}` while it goes on; the last is `{words, name, …}` or `{error}`. The daemon reads and writes the files itself, off
-the loop, as the person it runs as; what a bundle brings is inert until the call at its end is durable.
+A line is `{done, total}` while it goes on; the last is `{words, name, …}` or `{error}`. The daemon reads and writes the
+files itself, off the loop, as the person it runs as; what a bundle brings is inert until the call at its end is
+durable.
 """
 
 from __future__ import annotations
@@ -143,7 +145,10 @@ def _say_saved(name: str, saved: Saved, words: str) -> Answer:
     )
     return {
         "name": name,
-        "words": f"{words}: {count(contents.records, 'record')}, {count(contents.blobs, 'blob')}, {count(contents.files, 'scratch file')}{lost}{passed}",
+        "words": (
+            f"{words}: {count(contents.records, 'record')}, {count(contents.blobs, 'blob')}, "
+            f"{count(contents.files, 'scratch file')}{lost}{passed}"
+        ),
         "path": str(saved.path),
         "digest": contents.digest,
         "records": contents.records,
@@ -205,7 +210,10 @@ def _settle_staged(staged: Path, scratch: Path) -> None:
 
 
 def _is_own(desk: Desk, manifest: Manifest) -> bool:
-    """Did this daemon make the records of this bundle itself? Its own log tells, by the hash that covers them all; not the bundle."""
+    """Did this daemon make the records of this bundle itself?
+
+    Its own log tells, by the hash that covers them all; not the bundle.
+    """
     session = desk.service.core.state.sessions.get(manifest.session)
     if (
         session is None
@@ -237,7 +245,8 @@ def _refuse_archived(desk: Desk, path: Path) -> None:
     session = desk.service.core.state.sessions.get(session_id)
     if session is not None and session.archive is not None:
         raise CallerError(
-            f"{path} holds {session.name}, which is archived here: `wakeful load {session.name}` brings it back, and then it can be forked or this file loaded"
+            f"{path} holds {session.name}, which is archived here: `wakeful load {session.name}` brings it back, and "
+            "then it can be forked or this file loaded"
         )
 
 
@@ -246,7 +255,8 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
     move = manifest.about.get("move")
     if manifest.cut != "migrate" or move is None:
         raise CallerError(
-            f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; load it without --move to make a fork"
+            f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; "
+            "load it without --move to make a fork"
         )
     _refuse_archived(desk, path)
     with moving(manifest.session, manifest.name):
@@ -256,7 +266,8 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
     if arrived is None:
         raise CallerError(f"{past.name} was not brought in; ask for it again")
     record = ArrivalRecord(
-        at=arrived.at, kind=arrived.kind, author=arrived.author, payload=(arrived.payload or b"").decode(), run=arrived.run,
+        at=arrived.at, kind=arrived.kind, author=arrived.author, payload=(arrived.payload or b"").decode(),
+        run=arrived.run,
         parent=arrived.parent, rationale=arrived.rationale,
     )  # fmt: skip
     receipt = Receipt(
@@ -278,9 +289,15 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
 
 
 async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> tuple[Loaded, Session, str]:
-    """The session counts with the record of its arrival. Killed before that, it is here as it was, and the same call goes on."""
+    """The session counts with the record of its arrival.
+
+    Killed before that, it is here as it was, and the same call goes on.
+    """
     known = desk.service.core.state.sessions.get(manifest.session)
-    another = f"{known.name if known is not None else manifest.session} lives here, and {path} holds another history of it: a move was given up on one side; load it without --move, then merge"
+    another = (
+        f"{known.name if known is not None else manifest.session} lives here, and {path} holds another history of "
+        "it: a move was given up on one side; load it without --move, then merge"
+    )
     if known is not None and not known.is_frozen and not known.has_departed and known.seq < manifest.records:
         raise CallerError(another)
     has_arrived = known is not None and known.seq > manifest.records
@@ -299,7 +316,8 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
 
 
 async def _erase_again(desk: Desk, session_id: str) -> None:
-    """Payloads that were erased on another host leave this log as well: the bytes may be here from before the session went."""
+    """Payloads that were erased on another host leave this log as well:
+    the bytes may be here from before the session went."""
     erasures = await asyncio.to_thread(lambda: list(desk.log.read(session_id, kinds=("payload_erased",))))
     for record in erasures:
         event = decode(record.kind, record.payload) if record.payload is not None else None

@@ -1,7 +1,8 @@
 """POST /call/{verb}: a JSON body becomes a call value, and the daemon's answer comes when it is on disk.
 
-A body names every field by its word in core/calls/values.py; `key` (or the header Idempotency-Key) makes it safe to repeat. What a body may not say, because
-the socket knows it better, is who calls: author, run and sender come from the connection.
+A body names every field by its word in core/calls/values.py; `key` (or the header Idempotency-Key) makes it safe to
+repeat. What a body may not say, because the socket knows it better, is who calls: author,
+run and sender come from the connection.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ async def call(request: Request) -> Response:
     made = build_call(kind, speak_for(caller, kind, body))
     refuse_refused(service, made.name)
     if prepare is not None:
-        # A repeated call cannot be prepared again: the first call may have removed the things that its preparation needs.
+        # A repeated call cannot be prepared again: the first call may have removed the things that its preparation
+        # needs.
         if (
             key is not None
             and (first := find_first(service.log, service.core.state, Named(kinds=MADE_OF[verb], name=made.name), key))
@@ -202,7 +204,8 @@ def decode_body(body: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError) as error:
         if (half := find_lone_half(body.decode(errors="replace"))) is not None:
             raise CallerError(
-                f"'{half[:100]}' holds half of a character, or a byte that is no UTF-8, here shown as an escape; nothing was done: give it in UTF-8"
+                f"'{half[:100]}' holds half of a character, or a byte that is no UTF-8, here shown as an escape; "
+                "nothing was done: give it in UTF-8"
             ) from None
         raise CallerError(f'the body is not JSON ({error}); expected an object such as {{"name": "payroll"}}') from None
     if not isinstance(found, dict):
@@ -213,7 +216,10 @@ def decode_body(body: bytes) -> dict[str, Any]:
 
 
 def speak_for(caller: Caller, kind: type[Struct], body: dict[str, Any]) -> dict[str, Any]:
-    """A run speaks for its own session: it need not name it, and may name no other. `sender` is never taken from a body."""
+    """A run speaks for its own session: it need not name it, and may name no other.
+
+    `sender` is never taken from a body.
+    """
     if "sender" in body:
         raise CallerError("'sender' is known from the connection; leave it out")
     if caller.run is None:

@@ -1,7 +1,8 @@
-"""Walks the causal chain of a run through the logs of all sessions: from a run to its wakes, to their parents, to their runs.
+"""Walks the causal chain of a run through the logs of all sessions: from a run to its wakes, to their parents,
+to their runs.
 
-Every record names the one that led to it, so the walk is a few point reads a link, however long the logs are. It meets each
-run once, also where a damaged or foreign log leads in a circle. Blocks: called off the loop.
+Every record names the one that led to it, so the walk is a few point reads a link, however long the logs are. It meets
+each run once, also where a damaged or foreign log leads in a circle. Blocks: called off the loop.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.views.chains import Link, Origin, view_link
 from wakeful.views.path_bindings import means_path
 
@@ -69,7 +70,7 @@ def why_run(service: Service, session: Session, run: int) -> dict[str, Any]:
 
 class Walk:
     def __init__(self, service: Service) -> None:
-        self._log: EventLog = service.log
+        self._log: LogReader = service.log
         self._core = service.core
         self._sessions = service.core.state.sessions
 
@@ -117,7 +118,8 @@ class Walk:
         return link, [one for _, one in found if one is not None]
 
     def _wakes(self, start: Record) -> Iterator[Record | str]:
-        """The record that opened the wake, and those by which later causes joined it; its place where it is not there."""
+        """The record that opened the wake, and those by which later causes joined it;
+        its place where it is not there."""
         wake = self._find(start.parent) if start.parent is not None else None
         if wake is None:
             yield start.parent or ""
@@ -147,7 +149,8 @@ class Walk:
     def _feeders(
         self, session: Session, causes: tuple[Cause, ...], before: int
     ) -> Iterator[tuple[Origin, tuple[str, int] | None, str]]:
-        """Runs of other sessions, and their rewinds and merges, that left exactly the versions these causes found: a wake has one parent, and may have come of several."""
+        """Runs of other sessions, and their rewinds and merges, that left exactly the versions these causes found: a
+        wake has one parent, and may have come of several."""
         for name in tuple(self._core.graph.upstreams.get(session.name, ())):
             writer = self._sessions.get(self._core.state.ids.get(name, ""))
             if writer is None or writer.spec is None:

@@ -1,6 +1,8 @@
-"""GET /sessions/{name}/context: what a model would see if the session ran now, part by part; and how a run's beginning is assembled.
+"""GET /sessions/{name}/context: what a model would see if the session ran now, part by part;
+and how a run's beginning is assembled.
 
-What has to be asked on the loop (what is owed, what git knows) is asked first; reading happens off it. Nothing is recorded.
+What has to be asked on the loop (what is owed, what git knows) is asked first; reading happens off it.
+Nothing is recorded.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import AgentSpec, fit_window
 from wakeful.core.spec.session import CommitsBinding
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.model_context.assemble import Assembled, assemble, assemble_sub
 from wakeful.model_context.diffs import MOST_COMPARED
 from wakeful.model_context.parts import Part
@@ -73,13 +75,17 @@ def redact_assembled(made: Assembled, service: Service) -> Assembled:
 
 
 def drop_changed_raw(before: Entry, after: Entry) -> Entry:
-    """Providers sign their thoughts, and refuse a message in which one was changed: the words and the calls are told without it."""
+    """Providers sign their thoughts, and refuse a message in which one was changed:
+    the words and the calls are told without it."""
     is_changed = isinstance(before, Answered) and isinstance(after, Answered) and before.raw != after.raw
     return replace(after, raw=None) if is_changed else after
 
 
 async def _compare_commits(service: Service, session: Session) -> dict[str, Compared]:
-    """What was committed since the last success, by binding. Objects are named by their content: the same ids give the same bytes."""
+    """What was committed since the last success, by binding.
+
+    Objects are named by their content: the same ids give the same bytes.
+    """
     run = session.run
     assert run is not None
     found: dict[str, Compared] = {}
@@ -116,7 +122,7 @@ async def read_context(request: Request) -> Response:
     )
 
 
-def fit_found_window(log: EventLog, session: Session, agent: AgentSpec) -> tuple[AgentSpec, str]:
+def fit_found_window(log: LogReader, session: Session, agent: AgentSpec) -> tuple[AgentSpec, str]:
     """Blocks. The agent with the window that its model's server told at the last run, and the place that told it."""
     for record in log.read(session.id, kinds=("prompt_assembled",), newest_first=True, limit=MOST_OPENINGS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
@@ -207,7 +213,7 @@ def view_offered(event: ev.TurnRequested) -> dict[str, Any]:
     }
 
 
-def read_counted(log: EventLog, session: Session) -> dict[str, Any] | None:
+def read_counted(log: LogReader, session: Session) -> dict[str, Any] | None:
     """Blocks. The last answered request as it was estimated, and as its provider counted it; None before the first."""
     answered: ev.TurnAnswered | None = None
     for record in log.read(session.id, kinds=("turn_answered", "turn_requested"), newest_first=True, limit=8):

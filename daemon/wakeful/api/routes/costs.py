@@ -1,7 +1,7 @@
 """The route of `costs`: the ledger of runs, brought up to the log's present end, and its sums.
 
-The first question reads the whole log, off the loop, in pages (5 s of CPU for a million records); later ones only what was
-recorded since.
+The first question reads the whole log, off the loop, in pages (5 s of CPU for a million records); later ones only what
+was recorded since.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wakeful.api.routes.queries import read_bound
 from wakeful.api.service import Service
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import LogReader, Record
 from wakeful.views.costs import COUNTED, Key, Ledger, read_keys, view_costs
 from wakeful.views.times import show_time_or_none
 
@@ -36,9 +36,12 @@ class Accounts:
         self._archived: dict[str, dict[int, bytes]] = {}
 
     def sum_by(
-        self, log: EventLog, keys: tuple[Key, ...], since: int | None, archives: dict[str, Path]
+        self, log: LogReader, keys: tuple[Key, ...], since: int | None, archives: dict[str, Path]
     ) -> dict[tuple[Any, ...], list[float]]:
-        """Blocks as long as there are records it did not take yet. `archives` are the bundles of archived sessions, by their ids."""
+        """Blocks as long as there are records it did not take yet.
+
+        `archives` are the bundles of archived sessions, by their ids.
+        """
         with self._turn:
             ledger, end = self._ledger, log.position()
             while ledger.position < end:
@@ -51,7 +54,10 @@ class Accounts:
             return ledger.sum_by(keys, since)
 
     def _find_archived(self, record: Record, archives: dict[str, Path]) -> bytes | None:
-        """A bundle is read once, for all its runs. If a bundle cannot be read, its runs have no figures, and `doctor` reports it."""
+        """A bundle is read once, for all its runs.
+
+        If a bundle cannot be read, its runs have no figures, and `doctor` reports it.
+        """
         path = archives.get(record.session)
         if path is None:
             return None

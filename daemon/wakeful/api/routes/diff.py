@@ -1,4 +1,5 @@
-"""The route of `diff`: two sides, each NAME or NAME@POSITION, compared off the loop; with `contents=true` also what stood in their files."""
+"""The route of `diff`: two sides, each NAME or NAME@POSITION, compared off the loop;
+with `contents=true` also what stood in their files."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from wakeful.core.record.knowledge import close_line
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.history.positions import fold_position
 from wakeful.run_files.files_at_positions import Files, Wrote, compare_positions, read_files, read_found
 from wakeful.views.differences import compare
@@ -34,7 +35,10 @@ async def read_diff(request: Request) -> Response:
 
 
 def find_side(service: Service, text: str | None, side: str) -> tuple[Session, str | None]:
-    """The session a side names, and the position behind the last `@`. A session's name may hold an `@` itself, and wins."""
+    """The session a side names, and the position behind the last `@`.
+
+    A session's name may hold an `@` itself, and wins.
+    """
     if not text:
         raise CallerError(f"{side} is missing; expected NAME or NAME@POSITION, such as payroll@12")
     name, mark, position = text.rpartition("@")
@@ -60,7 +64,8 @@ def _compare(
 
 
 def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any]:
-    """`known` says of each side whether the files of any run are recorded there; without them nothing can be compared."""
+    """`known` says of each side whether the files of any run are recorded there;
+    without them nothing can be compared."""
     files = [read_files(service.blobs, _list_writes(service.log, one)) for one in (a, b)]
     if a.id == b.id and files.count(None) == 1:
         # One side is before any run: what the first run after it found is what was there.
@@ -73,7 +78,7 @@ def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any
     return {"known": {"a": known[0], "b": known[1]}, **compared}
 
 
-def _list_writes(log: EventLog, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
+def _list_writes(log: LogReader, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
     """Where files are recorded, along the line that led to this state: not on branches that were left by a rewind."""
     line = close_line(session.line, session.id, session.seq)
     for stretch in reversed(line) if newest_first else line:

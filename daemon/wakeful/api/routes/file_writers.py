@@ -1,7 +1,8 @@
-"""Finds the writer of one file of an output: the newest run, merge or rewind whose record of files shows a change of that file.
+"""Finds the writer of one file of an output: the newest run,
+merge or rewind whose record of files shows a change of that file.
 
-An output may be a pattern of many files, and its version covers all of them together. This module reads the log, the blobs and the
-present file. It blocks meanwhile, so it is called off the loop.
+An output may be a pattern of many files, and its version covers all of them together. This module reads the log, the
+blobs and the present file. It blocks meanwhile, so it is called off the loop.
 """
 
 from __future__ import annotations

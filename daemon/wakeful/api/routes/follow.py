@@ -1,7 +1,9 @@
-"""The stream of a follower: records as they become durable, words in flight between them, and the reasons why sessions wait.
+"""The stream of a follower: records as they become durable, words in flight between them,
+and the reasons why sessions wait.
 
-The last two are no records. Words are read from `LiveWords` by position, so that a follower which does not read costs nothing; what a session waits
-for is asked of the core now and then. One for each follower that wants it, on the loop alone.
+The last two are no records. Words are read from `LiveWords` by position, so that a follower which does not read costs
+nothing; what a session waits for is asked of the core now and then. One for each follower that wants it,
+on the loop alone.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from wakeful.api.service import FollowLine, LiveLine, Service
 from wakeful.core.deciding.may_start import STARTING, find_queue
 from wakeful.core.record.state import Session
 
-# A follower that does not read keeps so many records in memory, and no more: the rest stays in the log until it reads on.
+# A follower that does not read keeps so many records in memory, and no more:
+# the rest stays in the log until it reads on.
 FOLLOWED_AT_ONCE = 32
 FOLLOWED_BYTES = 64 * 1024
 READ_AT_ONCE_BYTES = 16 * 1024
-# How often the sessions that somebody follows by name are asked what they wait for, and how long they wait before that is told.
+# How often the sessions that somebody follows by name are asked what they wait for,
+# and how long they wait before that is told.
 ASKED_EVERY_SECONDS = 0.25
 WORTH_TELLING_SECONDS = 0.4
 
@@ -102,7 +106,10 @@ def _is_asked_again(session: Session) -> bool:
 async def follow_records(
     service: Service, listeners: set[asyncio.Event], names: set[str] | None, *, is_live: bool
 ) -> AsyncIterator[FollowLine | LiveLine]:
-    """Records as they become durable, of these sessions or of all; `listeners` are set when there are new ones. `is_live`: and words between them."""
+    """Records as they become durable, of these sessions or of all; `listeners` are set when there are new ones.
+
+    `is_live`: and words between them.
+    """
     position = service.log.position()
     heard = asyncio.Event()
     listeners.add(heard)
@@ -113,7 +120,8 @@ async def follow_records(
             heard.clear()
             position, records = service.log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
             if records:
-                # There may be more. Others have their turn before that, and whoever ends this is heard: a reader that left would read all.
+                # There may be more. Others have their turn before that, and whoever ends this is heard:
+                # a reader that left would read all.
                 heard.set()
                 await asyncio.sleep(0)
             # From the end, and none is held here while it is sent.

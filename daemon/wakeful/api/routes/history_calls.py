@@ -1,7 +1,9 @@
-"""The calls on history, prepared: what a caller names by position, mark or name becomes a call that carries the past it needs.
+"""The calls on history, prepared: what a caller names by position,
+mark or name becomes a call that carries the past it needs.
 
-POST /call/VERB with a body in people's words (`to: "2h"`, `at: "before-audit"`); the log is read off the loop, and the core judges the
-call on the state of that moment. With `dry_run` the answer says what would be done, and nothing is recorded.
+POST /call/VERB with a body in people's words (`to: "2h"`, `at: "before-audit"`); the log is read off the loop, and the
+core judges the call on the state of that moment. With `dry_run` the answer says what would be done,
+and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class ArrivalRecord(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """A load's answer to the host that a session came from: the session lives here now, and this is its record of the move."""
+    """A load's answer to the host that a session came from: the session lives here now,
+    and this is its record of the move."""
 
     move: str
     session: str
@@ -163,10 +166,14 @@ async def prepare_rewind(service: Service, body: RewindBody) -> Prepared:
     past = await _read_past(service, session, body.to)
     if past.id != session.id:
         raise CallerError(
-            f"{body.to} lies in the past that {session.name} came with, whose records are not its own; `wakeful fork {session.name} --at {body.to}` goes on from there"
+            f"{body.to} lies in the past that {session.name} came with, whose records are not its own; `wakeful fork "
+            f"{session.name} --at {body.to}` goes on from there"
         )
     if body.dry_run:
-        words = f"would go on from seq {past.seq}; {session.seq - past.seq} later records stay in the log, on a branch that can be forked"
+        words = (
+            f"would go on from seq {past.seq}; {session.seq - past.seq} later records stay in the log, "
+            "on a branch that can be forked"
+        )
         found = compare(session, past, [], (None, None))
         if body.files:
             found["files"] = view_restore(await asyncio.to_thread(_plan_files, service, session, past.seq))
@@ -194,7 +201,8 @@ def _plan_files(service: Service, session: Session, to: int, until: int | None =
 
 
 def _list_writes(records: Iterable[Record]) -> Iterator[tuple[int | str, str | None]]:
-    """List the session's writes in order: those of its runs, and those of merges and rewinds, which count as its own (rule 44)."""
+    """List the session's writes in order: those of its runs, and those of merges and rewinds,
+    which count as its own (rule 44)."""
     for record in records:
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case RunFinished(run=run, files=files):
@@ -210,7 +218,8 @@ def _list_writes(records: Iterable[Record]) -> Iterator[tuple[int | str, str | N
 async def restore_files(
     service: Service, name: str, to: int, *, is_forced: bool, until: int | None
 ) -> list[dict[str, Any]]:
-    """After the rewind is durable, and holds its session: its files go back one by one, and each says what became of it (rule 44)."""
+    """After the rewind is durable, and holds its session: its files go back one by one,
+    and each says what became of it (rule 44)."""
     session = service.core.state.by_name(name)
     async with owning_writes(service, session.id) as written:
         done = await asyncio.to_thread(_restore_files, service, session, to, until, is_forced)
@@ -285,7 +294,8 @@ def find_free_name(service: Service, stem: str) -> str:
 async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
     for _ in range(_MERGES_PREPARED):
         prepared = await _prepare_merge_once(service, body)
-        # A write into the fork's workspace wakes the fork, which adds a record. The merge is then prepared again, not refused.
+        # A write into the fork's workspace wakes the fork, which adds a record. The merge is then prepared again,
+        # not refused.
         if not isinstance(prepared, calls.Merge) or find_named(service, body.fork).seq == prepared.fork_seq:
             break
     return prepared
@@ -301,7 +311,10 @@ async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
         merged = merge_facts(
             base.facts, session.facts, fork.facts, fork=fork.name, numbers_from=session.conflicts_opened + 1
         )
-        words = f"would take {count(len(merged.taken) + len(merged.retracted), 'fact')} and open {count(len(merged.conflicts), 'conflict')}"
+        words = (
+            f"would take {count(len(merged.taken) + len(merged.retracted), 'fact')} and open "
+            f"{count(len(merged.conflicts), 'conflict')}"
+        )
         return Preview(words, {**msgspec.to_builtins(merged), "summary": summary, "files": plan.words()})
     return calls.Merge(
         name=body.name,
@@ -318,8 +331,9 @@ async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
 
 
 def _find_between(service: Service, session: Session, fork: Session) -> list[Stretch] | None:
-    """The records between a session and one that came of it, nearest to the latter first: none for a fork made here, those of the sessions
-    between for one that was loaded from a bundle of a fork. None: it did not come of this session."""
+    """The records between a session and one that came of it, nearest to the latter first: none for a fork made here,
+    those of the sessions between for one that was loaded from a bundle of a fork.
+    None: it did not come of this session."""
     origins = list_origins(service.log, fork)
     place = next((number for number, one in enumerate(origins) if one.session == session.id), None)
     return origins[:place] if place is not None else None
@@ -330,7 +344,8 @@ def _read_fork(
 ) -> tuple[Session, str]:
     if base_seq > 1 or not between:
         return fold_until(service.log, fork, base_seq), summarise_fork(service.log, fork, base_seq)
-    # The sessions between learnt things that are new here. So the base is the record at which the first of them forked from this session.
+    # The sessions between learnt things that are new here.
+    # So the base is the record at which the first of them forked from this session.
     parted = list_origins(service.log, fork)[len(between)]
     assert parted.last is not None
     return fold_until(service.log, session, parted.last), summarise_fork(service.log, fork, base_seq, between)
@@ -386,7 +401,8 @@ async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
         raise CallerError(f"this receipt is for {receipt.name} ({receipt.session}), not for {body.name} ({session.id})")
     if receipt.seq <= session.seq and not session.has_departed:
         raise CallerError(
-            f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); it is not of this move"
+            f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); "
+            "it is not of this move"
         )
     text = msgspec.json.encode(receipt).decode()
     if receipt.record is None or session.has_departed or session.move != receipt.move:
@@ -409,10 +425,12 @@ def moving(session_id: str, name: str) -> Iterator[None]:
 
 
 def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival: ArrivalRecord) -> Session:
-    """Take the record of the arrival over, so that both logs stay one history; the session as it is seen from here after that."""
+    """Take the record of the arrival over, so that both logs stay one history;
+    the session as it is seen from here after that."""
     payload = arrival.payload.encode()
     record = Record(
-        session.id, receipt.seq, arrival.at, arrival.kind, arrival.author, arrival.run, arrival.parent, arrival.rationale, payload,
+        session.id, receipt.seq, arrival.at, arrival.kind, arrival.author, arrival.run, arrival.parent,
+        arrival.rationale, payload,
         hash_bytes(payload), bytes.fromhex(receipt.hash),
     )  # fmt: skip
     if arrival.kind != "session_arrived" or receipt.seq != session.seq + 1:
@@ -434,7 +452,8 @@ def _check_model(service: Service, session: Session, body: MigrateBody) -> None:
     found = prefer_model(agent, body.model) if agent is not None else None
     if found is not None and found.models[0].provider == "openai-compatible" and found.models[0].base_url is None:
         raise CallerError(
-            f"{body.model} needs base_url, the address where it is served, and agent {name} has none for it; add {{model: {body.model}, base_url: …}} to its fallback"
+            f"{body.model} needs base_url, the address where it is served, and agent {name} has none for it; add "
+            f"{{model: {body.model}, base_url: …}} to its fallback"
         )
 
 
@@ -478,7 +497,8 @@ def _read_record(service: Service, session: Session, seq: int) -> Record:
         raise CallerError(f"{session.name} has records 1 to {session.seq}, there is no {seq}")
     if record.payload is None and session.archive is not None:
         raise CallerError(
-            f"{session.name} is archived: `wakeful load {session.name}` brings it back, and then its record {seq} can be erased, from the archive too"
+            f"{session.name} is archived: `wakeful load {session.name}` brings it back, and then its record {seq} can "
+            "be erased, from the archive too"
         )
     if record.payload is None:
         raise CallerError(

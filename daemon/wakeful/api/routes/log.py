@@ -1,7 +1,7 @@
 """The route of `log` and `history`: the records of one session within bounds, as lines.
 
-Records are read in pages off the loop, so that a million of them, or a search for one among a million, goes on beside the
-daemon's own work.
+Records are read in pages off the loop, so that a million of them, or a search for one among a million, goes on beside
+the daemon's own work.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def _read_outcome_kinds(request: Request) -> tuple[str, ...] | None:
 
 
 class Wanted(NamedTuple):
-    """Which records are lines, beyond what the log itself can choose. `outcome`: how the run ended. `text`: what the record says somewhere."""
+    """Which records are lines, beyond what the log itself can choose.
+
+    `outcome`: how the run ended. `text`: what the record says somewhere.
+    """
 
     outcome: str | None = None
     text: str | None = None
@@ -93,7 +96,11 @@ class Wanted(NamedTuple):
 
 
 class Telling(NamedTuple):
-    """How records become lines. `words`: for people. `archived`: whose payloads are in a bundle. `of`: the session, where it is not the one asked for."""
+    """How records become lines.
+
+    `words`: for people. `archived`: whose payloads are in a bundle. `of`: the session,
+    where it is not the one asked for.
+    """
 
     words: bool
     archived: Span | None
@@ -142,7 +149,8 @@ async def _stream_log(
 def _read_page(
     service: Service, session_id: str, first: int, bounds: dict[str, Any], telling: Telling, hashes: StateHashes | None
 ) -> tuple[bytes, int | None]:
-    """The lines of the next page of records, and the seq the page after it begins at; None when this was the last one."""
+    """The lines of the next page of records, and the seq the page after it begins at;
+    None when this was the last one."""
     page = list(service.log.read(session_id, from_seq=first, limit=PAGE, **bounds))
     wanted: Iterator[Record] = (record for record in page if telling.wanted.holds(record, telling))
     return b"".join(_encode(record, telling, hashes) for record in wanted), page[-1].seq + 1 if len(

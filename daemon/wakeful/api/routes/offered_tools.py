@@ -1,6 +1,8 @@
-"""The tools of an agent's last run as its requests recorded them, and the MCP servers it had to do without: for people who ask, and for the next run.
+"""The tools of an agent's last run as its requests recorded them, and the MCP servers it had to do without: for people
+who ask, and for the next run.
 
-Blocks: the log is read. A server that did not start in its time is not waited for again by the runs of the next minutes.
+Blocks: the log is read. A server that did not start in its time is not waited for again by the runs of the next
+minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import AgentSpec, McpServer
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 
 # For so long a server that was too slow is not waited for.
 SLOW_MICROSECONDS = 10 * 60 * 1_000_000
@@ -21,14 +23,14 @@ _MOST_REQUESTS = 1_000
 _MOST_RUNS = 20
 
 
-def list_down(log: EventLog, session: Session) -> tuple[DownServer, ...]:
+def list_down(log: LogReader, session: Session) -> tuple[DownServer, ...]:
     """The servers that its newest run was without when it last told its tools."""
     event, _ = read_offered(log, session)
     newest = session.run or session.last_run
     return event.servers_down if event is not None and newest is not None and event.run == newest.run else ()
 
 
-def find_slow_servers(log: EventLog, session: Session, agent: AgentSpec, now: int) -> tuple[DownServer, ...]:
+def find_slow_servers(log: LogReader, session: Session, agent: AgentSpec, now: int) -> tuple[DownServer, ...]:
     """The servers that a run waited for in vain a moment ago, and whose declaration is the same."""
     event, at = read_offered(log, session)
     slow = (
@@ -42,7 +44,7 @@ def find_slow_servers(log: EventLog, session: Session, agent: AgentSpec, now: in
     return tuple(one for one in fresh if one.name in present and before.get(one.name) == present[one.name])
 
 
-def read_offered(log: EventLog, session: Session) -> tuple[ev.TurnRequested | None, int]:
+def read_offered(log: LogReader, session: Session) -> tuple[ev.TurnRequested | None, int]:
     """The last request that told the tools of its run, and its moment; None before the first. Those of MCP servers are known when a run starts."""
     for record in log.read(session.id, kinds=("turn_requested",), newest_first=True, limit=_MOST_REQUESTS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
@@ -51,7 +53,7 @@ def read_offered(log: EventLog, session: Session) -> tuple[ev.TurnRequested | No
     return None, 0
 
 
-def _read_servers(log: EventLog, session: Session, run: int) -> dict[str, McpServer]:
+def _read_servers(log: LogReader, session: Session, run: int) -> dict[str, McpServer]:
     """The servers of an earlier run, as they were declared."""
     for record in log.read(session.id, kinds=("run_started",), newest_first=True, limit=_MOST_RUNS):
         match decode(record.kind, record.payload) if record.payload is not None else None:

@@ -1,4 +1,5 @@
-"""Who takes part in a session: the authors of its records, how much each did, and when last; and whose role its spec says by uid.
+"""Who takes part in a session: the authors of its records, how much each did, and when last;
+and whose role its spec says by uid.
 
 Counted from the log, once, and then only what was recorded since: a cache, kept while the daemon lives. What the daemon
 itself records as runs come and go is no part in it and is not read. Blocks while it reads: called off the loop.
@@ -14,7 +15,7 @@ from wakeful.core.calls.values import Call
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.state import Session
 from wakeful.eventlog.codec import KINDS
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import LogReader
 from wakeful.views.people import Part, add_part
 
 # Nearly all records of a long log, and never a person's.
@@ -41,7 +42,8 @@ def refuse_by_uid(core: Core, call: Call, caller: Caller) -> None:
 
 
 def find_accounts(session: Session) -> dict[str, int]:
-    """The authors that uids of the spec's `people` stand for: a person is one participant, however the spec names them."""
+    """The authors that uids of the spec's `people` stand for: a person is one participant,
+    however the spec names them."""
     people = session.spec.people if session.spec is not None else {}
     return {name_person(int(key)): int(key) for key in people if key.isdecimal()}
 
@@ -53,7 +55,7 @@ class Roster:
         self._known: dict[str, tuple[int, dict[str, Part]]] = {}
         self._turn = Lock()
 
-    def parts(self, log: EventLog, session_id: str, seq: int) -> dict[str, Part]:
+    def parts(self, log: LogReader, session_id: str, seq: int) -> dict[str, Part]:
         with self._turn:
             reached, parts = self._known.get(session_id, (0, {}))
             for record in log.read(session_id, from_seq=reached + 1, to_seq=seq, kinds=_ASKED):

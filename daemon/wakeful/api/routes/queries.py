@@ -45,7 +45,10 @@ def read_bound(request: Request, service: Service, name: str) -> int | None:
 
 
 def read_kinds(request: Request) -> tuple[str, ...] | None:
-    """The kinds asked for, None for all. One that no record can have is a slip of the finger, not a search without a find."""
+    """The kinds asked for, None for all.
+
+    One that no record can have is a slip of the finger, not a search without a find.
+    """
     kinds = tuple(request.query_params.getlist("kind"))
     for kind in kinds:
         if kind not in _KINDS:

@@ -74,7 +74,8 @@ def find_recorded(service: Service, session: Session, run: int) -> Recorded:
         raise CallerError(f"{session.name} {session.trust_words}")
     if started.seq <= session.foreign_until and past.spec != session.spec:
         raise CallerError(
-            f"run {run} of {session.name} happened elsewhere, under a spec that nobody has trusted here; it cannot be replayed"
+            f"run {run} of {session.name} happened elsewhere, under a spec that nobody has trusted here; "
+            "it cannot be replayed"
         )
     if past.run is None:
         raise InternalError(f"run {run} of {session.name} started at record {started.seq}, but is not open there")

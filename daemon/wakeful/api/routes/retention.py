@@ -1,5 +1,5 @@
-"""Retention carried out: sessions that are due go to the archive, one by one, and every one of them can be loaded back; what old
-runs printed and wrote goes to compressed files, from which it is read when somebody asks for it.
+"""Retention carried out: sessions that are due go to the archive, one by one, and every one of them can be loaded back;
+what old runs printed and wrote goes to compressed files, from which it is read when somebody asks for it.
 
 The daemon asks once an hour (for outputs once a day), a person with `wakeful archive --due`. What is due is decided by
 bundles/retention_rules.py and bundles/old_outputs.py; nothing is ever deleted here.
@@ -69,7 +69,10 @@ def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
 
 
 async def keep_round(desk: Desk, number: int) -> None:
-    """What the daemon does each hour. Outputs in the first round and then once a day: every run of the log is looked at for them."""
+    """What the daemon does each hour.
+
+    Outputs in the first round and then once a day: every run of the log is looked at for them.
+    """
     await archive_due(desk, await find_due(desk.service))
     if number % ROUNDS_A_DAY == 0:
         await archive_outputs(desk, await find_outputs(desk))

@@ -30,7 +30,8 @@ async def search(request: Request) -> Response:
     limit = read_number(request, "last") or FOUND
     if limit > MOST_FOUND:
         raise CallerError(
-            f"last={limit}: a search finds at most {MOST_FOUND}; narrow it by name, kind or time, or use `wakeful export`"
+            f"last={limit}: a search finds at most {MOST_FOUND}; narrow it by name, kind or time, "
+            "or use `wakeful export`"
         )
     bounds: dict[str, Any] = {
         "session": None,
@@ -46,8 +47,8 @@ async def search(request: Request) -> Response:
 async def _answer(
     service: Service, text: str, limit: int, bounds: dict[str, Any], session: Session | None
 ) -> AsyncIterator[bytes]:
-    """The first search of a long log makes its index (half a minute for a million records): the headers do not wait for it,
-    so that who asked knows that it is being worked on."""
+    """The first search of a long log makes its index (half a minute for a million records): the headers do not wait for
+    it, so that who asked knows that it is being worked on."""
     yield await asyncio.to_thread(_search, service, text, limit, bounds, session)
 
 

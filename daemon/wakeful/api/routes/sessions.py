@@ -1,4 +1,7 @@
-"""The routes that read sessions, what is recorded now, and output. They change nothing and never hold the loop for long."""
+"""The routes that read sessions, what is recorded now, and output.
+
+They change nothing and never hold the loop for long.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +175,8 @@ async def _stream_follow(
         try:
             while True:
                 text = _line_of_follow(await following, with_words)
-                # A reader that does not read has one line here, and a part of it on the way: what was awaited would hold the record, too.
+                # A reader that does not read has one line here, and a part of it on the way:
+                # what was awaited would hold the record, too.
                 del following
                 for start in range(0, len(text), _PART_BYTES):
                     yield text[start : start + _PART_BYTES]

@@ -1,7 +1,7 @@
 """GET /tokens, POST /tokens and POST /tokens/revoke: what people hand out, listed, made and taken back.
 
-Only the daemon's own user comes here, without a token (authorising.py). A token's text is in the one answer that makes it,
-and nowhere else.
+Only the daemon's own user comes here, without a token (authorising.py). A token's text is in the one answer that makes
+it, and nowhere else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """GET /top: every session as `list` has it, and what the runs under way and the daemon itself use right now.
 
-Asked every second or two by `wakeful top`: rows of sessions at rest are kept between two questions, and only the trees of
-runs are measured. CPU is told in seconds so far; who asks twice knows the share.
+Asked every second or two by `wakeful top`: rows of sessions at rest are kept between two questions, and only the trees
+of runs are measured. CPU is told in seconds so far; who asks twice knows the share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""POST /call/trace and GET /sessions/{name}/trace: a run that is traced, and what a traced run asked for, with the lines to paste.
+"""POST /call/trace and GET /sessions/{name}/trace: a run that is traced, and what a traced run asked for,
+with the lines to paste.
 
-The call activates the session as any other does; what the trace found stands in the record of the run's end. What to paste is made
-from that record and the spec as it is now, so that it can be asked for again. Nothing here changes a spec.
+The call activates the session as any other does; what the trace found stands in the record of the run's end. What to
+paste is made from that record and the spec as it is now, so that it can be asked for again.
+Nothing here changes a spec.
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ async def read_trace(request: Request) -> Response:
 
 
 def find_hint(service: Service, session: Session, run: int) -> str | None:
-    """Return the hint recorded with a failed run. If the hint only suggests a trace, return the denials of the last traced run. Blocks."""
+    """Return the hint recorded with a failed run.
+
+    If the hint only suggests a trace, return the denials of the last traced run. Blocks.
+    """
     finished = next(_read_ends(service, session, run), None)
     if finished is None or finished.hint is None or "wakeful trace" not in finished.hint:
         return finished.hint if finished is not None else None
@@ -62,7 +67,10 @@ def find_hint(service: Service, session: Session, run: int) -> str | None:
     first = traced.trace.denied[0]
     rest = len(traced.trace.denied) + traced.trace.more - 1
     more = f" and {count(rest, 'other thing')}" if rest else ""
-    return f"run {traced.run}, which was traced, was denied {first.what}{more}: `wakeful trace {session.name} --run {traced.run}` lists what to declare"
+    return (
+        f"run {traced.run}, which was traced, was denied {first.what}{more}: `wakeful trace {session.name} --run "
+        f"{traced.run}` lists what to declare"
+    )
 
 
 def _read_ends(service: Service, session: Session, run: int | None) -> Iterator[RunFinished]:
@@ -93,7 +101,10 @@ def _suggest(session: Session, trace: Traced, has_passed: bool) -> Paste:
 
 
 def _list_absent(paste: Paste, root: str) -> list[str]:
-    """Blocks. What is to be allowed and is not there: it has to be made first, since what is not there is not opened."""
+    """Blocks.
+
+    What is to be allowed and is not there: it has to be made first, since what is not there is not opened.
+    """
     places = [os.path.join(root, os.path.expanduser(path)) for path in (paste.allow or {}).get("write", ())]
     return [path for path in places if not os.path.exists(path)]
 

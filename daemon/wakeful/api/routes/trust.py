@@ -1,7 +1,8 @@
 """The routes of trust: what waits for a person, how it differs from what was trusted, and the person's word.
 
-Only the daemon's own user gets here, never a run and never a token. A person's word is recorded in the log of each session it lets run
-before the ledger takes it: a daemon that dies in between has recorded a word that is not in force, and never the other way round.
+Only the daemon's own user gets here, never a run and never a token. A person's word is recorded in the log of each
+session it lets run before the ledger takes it: a daemon that dies in between has recorded a word that is not in force,
+and never the other way round.
 """
 
 from __future__ import annotations

@@ -163,7 +163,10 @@ async def explain_health(request: Request) -> Response:
     for session in core.state:
         budget = session.spec.budget if session.is_live and session.spec is not None else None
         if budget is not None and not is_zone_known(budget.timezone):
-            words = f"the time zone {budget.timezone} is not in this machine's zone database, so days are counted in UTC; install tzdata and start the daemon again"
+            words = (
+                f"the time zone {budget.timezone} is not in this machine's zone database, so days are counted in "
+                "UTC; install tzdata and start the daemon again"
+            )
             degraded.append({"session": session.name, "binding": "budget", "words": words})
         for bound in core.looked.bounds.get(session.id, ()):
             look = core.looked.target(bound)

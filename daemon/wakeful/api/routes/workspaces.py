@@ -1,7 +1,7 @@
 """Forks and merges with files: a workspace made before the fork is recorded, files written after the merge is.
 
-Called around the calls of history.py. What was made for a fork that is then refused is removed again; a merge whose files were
-not written because the daemon died is finished when it is asked for once more.
+Called around the calls of history.py. What was made for a fork that is then refused is removed again; a merge whose
+files were not written because the daemon died is finished when it is asked for once more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from wakeful.workspaces.merge import Plan
 
 
 async def prepare_workspace(service: Service, call: calls.Fork, folder: str | None) -> calls.Fork:
-    """The fork with a place of its own. Where the name is taken nothing is made: the call is refused, or was carried out before."""
+    """The fork with a place of its own.
+
+    Where the name is taken nothing is made: the call is refused, or was carried out before.
+    """
     if call.new in service.core.state.ids:
         return call
     made = await service.workspaces.make(call.past, call.new, folder)
@@ -64,7 +67,8 @@ async def plan_files(service: Service, session: Session, fork: Session, base_seq
 
 @asynccontextmanager
 async def owning_writes(service: Service, session_id: str) -> AsyncIterator[set[str]]:
-    """Around the writing of files for a session that is held for it: the paths that were written become its own (rule 44).
+    """Around the writing of files for a session that is held for it:
+    the paths that were written become its own (rule 44).
 
     Also where the rest failed: who is held must be let go."""
     written: set[str] = set()
@@ -77,8 +81,8 @@ async def owning_writes(service: Service, session_id: str) -> AsyncIterator[set[
 async def finish_files(service: Service, name: str, fork_name: str, made: str | None = None) -> dict[str, Any]:
     """Write the files of the newest merge, which holds its session; each path says what became of it.
 
-    `made` is the record of the merge that was just carried out: whatever became of its mark, its files are not written yet.
-    The same merge asked for by somebody else at that moment is refused, and takes the mark away."""
+    `made` is the record of the merge that was just carried out: whatever became of its mark, its files are not written
+    yet. The same merge asked for by somebody else at that moment is refused, and takes the mark away."""
     session = service.core.state.by_name(name)
     async with owning_writes(service, session.id) as written:
         found = _find_unfinished(service, session, fork_name, made)
@@ -108,7 +112,8 @@ async def finish_merge(service: Service, name: str, fork_name: str, author: str)
 def _find_unfinished(
     service: Service, session: Session, fork_name: str, made: str | None = None
 ) -> tuple[int, SessionMerged, str] | None:
-    """The newest merge of this fork, if its files are still to be written: its seq, what it says, and the blob that lists them."""
+    """The newest merge of this fork, if its files are still to be written: its seq, what it says,
+    and the blob that lists them."""
     seq, merge = next(_list_merges(service, session, service.core.state.by_name(fork_name).id), (0, None))
     if (
         merge is None
@@ -120,7 +125,8 @@ def _find_unfinished(
 
 
 def _list_merges(service: Service, session: Session, fork: str) -> Iterator[tuple[int, SessionMerged]]:
-    """Merges of this fork that brought files, newest first, with their seq; those on a branch that was left by a rewind do not count."""
+    """Merges of this fork that brought files, newest first, with their seq;
+    those on a branch that was left by a rewind do not count."""
     for record in service.log.read(session.id, kinds=("session_merged",), newest_first=True):
         event = decode(record.kind, record.payload) if record.payload is not None else None
         if (

@@ -1,6 +1,7 @@
 """`activate`: run a session now, and on demand wait for the end of its run.
 
-A template or a pattern activates every session it means before the first is waited for, so that they run beside each other.
+A template or a pattern activates every session it means before the first is waited for,
+so that they run beside each other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from wakeful.cli.verbs.lifecycle import carry_out_each, named_several, say_refus
 
 
 class Ending(NamedTuple):
-    """How an activation ended: its JSON document, and whether a run of it succeeded. `words` are empty where all was said before."""
+    """How an activation ended: its JSON document, and whether a run of it succeeded.
+
+    `words` are empty where all was said before.
+    """
 
     document: dict[str, Any]
     words: str
@@ -81,7 +85,8 @@ def _wait_for_end(client: Client, answer: dict[str, Any]) -> Ending:
 
 
 def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
-    """The end, for good, of the run that takes the activation of this record in; or what keeps it from coming to that."""
+    """The end, for good, of the run that takes the activation of this record in;
+    or what keeps it from coming to that."""
     position: int | None = None
     taken: set[int] = set()
     for line in records_after(client, name, record - 1):

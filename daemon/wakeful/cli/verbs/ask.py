@@ -61,10 +61,10 @@ def ask_verb(
 ) -> None:
     """Ask a session's agent something, now, and wait for the answer. Exit 1 if none came.
 
-    Your questions to a session are one conversation: the next one knows the last, until --fresh. TEXT may be `-`, or left out: then
-    standard input is the question. Text that is piped in beside a question stands below it.
-    Another agent answers in the same session, with its own prompt, model and tools; the next message goes back to the owner.
-    A terminal shows what the answer took, and --json has it as `usage`: it is billed to the agent that answered.
+    Your questions to a session are one conversation: the next one knows the last, until --fresh. TEXT may be `-`, or
+    left out: then standard input is the question. Text that is piped in beside a question stands below it.
+    Another agent answers in the same session, with its own prompt, model and tools; the next message goes back to the
+    owner. A terminal shows what the answer took, and --json has it as `usage`: it is billed to the agent that answered.
     """
     client = options.client()
     answer = client.call("ask", key, name=name, text=read_question(text), agent=agent, fresh=fresh)
@@ -131,13 +131,16 @@ def _comes_soon(descriptor: int) -> bool:
 
 
 class Following:
-    """The run that takes a question in, to its end. `speech` shows what its agent says, as it comes; None shows nothing.
+    """The run that takes a question in, to its end.
 
-    `show_live` gets each line of words in flight as it is. `answer_question` is asked what its agent asks a person; it returns None
-    where nobody answers, and then the run is over with the question."""
+    `speech` shows what its agent says, as it comes; None shows nothing.
+
+    `show_live` gets each line of words in flight as it is. `answer_question` is asked what its agent asks a person; it
+    returns None where nobody answers, and then the run is over with the question."""
 
     def __init__(
-        self, client: Client, name: str, record: int, speech: Speech | None, show_live: Callable[[dict[str, Any]], None] | None = None,
+        self, client: Client, name: str, record: int, speech: Speech | None, show_live: Callable[[dict[str, Any]],
+        None] | None = None,
         answer_question: Callable[[dict[str, Any]], str | None] | None = None,
     ) -> None:  # fmt: skip
         """`record` is the message that was asked: others may ask at the same time."""

@@ -25,12 +25,14 @@ state_option = click.option(
     "--state",
     shell_complete=complete_folders,
     metavar="DIR",
-    help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own.",
+    help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, "
+    "else your own.",
 )
 
 
 def locate_state(options: Options, state: str | None) -> Path:
-    """The folder that was named, else the one the daemon that answers uses, else the one its stopped daemon would have used."""
+    """The folder that was named, else the one the daemon that answers uses,
+    else the one its stopped daemon would have used."""
     if state is None:
         try:
             return Path(options.client().get("/version")["state"])

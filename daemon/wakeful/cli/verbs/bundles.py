@@ -1,7 +1,7 @@
 """Sessions as files: `save`, `load`, `archive`, `migrate`.
 
-The daemon reads and writes the bundles; here a bar tells how far it is. Between hosts a bundle goes by file, or through the
-ssh program to `wakeful load --move -` there, whose receipt is fed back.
+The daemon reads and writes the bundles; here a bar tells how far it is. Between hosts a bundle goes by file, or through
+the ssh program to `wakeful load --move -` there, whose receipt is fed back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ SUFFIX = ".bundle"
 def save_verb(
     options: Options, name: str, key: str | None, mark: str | None, at: str | None, note: str | None, output: str | None
 ) -> None:
-    """A session as one file: its records, blobs, scratch files and spec, every byte verified by its hashes. With --as, a checkpoint."""
+    """A session as one file: its records, blobs, scratch files and spec, every byte verified by its hashes.
+
+    With --as, a checkpoint.
+    """
     if mark is not None:
         if output is not None:
             raise click.UsageError("give --as for a checkpoint or -o for a bundle, not both")
@@ -82,7 +85,10 @@ def save_verb(
 def load_verb(
     options: Options, source: str, new: str | None, root: str | None, is_move: bool, is_trusted: bool, is_sure: bool
 ) -> None:
-    """Bring a bundle in as a session of its own, or an archived session back by its NAME. Nothing of a bundle runs before its spec is trusted."""
+    """Bring a bundle in as a session of its own, or an archived session back by its NAME.
+
+    Nothing of a bundle runs before its spec is trusted.
+    """
     if is_sure and not is_trusted:
         raise click.UsageError("--yes goes with --trust")
     if is_move and (new is not None or root is not None):
@@ -129,7 +135,10 @@ def load_from_input(options: Options, new: str | None, root: str | None, is_move
 @click.option("--due", "is_due", is_flag=True, help="All that retention allows, as the daemon does once an hour.")
 @click.option("--dry-run", is_flag=True, help="With --due: only say which, and why.")
 def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool) -> None:
-    """Move a resting session's payloads to a compressed bundle in the state folder. `wakeful load NAME` brings them back."""
+    """Move a resting session's payloads to a compressed bundle in the state folder.
+
+    `wakeful load NAME` brings them back.
+    """
     if (name is None) != is_due or (dry_run and not is_due):
         raise click.UsageError("give a NAME, or --due (and with it perhaps --dry-run)")
     answer = carry(options, "archive", name=name) if name is not None else carry(options, "due", dry_run=dry_run)
@@ -179,7 +188,8 @@ def migrate_verb(
         raise click.UsageError("give an agent or model, or --to, or --receipt, or --give-up: these are different calls")
     if is_trusted and not (to or "").startswith("ssh://"):
         raise click.UsageError(
-            "--trust goes with --to ssh://HOST; a bundle that is carried there is trusted there: wakeful load --move FILE --trust"
+            "--trust goes with --to ssh://HOST; a bundle that is carried there is trusted there: "
+            "wakeful load --move FILE --trust"
         )
     if to is None:
         given = read_receipt(receipt) if receipt is not None else None
@@ -200,7 +210,8 @@ def read_receipt(path: str) -> dict[str, Any]:
         found = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise Failure(
-            f"{escape(path)}: no receipt can be read there ({error}); expected what `wakeful load --move FILE --json` printed"
+            f"{escape(path)}: no receipt can be read there ({error}); "
+            "expected what `wakeful load --move FILE --json` printed"
         ) from None
     found = found.get("receipt", found) if isinstance(found, dict) else None
     if not isinstance(found, dict) or "move" not in found:
@@ -238,7 +249,8 @@ def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> No
     if done.returncode != 0:
         said = escape(" ".join((done.stderr or done.stdout).split())[-300:])
         raise Failure(
-            f"{escape(name)} is frozen, and {escape(to)} did not take it (exit {done.returncode}): {said}; {_what_now(name)}"
+            f"{escape(name)} is frozen, and {escape(to)} did not take it (exit {done.returncode}): {said}; "
+            f"{_what_now(name)}"
         )
     try:
         answer = json.loads(done.stdout)
@@ -252,7 +264,10 @@ def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> No
 
 def _what_now(name: str) -> str:
     shown = escape(name)
-    return f"look there whether it arrived, then: wakeful migrate {shown} --receipt FILE, or: wakeful migrate {shown} --give-up"
+    return (
+        f"look there whether it arrived, then: wakeful migrate {shown} --receipt FILE, or: "
+        f"wakeful migrate {shown} --give-up"
+    )
 
 
 def carry(options: Options, what: str, **body: Any) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from wakeful.cli.text import columns, count, escape, fit, measure, paint, quote_
 @click.option("--for-agent", "agent", metavar="AGENT", help="As this agent would see it, asked by name.")
 @click.option("--brief", is_flag=True, help="Only the parts and their tokens.")
 def context_verb(options: Options, name: str, agent: str | None, brief: bool) -> None:
-    """What the session's model would see if it ran now: instructions, the conversation so far, and what the run would open with.
+    """What the session's model would see if it ran now: instructions, the conversation so far,
+    and what the run would open with.
 
     Nothing is recorded and nothing runs. Tokens are estimates. With --json the text is to the byte.
     """
@@ -120,8 +121,14 @@ def _say_total(found: dict[str, Any]) -> str:
         else "tools and the answer"
     )
     source = f" (the window: {escape(tokens['window_source'])})" if tokens["window_source"] else ""
-    total = f"{tokens['total']:,} of {tokens['window']:,} tokens{source}, by estimate; {tools} come on top. It is compressed from {tokens['compress_at']:,} on."
+    total = (
+        f"{tokens['total']:,} of {tokens['window']:,} tokens{source}, by estimate; {tools} come on top. It is "
+        f"compressed from {tokens['compress_at']:,} on."
+    )
     if counted is None or not counted["estimated"]:
         return total
     error = (counted["counted"] - counted["estimated"]) / counted["estimated"]
-    return f"{total} Its last request was estimated at {counted['estimated']:,}; {escape(counted['model'])} counted {counted['counted']:,} ({error:+.0%})."
+    return (
+        f"{total} Its last request was estimated at {counted['estimated']:,}; {escape(counted['model'])} counted "
+        f"{counted['counted']:,} ({error:+.0%})."
+    )

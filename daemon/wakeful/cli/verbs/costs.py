@@ -75,7 +75,8 @@ def format_costs(found: dict[str, Any]) -> Iterator[str]:
         yield paint(line, "dim" if index == 0 else "bold" if index == len(rows) - 1 else "")
     if found["total"][ESTIMATED]:
         yield paint(
-            f"~ with {found['total'][ESTIMATED]:,} tokens by estimate: their provider told no number, or no answer came",
+            f"~ with {found['total'][ESTIMATED]:,} tokens by estimate: "
+            "their provider told no number, or no answer came",
             "dim",
         )
 

@@ -7,8 +7,8 @@ import click
 from wakeful.cli.command import verb
 from wakeful.cli.completion_values import complete_folders
 from wakeful.cli.options import Options
-from wakeful.service.wiring import run_daemon
 from wakeful.service.voice import Style
+from wakeful.service.wiring import run_daemon
 
 
 @verb(
@@ -37,7 +37,8 @@ from wakeful.service.voice import Style
     "--once",
     "is_once",
     is_flag=True,
-    help="Run all that is owed to the end of the wave, then exit: 1 if a run failed, now or before, or a spec was refused.",
+    help="Run all that is owed to the end of the wave, then exit: 1 if a run failed, now or before, "
+    "or a spec was refused.",
 )
 @click.option(
     "--log",

@@ -1,6 +1,7 @@
 """`wakeful doctor`: is everything as it should be, and if not, which command mends it.
 
-Looks at the machine itself and asks the daemon for what only it knows. Each check is one line; exit 1 if one of them is bad.
+Looks at the machine itself and asks the daemon for what only it knows. Each check is one line;
+exit 1 if one of them is bad.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ INOTIFY = Path("/proc/sys/fs/inotify")
     "--state",
     shell_complete=complete_folders,
     metavar="DIR",
-    help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own.",
+    help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, "
+    "else your own.",
 )
 @click.option(
     "--mend",
@@ -50,7 +52,8 @@ INOTIFY = Path("/proc/sys/fs/inotify")
     help="With the daemon stopped: make anew what is told from the records, and say what was done.",
 )
 def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
-    """Check the daemon and its service, SQLite, watches, git, bubblewrap, the clock, the state folder, disk space, the log and what it leans on, specs and bindings."""
+    """Check the daemon and its service, SQLite, watches, git, bubblewrap, the clock, the state folder, disk space,
+    the log and what it leans on, specs and bindings."""
     if is_mending:
         mend(options, Path(find_state(state)))
         return
@@ -98,7 +101,10 @@ def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Chec
     if health["version"] != __version__:
         words = f"version {health['version']}, this command is {__version__}"
         return health, Check("daemon", "warn", words, "systemctl --user restart wakeful")
-    words = f"version {health['version']}, pid {health['pid']}, {count(health['sessions'], 'session')}, {health['running']} running"
+    words = (
+        f"version {health['version']}, pid {health['pid']}, {count(health['sessions'], 'session')}, "
+        f"{health['running']} running"
+    )
     return health, Check("daemon", "good", words)
 
 
@@ -115,7 +121,10 @@ def _explain_silence(socket: str, state: Path, words: str) -> Check:
             f"nobody answers at {socket}, {lives}: it is stopped, or listens elsewhere",
             f"ps -o stat,args -p {holder}",
         )
-    words = f"there is no socket at {socket}, {lives}: the file was removed, and it listens anew within seconds; or it listens elsewhere"
+    words = (
+        f"there is no socket at {socket}, {lives}: the file was removed, and it listens anew within seconds; "
+        "or it listens elsewhere"
+    )
     return Check("daemon", "bad", words, f"wakeful doctor --socket PATH, or: kill {holder}, then wakeful daemon")
 
 
@@ -256,12 +265,16 @@ def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
     )
     yield from _check_kernel(isolation)
     if not isolation["shielding"]:
-        words = "no namespaces for you here: specs beside an output are within that run's reach, and an output beside .git or the state folder cannot be replaced by renaming"
+        words = (
+            "no namespaces for you here: specs beside an output are within that run's reach, and an output beside "
+            ".git or the state folder cannot be replaced by renaming"
+        )
         yield Check(
             "isolation",
             "warn",
             words,
-            "give outputs a folder of their own, such as out/, or allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns)",
+            "give outputs a folder of their own, such as out/, or allow user namespaces (sysctl "
+            "kernel.apparmor_restrict_unprivileged_userns)",
         )
     if isolation["unisolated"]:
         told = (
@@ -279,11 +292,17 @@ def _check_kernel(isolation: dict[str, Any]) -> Iterator[Check]:
     if not isolation["gaps"]:
         yield Check("kernel", "good", "enforces all that wakeful asks of one")
     if not isolation["bounding"]:
-        words = "no control group bounds the memory and processes of runs: `limits` of a run as a whole are looked at ten times a second"
+        words = (
+            "no control group bounds the memory and processes of runs: "
+            "`limits` of a run as a whole are looked at ten times a second"
+        )
         yield Check("limits of runs", "good", f"{words} (under systemd 254: DelegateSubgroup=daemon in a drop-in)")
     if isolation["kept_closed"]:
         paths = ", ".join(isolation["kept_closed"])
-        words = f"{paths}: closed to others when first seen, and readable by everybody since; closed to runs all the same, for a run may have changed that"
+        words = (
+            f"{paths}: closed to others when first seen, and readable by everybody since; closed to runs all the "
+            "same, for a run may have changed that"
+        )
         first = shlex.quote(isolation["kept_closed"][0])
         yield Check(
             "settings",
@@ -296,7 +315,10 @@ def _check_kernel(isolation: dict[str, Any]) -> Iterator[Check]:
 def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
     """How many places of the control socket are in use, and which run was refused more."""
     most, kept, of_one = connections["most"], connections["kept_for_people"], connections["most_of_one_run"]
-    words = f"{connections['open']} of {count(most, 'connection')} in use, {kept} of them for people alone; a run has at most {of_one}"
+    words = (
+        f"{connections['open']} of {count(most, 'connection')} in use, {kept} of them for people alone; "
+        f"a run has at most {of_one}"
+    )
     holders = ", ".join(f"{one['holder']} has {one['connections']}" for one in connections["largest"])
     if connections["open"] >= most - kept:
         yield Check("connections", "warn", f"{words}; {holders}: runs are refused", "wakeful top")

@@ -1,7 +1,8 @@
-"""What the machine around a daemon is like: the part of `doctor` about systemd, the clock, git, bubblewrap and the kernel's limits.
+"""What the machine around a daemon is like: the part of `doctor` about systemd, the clock, git,
+bubblewrap and the kernel's limits.
 
-Each check is a line with the command that mends it. Nothing is changed and nobody is asked but the kernel, /proc and the programs
-themselves, so that it tells as much on a machine without systemd or bus.
+Each check is a line with the command that mends it. Nothing is changed and nobody is asked but the kernel, /proc and
+the programs themselves, so that it tells as much on a machine without systemd or bus.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def check_surroundings(pid: int | None, state: Path) -> Iterator[Check]:
 
 
 def check_service(pid: int | None) -> Iterator[Check]:
-    """Whether somebody restarts the daemon, watches over it and listens for it; and whether its unit is of this version."""
+    """Whether somebody restarts the daemon, watches over it and listens for it;
+    and whether its unit is of this version."""
     environ = read_environ(pid) if pid is not None else None
     user, system = user_folder() / USER_SERVICE, SYSTEM_FOLDER / SYSTEM_SERVICE
     if environ is not None:
@@ -250,7 +252,10 @@ def check_clock(state: Path) -> Check:
 
 
 def is_clock_kept() -> bool:
-    """What the kernel knows of it: adjtimex(2), reading alone. Where even that is denied, nothing is said against it."""
+    """What the kernel knows of it: adjtimex(2), reading alone.
+
+    Where even that is denied, nothing is said against it.
+    """
     try:
         asked = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError):

@@ -1,7 +1,7 @@
 """What is wrong with a state folder, line by line, and its mending: the part of `doctor` that reads the store itself.
 
-The folder is looked at beside the daemon or without one. Each finding names the command that mends it: `doctor --mend` for what is told from
-the records, a backup for the records themselves.
+The folder is looked at beside the daemon or without one. Each finding names the command that mends it: `doctor --mend`
+for what is told from the records, a backup for the records themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ MOST_LINES = 20
 
 
 class Check(NamedTuple):
-    """`mend` is a command, or what to do in words; empty when nothing is to be done. `brief` is what people read, where the words are many."""
+    """`mend` is a command, or what to do in words; empty when nothing is to be done.
+
+    `brief` is what people read, where the words are many.
+    """
 
     name: str
     verdict: Literal["good", "warn", "bad"]
@@ -39,7 +42,10 @@ class Check(NamedTuple):
 
 
 def check_store(state: Path, *, is_living: bool, is_shown: bool) -> Iterator[Check]:
-    """Everything a state folder keeps. `is_living`: its daemon runs, and has to be stopped before anything is mended."""
+    """Everything a state folder keeps.
+
+    `is_living`: its daemon runs, and has to be stopped before anything is mended.
+    """
     if not is_living:
         try:
             wrong = judge_state(state)
@@ -134,7 +140,10 @@ def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Che
         )
     yield from _check_blobs(found, state)
     if found.wal_bytes > WAL_KEPT_BYTES:
-        words = f"its write-ahead log has {format_bytes(found.wal_bytes)}: a process reads the log and does not let go of it, so that no record can be put away"
+        words = (
+            f"its write-ahead log has {format_bytes(found.wal_bytes)}: a process reads the log and does not let go "
+            "of it, so that no record can be put away"
+        )
         yield Check(
             "log",
             "warn",
@@ -142,7 +151,10 @@ def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Che
             f"fuser -v {state / 'log' / 'events.db-wal'}        # end the process that is not the daemon",
         )
     for lost in found.blobs:
-        words = f"session {lost.session}: {lost.missing} of {count(lost.named, 'blob')} are gone, which hold what its runs printed, read or wrote"
+        words = (
+            f"session {lost.session}: {lost.missing} of {count(lost.named, 'blob')} are gone, which hold what its "
+            "runs printed, read or wrote"
+        )
         yield Check(
             "blobs", "warn", words, f"put them back from a backup of {state / 'blobs'}; nothing else needs them"
         )
@@ -161,12 +173,16 @@ def _check_blobs(found: Examined, state: Path) -> Iterator[Check]:
         yield Check(
             "blobs",
             "good",
-            f"{format_bytes(found.damaged_blobs.unread_bytes)} were not read, the largest: there are too many for a look",
+            f"{format_bytes(found.damaged_blobs.unread_bytes)} were not read, the largest: "
+            "there are too many for a look",
         )
 
 
 def _check_import(one: Import) -> Check:
-    words = f"session {one.session} was loaded to record {one.seq} of {one.last_seq}, and the load was cut short; the new records do not count until it is complete"
+    words = (
+        f"session {one.session} was loaded to record {one.seq} of {one.last_seq}, and the load was cut short; the "
+        "new records do not count until it is complete"
+    )
     return Check(
         "load",
         "warn",
@@ -176,7 +192,10 @@ def _check_import(one: Import) -> Check:
 
 
 def mend(options: Options, state: Path) -> None:
-    """`doctor --mend`: say what was done, what copy was made, and what no mending brings back. Exit 1 if that is anything."""
+    """`doctor --mend`: say what was done, what copy was made, and what no mending brings back.
+
+    Exit 1 if that is anything.
+    """
     holder = find_holder(state)
     if holder is not None:
         raise Failure(f"process {holder} is a daemon that has {escape(str(state))}; stop it first")

@@ -58,7 +58,10 @@ def export_verb(
 
 
 def write_whole(file: Path, pieces: Iterator[bytes], tell: Callable[[int], None] = lambda lines: None) -> int:
-    """All of it under that name, or nothing: a file that was cut off would be taken for the log. Tells the number of lines."""
+    """All of it under that name, or nothing: a file that was cut off would be taken for the log.
+
+    Tells the number of lines.
+    """
     part = file.with_name(f"{file.name}.part")
     lines = 0
     try:

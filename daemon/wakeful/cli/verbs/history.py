@@ -1,6 +1,7 @@
 """The calls on a session's history: `rewind`, `fork`, `merge`, `resolve`, `compress`.
 
-A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoint's name. `--dry-run` says what would be done.
+A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoint's name.
+`--dry-run` says what would be done.
 """
 
 from __future__ import annotations
@@ -52,12 +53,16 @@ def rewind_verb(options: Options, name: str, key: str | None, to: str, files: bo
 @click.option("--fresh", is_flag=True, help="Take facts and hand-off only.")
 @click.option(
     "--workspace", shell_complete=complete_folders, is_flag=False, flag_value="", metavar="[DIR]",
-    help="A place of its own for its files: a checkout of the repository, or copies; in DIR, which is empty, or below the state folder.",
+    help="A place of its own for its files: a checkout of the repository, or copies; in DIR, which is empty, "
+        "or below the state folder.",
 )  # fmt: skip
 def fork_verb(
     options: Options, name: str, key: str | None, new: str | None, at: str | None, fresh: bool, workspace: str | None
 ) -> None:
-    """A new session from any point of another, asleep until it is activated. What it writes is detached until it has its own."""
+    """A new session from any point of another, asleep until it is activated.
+
+    What it writes is detached until it has its own.
+    """
     place = os.path.abspath(workspace) if workspace else workspace
     carry_out(options, "fork", key, name=name, new=new, at=at, fresh=fresh, workspace=place)
 
@@ -67,7 +72,8 @@ def fork_verb(
 @click.argument("fork", type=FORK)
 @DRY_RUN
 def merge_verb(options: Options, name: str, key: str | None, fork: str, dry_run: bool) -> None:
-    """Bring FORK back into NAME: facts and the files of its workspace three-way, its conversation as a hand-off, what both changed as conflicts."""
+    """Bring FORK back into NAME: facts and the files of its workspace three-way, its conversation as a hand-off,
+    what both changed as conflicts."""
     found = answer(options, "merge", key, name=name, fork=fork, dry_run=dry_run, show=show_merge)
     if any(file["ending"] in ("refused", "failed") for file in found.get("files", ())):
         raise Failure(code=FAILED)
@@ -135,5 +141,8 @@ def answer(
 @click.option("--because", metavar="TEXT", help="Why, for the record.")
 @DRY_RUN
 def erase_verb(options: Options, name: str, key: str | None, seq: int, because: str | None, dry_run: bool) -> None:
-    """Remove what record SEQ says, for good: a secret that should not have been said. Its hash stays, so the chain still verifies."""
+    """Remove what record SEQ says, for good: a secret that should not have been said.
+
+    Its hash stays, so the chain still verifies.
+    """
     answer(options, "erase", key, name=name, seq=seq, reason=because, dry_run=dry_run, show=show_erase)

@@ -204,7 +204,8 @@ class Hand:
         """Whether it was not so already."""
         if os.path.lexists(path) and not self.is_own(path):
             raise Failure(
-                f"{path} is there, and `wakeful install` did not write it; move it away first, or keep it and leave install alone"
+                f"{path} is there, and `wakeful install` did not write it; move it away first, "
+                "or keep it and leave install alone"
             )
         if path.exists() and path.read_text() == text:
             self.say(f"{path} is as it should be")
@@ -263,7 +264,8 @@ class Hand:
         if self._service.account:
             raise Failure(f"systemd does not run this machine ({words}); let your own supervisor run: wakeful daemon")
         raise Failure(
-            f"your own service manager does not answer ({words}): log in anew by console or ssh (su and sudo start none), "
+            f"your own service manager does not answer ({words}): "
+            "log in anew by console or ssh (su and sudo start none), "
             f"or have it started once and for all with: sudo loginctl enable-linger {_own_name()}"
         )
 
@@ -308,7 +310,8 @@ def _choose(is_user: bool, is_system: bool, account: str | None) -> Service:
     name = account or os.environ.get("SUDO_USER", "")
     if name in ("", "root"):
         raise Failure(
-            "whose daemon? It never runs as root: name the account with --account NAME (a new one: useradd --system --create-home NAME)"
+            "whose daemon? It never runs as root: name the account with --account NAME (a new one: "
+            "useradd --system --create-home NAME)"
         )
     try:
         found = pwd.getpwnam(name)
@@ -318,7 +321,8 @@ def _choose(is_user: bool, is_system: bool, account: str | None) -> Service:
         ) from None
     if found.pw_uid == 0 or not ACCOUNT.fullmatch(name):
         raise Failure(
-            f"{escape(name)} cannot have a daemon: {'it is root by another name' if found.pw_uid == 0 else 'systemd cannot name a unit after it'}"
+            f"{escape(name)} cannot have a daemon: "
+            f"{'it is root by another name' if found.pw_uid == 0 else 'systemd cannot name a unit after it'}"
         )
     return Service(name)
 
@@ -330,7 +334,8 @@ def _check_program(service: Service, program: str) -> None:
     for path in (program, sys.executable) if service.account else ():
         if not is_open_to_all(path):
             raise Failure(
-                f"{service.account} may not reach {escape(path)}; install wakeful where every account can, such as /opt or /usr/local"
+                f"{service.account} may not reach {escape(path)}; install wakeful where every account can, "
+                "such as /opt or /usr/local"
             )
 
 

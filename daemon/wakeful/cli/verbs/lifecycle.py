@@ -1,7 +1,7 @@
 """The system calls a person makes: each says what the daemon answered.
 
-`--key` makes a call safe to repeat: the daemon carries out the first of those with the same key. A template or a pattern
-in the place of a name makes one call for each session it means.
+`--key` makes a call safe to repeat: the daemon carries out the first of those with the same key. A template or a
+pattern in the place of a name makes one call for each session it means.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def carry_out_each(options: Options, verb_name: str, key: str | None, name: str,
 
 
 def call_each(options: Options, client: Client, verb_name: str, key: str | None, names: list[str], **body: Any) -> None:
-    """A line for each session, or one JSON array. A refusal keeps no other session waiting, and makes the exit code 1."""
+    """A line for each session, or one JSON array.
+
+    A refusal keeps no other session waiting, and makes the exit code 1.
+    """
     answers = []
     for name in names:
         answers.append(try_call(client, verb_name, key, name=name, **body))
@@ -167,7 +170,8 @@ def sleep_verb(
 ) -> None:
     """Hold a session until a time, or until it is resumed. Changes are remembered, none is lost.
 
-    --all is the brake: every session sleeps, runs under way are stopped (and owed again), until `resume --all` releases it.
+    --all is the brake: every session sleeps, runs under way are stopped (and owed again),
+    until `resume --all` releases it.
     """
     if length is not None and until is not None:
         raise click.UsageError("give --for or --until, not both")
@@ -225,7 +229,8 @@ def cancel_verb(options: Options, name: str, key: str | None) -> None:
 def terminate_verb(options: Options, name: str, key: str | None, reason: str | None, is_sure: bool) -> None:
     """Close a session for good. Its record is kept; `open --again` reopens it.
 
-    A template (ticket@) or a pattern closes all it means, undeclared ones included; it asks first if that is more than one.
+    A template (ticket@) or a pattern closes all it means, undeclared ones included;
+    it asks first if that is more than one.
     """
     client = options.client()
     if not is_several(name):

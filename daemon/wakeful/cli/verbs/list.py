@@ -34,8 +34,8 @@ def list_verb(
 ) -> None:
     """All sessions: state, last run, what a wake waits for, and when a session goes on by itself.
 
-    NAME: only these, or all of a template (ticket@), or all that a pattern matches. Terminated and undeclared sessions are left out
-    unless they are asked for; with --json they are all there.
+    NAME: only these, or all of a template (ticket@), or all that a pattern matches. Terminated and undeclared sessions
+    are left out unless they are asked for; with --json they are all there.
     """
     states = [state] if state is not None else []
     print_list(options, names, is_all=is_all, states=states + ["failed"] * has_failed + ["asks"] * is_asking)

@@ -87,7 +87,8 @@ def log_verb(options: Options, name: str, first: int | None, is_following: bool,
     """A session's records, oldest first."""
     if past and (first is not None or bounds["last"] is not None or is_following):
         raise click.UsageError(
-            "--past shows all from the beginning; narrow it by --since, --until, --kind, --run, --author, --outcome or --text"
+            "--past shows all from the beginning; narrow it by --since, --until, --kind, --run, --author, "
+            "--outcome or --text"
         )
     client = options.client()
     words = None if options.is_json else "true"
@@ -153,8 +154,8 @@ def history_verb(options: Options, name: str | None, first: int | None, **bounds
 def follow_verb(options: Options, names: tuple[str, ...], with_thoughts: bool, with_words: bool) -> None:
     """What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends with Ctrl-C.
 
-    What agents say is shown word by word, with their thoughts and the tools they call. Words that come too fast to be read
-    are left out; the record of the turn, which follows, has all of them.
+    What agents say is shown word by word, with their thoughts and the tools they call. Words that come too fast to be
+    read are left out; the record of the turn, which follows, has all of them.
     """
     is_live = "true" if with_words or not options.is_json else None
     lines = options.client().stream_lines(
@@ -171,7 +172,10 @@ def follow_verb(options: Options, names: tuple[str, ...], with_thoughts: bool, w
 
 
 class _Screen:
-    """Records, a line each, and between them the words of agents. Those of one session at a time: another one begins a new line."""
+    """Records, a line each, and between them the words of agents.
+
+    Those of one session at a time: another one begins a new line.
+    """
 
     def __init__(self, *, with_thoughts: bool) -> None:
         self._with_thoughts = with_thoughts

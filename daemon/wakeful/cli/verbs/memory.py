@@ -27,7 +27,10 @@ def own_session() -> str | None:
 
 
 def take_name(verb_name: str, words: tuple[str, ...], expected: str) -> tuple[str, list[str]]:
-    """The session's name and the words after it. `expected` are the arguments inside a run, `[…]` those that may be left out."""
+    """The session's name and the words after it.
+
+    `expected` are the arguments inside a run, `[…]` those that may be left out.
+    """
     own = own_session()
     name, rest = (own, list(words)) if own is not None else (words[0] if words else "", list(words[1:]))
     arguments = expected.split()
@@ -98,7 +101,8 @@ def recall_verb(options: Options, words: tuple[str, ...]) -> None:
     found = next((fact for fact in facts if fact["key"] == rest[0]), None)
     if found is None:
         raise Failure(
-            f"{escape(name)} has no fact {escape(rest[0])!r}; without a key it shows those there are: wakeful recall {escape(name)}"
+            f"{escape(name)} has no fact {escape(rest[0])!r}; without a key it shows those there are: "
+            f"wakeful recall {escape(name)}"
         )
     # The value alone: programs inside a run read it as it was kept, a person's terminal must not obey it.
     value = escape_lines(found["value"]) if sys.stdout.isatty() else found["value"]

@@ -51,8 +51,8 @@ def output_verb(
     """What a run wrote to its standard output and error.
 
     Terminal escapes in it are shown, not obeyed, also into a pipe or a file; --raw gives the bytes as they are.
-    Of a run that failed while it was confined, standard error says what it was denied, and the line of its spec that allows it.
-    Where no daemon runs, its state folder is read instead, and standard error names it.
+    Of a run that failed while it was confined, standard error says what it was denied, and the line of its spec that
+    allows it. Where no daemon runs, its state folder is read instead, and standard error names it.
     """
     if is_following and state is not None:
         raise click.UsageError("--follow waits for a daemon's run; leave --state out")

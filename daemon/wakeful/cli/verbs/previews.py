@@ -1,7 +1,7 @@
 """What `--dry-run` shows people: the answer as it would be, in the words of the real one.
 
-`branches` prints these below the daemon's sentence. Each takes the preview of one call as `--json` has it, and gives lines that
-are safe to print.
+`branches` prints these below the daemon's sentence. Each takes the preview of one call as `--json` has it, and gives
+lines that are safe to print.
 """
 
 from __future__ import annotations

@@ -94,7 +94,10 @@ def _say_report(report: dict[str, Any]) -> Iterator[str]:
     same = sum(file["verdict"] == "same" for file in report["files"])
     partial = "; something it found is missing" if report["missing"] else ""
     verdict = paint("same", "good") if report["same"] else paint("different", "bad")
-    yield f"{verdict}  run {report['run']} of {escape(report['name'])}, {same} of {count(len(report['files']), 'file')} alike, {report['seconds']:.1f} s{partial}"
+    yield (
+        f"{verdict}  run {report['run']} of {escape(report['name'])}, {same} of "
+        f"{count(len(report['files']), 'file')} alike, {report['seconds']:.1f} s{partial}"
+    )
 
 
 def _say_end(report: dict[str, Any], side: str) -> str:

@@ -1,4 +1,7 @@
-"""`wakeful secret`: the names of secrets and where they come from; set one, remove one. A value is never an argument and never shown."""
+"""`wakeful secret`: the names of secrets and where they come from; set one, remove one.
+
+A value is never an argument and never shown.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ def secret_verb(options: Options, what: str, name: str | None, rest: tuple[str, 
     if rest:
         # Not said again: what was typed there is perhaps the value.
         raise click.UsageError(
-            "a value is never an argument: others can see it, and your shell may remember it now; give it on standard input, or when asked"
+            "a value is never an argument: others can see it, and your shell may remember it now; "
+            "give it on standard input, or when asked"
         )
     if (what == "list") != (name is None):
         raise click.UsageError("list takes no name" if what == "list" else f"say which: wakeful secret {what} NAME")

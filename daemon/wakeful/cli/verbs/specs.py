@@ -52,7 +52,10 @@ MOST_NAMED = 10
 
 
 class Findings(NamedTuple):
-    """`others` are the files that were judged and declare no session: the settings, an agent. `templates` name theirs."""
+    """`others` are the files that were judged and declare no session: the settings, an agent.
+
+    `templates` name theirs.
+    """
 
     sessions: int
     problems: list[Problem]
@@ -178,7 +181,10 @@ def check_folder(specs: Path, options: Options) -> Findings:
 
 
 def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[list[Problem], dict[str, list[str]]]:
-    """Warn about files that a person may think are declared. Also list the places that programs reach beyond the specs, as found from here."""
+    """Warn about files that a person may think are declared.
+
+    Also list the places that programs reach beyond the specs, as found from here.
+    """
     programs = ProgramReach(os.environ, declare_written(reading.sessions))
     warnings: dict[Problem, None] = {}
     reach = {}
@@ -199,7 +205,10 @@ def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[lis
 
 
 def _find_mistakes(reading: FolderReading, names: Iterable[str], specs: Path) -> list[Problem]:
-    """Warn about likely mistakes. Of a template the first session is judged: its places are those of the template's file."""
+    """Warn about likely mistakes.
+
+    Of a template the first session is judged: its places are those of the template's file.
+    """
     mistakes = _look_for_mistakes(reading.sessions.values())
     found = []
     judged: set[str] = set()
@@ -241,7 +250,10 @@ def _offer_binding(spec: SessionSpec, path: str) -> str:
 
 
 def _warn_about_promises(specs: Path, reading: FolderReading) -> list[Problem]:
-    """Budgets that nothing enforces, and questions that nobody may be there to answer. Of a template's sessions the first is judged."""
+    """Budgets that nothing enforces, and questions that nobody may be there to answer.
+
+    Of a template's sessions the first is judged.
+    """
     judged = {find_template(name) or name: spec for name, spec in reversed(reading.sessions.items())}
     found = find_unkept({spec.name: spec for spec in judged.values()}, reading.agents, read_settings(specs)[0].prices)
     return list(

@@ -1,7 +1,8 @@
 """`wakeful talk`: a whole conversation with a session's agent in the terminal, line by line, with history.
 
-Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are for us. Words of the agent and of everybody
-else pass through `Flow` and `escape`: a terminal obeys none of them. Ctrl-C stops the answer, Ctrl-D ends the conversation.
+Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are for us. Words of
+the agent and of everybody else pass through `Flow` and `escape`: a terminal obeys none of them. Ctrl-C stops the
+answer, Ctrl-D ends the conversation.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ HELP = (
 def talk_verb(options: Options, name: str, fresh: bool, with_thoughts: bool) -> None:
     """A whole conversation with a session's agent, in the terminal. Ctrl-D ends it.
 
-    What you type is asked as `wakeful ask` asks it, in the same conversation, and answered word by word. /help lists what else you can
-    type: another agent for one message, a new conversation, thoughts shown or folded. Ctrl-C stops the answer. What the agent
-    asks you is answered in place. The prompt tells what the conversation has cost since you began.
+    What you type is asked as `wakeful ask` asks it, in the same conversation, and answered word by word. /help lists
+    what else you can type: another agent for one message, a new conversation, thoughts shown or folded. Ctrl-C stops
+    the answer. What the agent asks you is answered in place.
+    The prompt tells what the conversation has cost since you began.
     """
     if options.is_json:
         raise click.UsageError("talk is for a terminal; for scripts: wakeful ask NAME TEXT --json")
@@ -76,7 +78,8 @@ class _Conversation:
     def hold(self, shown: dict[str, Any]) -> None:
         """Until the person ends it."""
         _print(
-            f"{shown['name']}: agent {shown['agent'] or 'none'}, {shown['state']}. /help lists what you can type; Ctrl-D ends."
+            f"{shown['name']}: agent {shown['agent'] or 'none'}, {shown['state']}. /help lists what you can type; "
+            "Ctrl-D ends."
         )
         hold = shown.get("hold") or {}
         if hold.get("kind") == "asking":

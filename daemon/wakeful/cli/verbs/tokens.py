@@ -42,10 +42,10 @@ def token_verb(
 ) -> None:
     """Hand out a token that opens a part of the control socket, and no more.
 
-    `read` looks; `send` leaves messages, hand-offs and facts; `run` starts, holds and stops runs; `admin` does everything but
-    make tokens. Scopes do not include one another, `admin` aside. The token is printed once and kept as a hash alone. Whoever
-    has it puts it in a file of their own and names that in WAKEFUL_TOKEN_FILE, or sends it as `Authorization: Bearer TOKEN`.
-    Revoked, it opens nothing from the next request on.
+    `read` looks; `send` leaves messages, hand-offs and facts; `run` starts, holds and stops runs; `admin` does
+    everything but make tokens. Scopes do not include one another, `admin` aside. The token is printed once and kept as
+    a hash alone. Whoever has it puts it in a file of their own and names that in WAKEFUL_TOKEN_FILE, or sends it as
+    `Authorization: Bearer TOKEN`. Revoked, it opens nothing from the next request on.
     """
     if what != "new" and (scopes or session or length or note):
         raise click.UsageError(f"{what} takes none of --scope, --session, --for and --note")

@@ -1,7 +1,7 @@
 """`wakeful top`: what runs, what it uses, what is owed, live on a terminal or as one frame.
 
-The daemon tells seconds of CPU so far; the share is what was used between two frames, in the first frame since the run began.
-Rows are strings that were escaped before rich lays them out: it obeys no markup of ours and none of a stranger.
+The daemon tells seconds of CPU so far; the share is what was used between two frames, in the first frame since the run
+began. Rows are strings that were escaped before rich lays them out: it obeys no markup of ours and none of a stranger.
 """
 
 from __future__ import annotations
@@ -238,14 +238,20 @@ def _say_heading(found: dict[str, Any], before: dict[str, Any] | None, rows: lis
     )
     sessions = count(len(rows), "session")
     slots = say_slots(found["slots"])
-    return f"{sessions}{f': {told}' if told else ''}; {slots}; daemon {_say_share(spent)}, {format_bytes(own['rss_bytes'])}"
+    return (
+        f"{sessions}{f': {told}' if told else ''}; {slots}; daemon {_say_share(spent)}, "
+        f"{format_bytes(own['rss_bytes'])}"
+    )
 
 
 # -- from rows to a screen ------------------------------------------------------------------------
 
 
 def _draw(frame: Frame, most: int | None, width: int) -> Group:
-    """As many rows as there is room for; None: all. On a narrow screen the remark is cut: rich would take from every column."""
+    """As many rows as there is room for; None: all.
+
+    On a narrow screen the remark is cut: rich would take from every column.
+    """
     shown = frame.rows if most is None else frame.rows[: max(most, 1)]
     rows = [_say_row(row) for row in shown]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=False)

@@ -1,7 +1,8 @@
-"""`wakeful trace`: run a session once, traced, and say what it was denied and which lines of its spec would change that.
+"""`wakeful trace`: run a session once, traced, and say what it was denied and which lines of its spec would change
+that.
 
-The daemon runs it and makes the lines; this waits for the run and prints. Every path was chosen by the program that was traced: all of them
-are escaped, and the lines were quoted by who made them.
+The daemon runs it and makes the lines; this waits for the run and prints. Every path was chosen by the program that was
+traced: all of them are escaped, and the lines were quoted by who made them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def _run_traced(client: Client, name: str, is_observed: bool) -> int:
 
 def _say(report: dict[str, Any]) -> Iterator[str]:
     reason = f": {escape(report['reason'])}" if report["reason"] else ""
-    yield f"{escape(report['name'])}: run {report['run']} {paint(report['outcome'], 'good' if report['outcome'] == 'succeeded' else 'bad')}{reason}"
+    yield (
+        f"{escape(report['name'])}: run {report['run']} "
+        f"{paint(report['outcome'], 'good' if report['outcome'] == 'succeeded' else 'bad')}{reason}"
+    )
     if report["words"]:
         yield paint(escape(report["words"]), "warn")
     if report["denied"]:

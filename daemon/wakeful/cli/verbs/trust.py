@@ -1,6 +1,7 @@
 """`trust` and `add`: a person looks at what a spec asks for, and says whether it may count.
 
-What is shown comes from files of others, so every word of it is escaped: marks that reorder or hide text are shown as what they are.
+What is shown comes from files of others, so every word of it is escaped:
+marks that reorder or hide text are shown as what they are.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _TURNS = {"+": "good", "-": "bad", "@": "dim"}
 @click.option("--all", "is_all", is_flag=True, help="Everything that waits, one after the other.")
 @click.option("--pin", "is_pinned", is_flag=True, help="With DIR: what changes there waits for your word again.")
 def trust_verb(options: Options, what: str | None, is_sure: bool, is_all: bool, is_pinned: bool) -> None:
-    """Look at a spec that changed where specs are pinned, and trust it as it stands; or name a project's folder that is to be followed."""
+    """Look at a spec that changed where specs are pinned, and trust it as it stands;
+    or name a project's folder that is to be followed."""
     client = options.client()
     found = client.get("/trust")
     names = [one["name"] for one in found["waiting"]]
@@ -100,7 +102,10 @@ def accept(client: Client, name: str) -> None:
 )
 @click.option("--remove", metavar="PROJECT", help="Let a project go; its sessions keep their records.")
 def add_verb(options: Options, folder: str | None, project: str | None, is_sure: bool, remove: str | None) -> None:
-    """Attach a project that has a sessions.d/ of its own. Its specs are pinned: one that changes waits for `wakeful trust NAME`."""
+    """Attach a project that has a sessions.d/ of its own.
+
+    Its specs are pinned: one that changes waits for `wakeful trust NAME`.
+    """
     if (folder is None) == (remove is None):
         raise click.UsageError("give the DIR of a project, or --remove PROJECT")
     client = options.client()

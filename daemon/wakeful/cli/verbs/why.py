@@ -24,8 +24,8 @@ from wakeful.cli.text import escape, paint, say_slots, show_local_times, wrap
 @click.argument("x", type=SESSION_OR_PATH, metavar="SESSION|SESSION#RUN|PATH")
 @click.option("--run", type=click.IntRange(1), metavar="N", help="Of SESSION, this run: the same as SESSION#N.")
 def why_verb(options: Options, x: str, run: int | None) -> None:
-    """For a session: why it ran last, or why it does not run. For a run: the whole chain that led to it, across sessions.
-    For a path: which run wrote it, what led to that, and who reads it."""
+    """For a session: why it ran last, or why it does not run. For a run: the whole chain that led to it, across
+    sessions. For a path: which run wrote it, what led to that, and who reads it."""
     found = options.client().get("/why", x=x, path=os.path.abspath(x), run=run)
     if options.is_json:
         print(json.dumps(found))
@@ -55,7 +55,10 @@ def _format_chain(links: list[dict[str, Any]]) -> Iterator[str]:
 )
 @click.argument("paths", nargs=-1, shell_complete=complete_files, metavar="[PATH]...")
 def plan_verb(options: Options, paths: tuple[str, ...]) -> None:
-    """What would wake if these paths changed, in the order of the graph. Without a path: what is owed and queued now."""
+    """What would wake if these paths changed, in the order of the graph.
+
+    Without a path: what is owed and queued now.
+    """
     found = options.client().get("/plan", path=[os.path.abspath(path) for path in paths] or None)
     if options.is_json:
         print(json.dumps(found))

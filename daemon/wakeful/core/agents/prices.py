@@ -1,7 +1,8 @@
 """What a request costs, from a table of prices: provider and model -> USD for a million tokens.
 
-Asked when an answer is recorded (`find_cost`) and before a request is sent (`find_worst_case`). The table is the one that comes
-with wakeful, under what wakeful.yaml says (settings.py). Pure; a model that nobody gave a price has none, and is not taken for free.
+Asked when an answer is recorded (`find_cost`) and before a request is sent (`find_worst_case`). The table is the one
+that comes with wakeful, under what wakeful.yaml says (settings.py).
+Pure; a model that nobody gave a price has none, and is not taken for free.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """USD for a million tokens. `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there, for as short as its cache lasts. None: as any other."""
+    """USD for a million tokens.
+
+    `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there, for as short as
+    its cache lasts. None: as any other.
+    """
 
     input: float
     output: float
@@ -34,7 +39,8 @@ Prices = Mapping[str, Price]
 
 
 def find_price(prices: Prices, model: str) -> Price | None:
-    """The price of `PROVIDER:NAME`: by its name, by its name without a date, then by the longest pattern with a `*` at its end."""
+    """The price of `PROVIDER:NAME`: by its name, by its name without a date,
+    then by the longest pattern with a `*` at its end."""
     # One house, one price list.
     name = model.replace("openai-chat:", "openai:", 1)
     for exact in dict.fromkeys((model, name, _DATE.sub("", name))):
@@ -47,7 +53,8 @@ def find_price(prices: Prices, model: str) -> Price | None:
 def find_meant_model(prices: Prices, model: str) -> str | None:
     """The listed model that was probably meant by this name. None: it is listed itself, or nothing is like it.
 
-    Like it is a name with the same digits and nearly the same letters, or the same name at another provider. Other digits are another version."""
+    Like it is a name with the same digits and nearly the same letters, or the same name at another provider.
+    Other digits are another version."""
     provider, _, name = model.partition(":")
     name = _DATE.sub("", name)
     if find_price(prices, model) is not None:

@@ -1,7 +1,9 @@
-"""Words of others, put before a model as data: between marks that they cannot close, labelled with where they come from.
+"""Words of others, put before a model as data: between marks that they cannot close,
+labelled with where they come from.
 
-A mark is made of the content itself, so the same content is quoted the same way for ever and no content can hold its own. What cannot be
-seen, reorders text or moves a terminal is shown as an escape: a model reads what a person would read. Pure.
+A mark is made of the content itself, so the same content is quoted the same way for ever and no content can hold its
+own. What cannot be seen, reorders text or moves a terminal is shown as an escape:
+a model reads what a person would read. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ _MARK_BYTES = 6
 
 
 def quote_block(text: str, label: str, tokens: int | None = None, how: str = "", *, tag: str = "data") -> str:
-    """`label` says what it is, in one line. Of what takes more than `tokens` the beginning is shown, and then `how` to get the rest."""
+    """`label` says what it is, in one line.
+
+    Of what takes more than `tokens` the beginning is shown, and then `how` to get the rest.
+    """
     shown = escape_lines(text)
     kept = shown if tokens is None else cut_to_tokens(shown, tokens)
     mark = make_mark(kept)
@@ -38,5 +43,6 @@ def make_mark(text: str) -> str:
 
 
 def quote_line(text: str) -> str:
-    """One line in quotation marks: a line break, a quotation mark and what cannot be seen stand as escapes inside of them."""
+    """One line in quotation marks: a line break, a quotation mark and what cannot be seen stand as escapes inside of
+    them."""
     return escape(json.dumps(text, ensure_ascii=False))

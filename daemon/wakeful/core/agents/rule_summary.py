@@ -1,8 +1,9 @@
-"""The summary that needs no model: what old messages said, told by rule, the same every time; and how any summary is read again.
+"""The summary that needs no model: what old messages said, told by rule, the same every time;
+and how any summary is read again.
 
-Used where a session has no agent to summarise it, where its model cannot, and for what a fork brings home. The objective stands in it verbatim.
-Open questions, decisions and names are kept before anything else, those of the earlier summary included; nothing is listed twice. It never grows
-beyond its bound, and counts what it leaves out. Pure.
+Used where a session has no agent to summarise it, where its model cannot, and for what a fork brings home. The
+objective stands in it verbatim. Open questions, decisions and names are kept before anything else, those of the earlier
+summary included; nothing is listed twice. It never grows beyond its bound, and counts what it leaves out. Pure.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ _LINE = 160
 _QUESTIONS_ROOM, _DECISIONS_ROOM, _NAMES_ROOM = 1_300, 1_300, 900
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _DECISION = re.compile(
-    r"\b(decid\w+|decisions?|agreed|agree to|chose|chosen|choose|we (will|use|go with|keep|drop)|will use|from now on|rejected|approved|settled on|ruled out|must|shall)\b",
+    r"\b(decid\w+|decisions?|agreed|agree to|chose|chosen|choose|we (will|use|go with|keep|drop)|will use|from now on"
+    r"|rejected|approved|settled on|ruled out|must|shall)\b",
     re.IGNORECASE,
 )
 # Every repeat has a bound, and every name its beginning: strangers write what is searched here.
 _NAME = re.compile(
     r"(?P<quoted>`[^`\n]{2,60}`)"
     r"|(?P<url>\bhttps?://[^\s<>\"')]{1,200})"
-    r"|(?P<path>(?<![\w/.@+-])(?:(?:[\w.@+-]{1,80}/){1,20}[\w.@+-]{0,80}(?<!\.)|[\w@+-]{1,80}\.(?:csv|json|ya?ml|md|py|toml|txt|sql|html?|[jt]sx?|go|rs|c|h)\b))"
+    r"|(?P<path>(?<![\w/.@+-])(?:(?:[\w.@+-]{1,80}/){1,20}[\w.@+-]{0,80}(?<!\.)|[\w@+-]{1,80}\.(?:csv|json|ya?ml|md"
+    r"|py|toml|txt|sql|html?|[jt]sx?|go|rs|c|h)\b))"
     r"|(?P<ticket>(?<![\w-])(?:[A-Z][A-Z0-9]{1,15}-\d{1,9}\b|#\d{1,9}\b|@[\w-]{1,40}))"
     r"|(?P<identifier>\b[A-Za-z]{1,40}(?:_[A-Za-z0-9]{1,40}){1,8}\b)"
     r"|(?P<proper>(?<=[a-z,;] )[A-Z][\w'-]{1,40}(?: [A-Z][\w'-]{1,40}){0,4})"
@@ -87,7 +90,8 @@ def list_lines(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def keep_once(lines: Iterable[str], known: Iterable[str] = ()) -> list[str]:
-    """Without those that say the same as one before, or as one that is `known`: letter case, spaces and who said it do not count."""
+    """Without those that say the same as one before, or as one that is `known`: letter case,
+    spaces and who said it do not count."""
     seen = {_fold(line) for line in known}
     kept: list[str] = []
     for line in lines:

@@ -1,7 +1,8 @@
 """The steps of an agent's run as values: what the process that thinks reports, and what its run has come to.
 
-Each step is recorded before the next one is taken: the process posts them (api/routes/agent_work.py), `judge_work` turns them into events, the reducer
-folds them into `Progress`. Several that belong together are one call, and so one transaction. A step with `sub` is one of a sub-agent.
+Each step is recorded before the next one is taken: the process posts them (api/routes/agent_work.py), `judge_work`
+turns them into events, the reducer folds them into `Progress`. Several that belong together are one call, and so one
+transaction. A step with `sub` is one of a sub-agent.
 """
 
 from __future__ import annotations
@@ -34,19 +35,26 @@ HaltWord = Literal["budget", "asking", "failed"]
 ASKED_BY = "asked by"
 # In the hand-off of a run that had to stop: a run that goes on from there leaves its own.
 STOPPED = "was stopped before it was done"
-# The effect of a run on its session's hand-off: its last words replace it; it is kept but for what the agent sets; or it belongs to another agent.
+# The effect of a run on its session's hand-off: its last words replace it; it is kept but for what the agent sets; or
+# it belongs to another agent.
 HandOffRule = Literal["replaced", "kept", "withheld"]
 
 
 class FoundWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a model takes in, as its server told the process, and the place that told it. No tokens: nobody told any."""
+    """How much a model takes in, as its server told the process, and the place that told it.
+
+    No tokens: nobody told any.
+    """
 
     tokens: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
     source: Annotated[str, Meta(max_length=500)]
 
 
 class Begin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A process begins. `asks_window`: it can find out how much a local model takes in, and says `window` when it did."""
+    """A process begins.
+
+    `asks_window`: it can find out how much a local model takes in, and says `window` when it did.
+    """
 
     asks_window: bool = False
     window: FoundWindow | None = None
@@ -66,7 +74,10 @@ class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assembl
 
 
 class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="request"):
-    """Ask to send a request of this size. Refused where its worst case is more than what is left to be spent: the run halts."""
+    """Ask to send a request of this size.
+
+    Refused where its worst case is more than what is left to be spent: the run halts.
+    """
 
     turn: int
     model: str
@@ -116,6 +127,15 @@ class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
     sub: SubWork | None = None
 
 
+class Around(Struct, frozen=True, kw_only=True):
+    """The text on both sides of a page that a result shows from `start` to `end`. A secret may reach across the page's ends."""
+
+    before: str
+    after: str
+    start: int
+    end: int
+
+
 class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="return"):
     call: str
     name: str
@@ -125,6 +145,8 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     # Images that were kept before (POST /work/images).
     images: tuple[Image, ...] = ()
     sub: SubWork | None = None
+    # For the search for secrets. It is not recorded.
+    around: Around | None = None
 
 
 class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):
@@ -148,7 +170,8 @@ PostedStep = RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | R
 
 
 class Beginning(Struct, frozen=True, kw_only=True):
-    """What a run's process is told at its start: who it is, what its model is told, where the conversation stands, and what it may touch."""
+    """What a run's process is told at its start: who it is, what its model is told,
+    where the conversation stands, and what it may touch."""
 
     session: str
     run: int
@@ -156,7 +179,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     agent: AgentSpec
     instructions: str
     entries: tuple[Entry, ...]
-    # Calls of the last answer that nobody has begun, and what is said once they are done: the opening of this run is the last of it.
+    # Calls of the last answer that nobody has begun, and what is said once they are done:
+    # the opening of this run is the last of it.
     pending: tuple[ToolCall, ...] = ()
     later: tuple[Asked, ...] = ()
     # Call -> what a person said to it.
@@ -193,7 +217,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     allow_write: tuple[str, ...] = ()
     # MCP servers that did not start in their time a moment ago: nothing waits for them.
     failing: tuple[DownServer, ...] = ()
-    # Names of secrets for a program that thinks in our place: the session's, and the program's own; none of those for its servers.
+    # Names of secrets for a program that thinks in our place: the session's, and the program's own;
+    # none of those for its servers.
     secrets: tuple[str, ...] = ()
     # Hosts that its tool `fetch` may ask.
     fetch: tuple[str, ...] = ()
@@ -202,10 +227,12 @@ class Beginning(Struct, frozen=True, kw_only=True):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """The daemon's answer to steps. `end`: why nothing more is to be begun, in words; the steps before it are on record.
+    """The daemon's answer to steps. `end`: why nothing more is to be begun, in words;
+    the steps before it are on record.
     `is_limit`: no person wants that, and nobody is asked; the run failed or has nothing left to spend.
 
-    `redacted`: answers, results and definitions of tools that held the value of a secret, as they were recorded. A model is sent these words and no others."""
+    `redacted`: answers, results and definitions of tools that held the value of a secret, as they were recorded. A
+    model is sent these words and no others."""
 
     end: str | None = None
     is_limit: bool = False

@@ -1,8 +1,8 @@
 """How many tokens a text takes, by estimate: asked before anything is sent, where no provider has counted yet.
 
-Tokenizers differ and none is needed here: letters, digits, marks and other scripts each take about what the common ones give them.
-Prose comes within a tenth of them, code and JSON within a fifth; what a provider then counts is recorded beside it, and what is spent is
-charged by that. Short words are never taken for less than one token each.
+Tokenizers differ and none is needed here: letters, digits, marks and other scripts each take about what the common ones
+give them. Prose comes within a tenth of them, code and JSON within a fifth; what a provider then counts is recorded
+beside it, and what is spent is charged by that. Short words are never taken for less than one token each.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def estimate_definition(tool: ToolDefinition) -> int:
 
 
 def complete_usage(usage: TokenUsage, input_tokens: int, answered: Answered) -> TokenUsage:
-    """The usage of a request: by its provider's count, and by estimate where the provider told none. Every request has words that go in."""
+    """The usage of a request: by its provider's count, and by estimate where the provider told none.
+
+    Every request has words that go in.
+    """
     said = estimate_entry(answered)
     if usage.input and (usage.output or not said):
         return usage

@@ -18,7 +18,10 @@ Purpose = Literal["work", "summary"]
 
 # The tool that gives another agent a piece of work. A run that goes on takes the work up where it stood.
 DELEGATE = "delegate"
-INTERRUPTED = "interrupted, effect unknown: this call had begun when the run was cut short; look whether it took effect before you repeat it"
+INTERRUPTED = (
+    "interrupted, effect unknown: this call had begun when the run was cut short; "
+    "look whether it took effect before you repeat it"
+)
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
@@ -38,7 +41,10 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
 
 
 class DownServer(Struct, frozen=True, kw_only=True):
-    """An MCP server that is not there, and why. `is_slow`: it did not start in its time, which the next runs need not wait for again."""
+    """An MCP server that is not there, and why.
+
+    `is_slow`: it did not start in its time, which the next runs need not wait for again.
+    """
 
     name: str
     words: str
@@ -48,14 +54,17 @@ class DownServer(Struct, frozen=True, kw_only=True):
 
 
 class SubWork(Struct, frozen=True, kw_only=True):
-    """A piece of work that the agent of a run gave to another agent: the call of `delegate` that it answers, and who does it."""
+    """A piece of work that the agent of a run gave to another agent: the call of `delegate` that it answers,
+    and who does it."""
 
     call: str
     agent: str
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
-    """As the provider counted it. `input` includes what it read from its cache (`cached`) and what it put there (`cache_written`).
+    """As the provider counted it.
+
+    `input` includes what it read from its cache (`cached`) and what it put there (`cache_written`).
 
     `is_estimated`: the provider told no number, or only one of both, and ours stands in its place."""
 
@@ -90,7 +99,10 @@ class Asked(Struct, frozen=True, kw_only=True, tag_field="kind", tag="asked"):
 
 
 class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answered"):
-    """What a model said. `raw` is its message as the provider's library keeps it: signatures of thoughts, ids of parts."""
+    """What a model said.
+
+    `raw` is its message as the provider's library keeps it: signatures of thoughts, ids of parts.
+    """
 
     model: str
     text: str = ""
@@ -105,7 +117,10 @@ class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answere
 
 
 class WroteFile(Struct, frozen=True, kw_only=True):
-    """A file as one call left it, and as it found it: contents by the digests that looks know them by. No base: it was not there."""
+    """A file as one call left it, and as it found it: contents by the digests that looks know them by.
+
+    No base: it was not there.
+    """
 
     path: str
     base: str | None = None

@@ -1,8 +1,8 @@
 """The steps of an agent's run judged: each becomes a record before the process takes the next one.
 
-As in judge.py: words, or a CallerError and nothing recorded. Only the run under way speaks here, which the API has made sure of by its token.
-Money and tokens are asked for before they are spent: where the worst case of a request is more than what is left, the
-run halts instead, and sleeps until its period turns.
+As in judge.py: words, or a CallerError and nothing recorded. Only the run under way speaks here, which the API has made
+sure of by its token. Money and tokens are asked for before they are spent: where the worst case of a request is more
+than what is left, the run halts instead, and sleeps until its period turns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ __all__ = ["judge_call"]
 
 @judge_call.register
 def _(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> str:
-    """A message and an activation in one: it is answered whatever holds the session, but for what only its people may lift."""
+    """A message and an activation in one: it is answered whatever holds the session,
+    but for what only its people may lift."""
     session = find_runnable(core, call.name, is_question=True)
     if not call.text.strip():
         raise CallerError(f"nothing is asked of {call.name}; give the question as one argument")
@@ -173,7 +174,8 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
         return [
             _fail(
                 run,
-                f"it took {run.progress.work_turns} turns and did not come to an end (limits.turns of agent {run.agent.name})",
+                f"it took {run.progress.work_turns} turns and did not come to an end (limits.turns of agent "
+                f"{run.agent.name})",
             )
         ]
     elif (hold := _find_spent(core, session, run, run.agent, step, usd, wall)) is not None:
@@ -294,14 +296,18 @@ def _halt_sub(
     usd: float | None,
     wall: int,
 ) -> ev.WorkHalted | ev.SubagentHalted | None:
-    """Why a sub-agent may not send this request. A period that is spent halts the run, which takes the work up again; all else ends the work alone."""
+    """Why a sub-agent may not send this request.
+
+    A period that is spent halts the run, which takes the work up again; all else ends the work alone.
+    """
     member = agent.find_subagent(sub.agent)
     assert member is not None
     if step.turn > member.limits.turns:
         return ev.SubagentHalted(
             run=run.run,
             sub=sub,
-            words=f"it took {member.limits.turns} turns and did not come to an end (limits.turns of agent {member.name})",
+            words=f"it took {member.limits.turns} turns and did not come to an end (limits.turns of agent "
+            f"{member.name})",
         )
     hold = _find_spent(core, session, run, agent, step, usd, wall)
     if hold is not None and hold.kind == "budget":
@@ -358,7 +364,10 @@ def _find_overspent(
 ) -> ev.Hold | None:
     """Why the prompt under way is to be stopped, as the hold it brings on; None where it may go on."""
     if step.requests > agent.limits.turns:
-        words = f"{agent.model_name} was stopped: it sent {step.requests} requests and did not come to an end (limits.turns of agent {agent.name})"
+        words = (
+            f"{agent.model_name} was stopped: it sent {step.requests} requests and did not come to an end "
+            f"(limits.turns of agent {agent.name})"
+        )
         return ev.Hold(kind="failed", words=words)
     taken = Amounts(tokens=run.progress.tokens + step.usage.total, usd=run.progress.usd + usd)
     own = sum_spent(core, agent.name) if agent.budget is not None else {}

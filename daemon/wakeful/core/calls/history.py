@@ -1,7 +1,7 @@
 """The calls on history judged: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
 
-As in judge.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the past a
-call needs comes with it, read from the log before: the past does not change, and where the present may have moved on
+As in judge.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the past
+a call needs comes with it, read from the log before: the past does not change, and where the present may have moved on
 meanwhile the call says which seq it was made for.
 """
 
@@ -47,7 +47,8 @@ def _(call: calls.Save, core: Core, decision: Decision, called: calls.Called) ->
     session = find_living(core, call.name)
     if not _MARK.fullmatch(call.mark):
         raise CallerError(
-            f"{call.mark!r} cannot name a checkpoint; a name begins with a letter and has letters, digits, '.', '_' or '-'"
+            f"{call.mark!r} cannot name a checkpoint; a name begins with a letter and has letters, digits, '.', "
+            "'_' or '-'"
         )
     position = session.seq if call.position is None else call.position
     _refuse_outside(session, position)
@@ -63,7 +64,8 @@ def _(call: calls.Save, core: Core, decision: Decision, called: calls.Called) ->
 def _refuse_outside(session: Session, seq: int) -> None:
     if not 1 <= seq <= session.seq:
         raise CallerError(
-            f"{session.name} has records 1 to {session.seq}, none numbered {seq}; `wakeful log {session.name}` shows them"
+            f"{session.name} has records 1 to {session.seq}, none numbered {seq}; "
+            f"`wakeful log {session.name}` shows them"
         )
 
 
@@ -182,7 +184,10 @@ def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
 
 
 def _spec_of_fork(call: calls.Fork, past: Session) -> tuple[SessionSpec | None, tuple[str, ...]]:
-    """The parent's spec of that moment. Without a place of its own it may write nothing: these bindings are detached."""
+    """The parent's spec of that moment.
+
+    Without a place of its own it may write nothing: these bindings are detached.
+    """
     if past.spec is None:
         return None, ()
     if call.spec is not None:
@@ -233,7 +238,10 @@ def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -
     if call.record is not None:
         begin_writing(core, decision, session, f"the merge of {call.fork}", session.seq, called.author)
     left = f"; {len(merged.conflicts)} to resolve: `wakeful show {call.name}`" if merged.conflicts else ""
-    return f"{call.fork} is merged: {count(len(merged.taken) + len(merged.retracted), 'fact')} taken{left}{_say_files(call.files)}"
+    return (
+        f"{call.fork} is merged: {count(len(merged.taken) + len(merged.retracted), 'fact')} "
+        f"taken{left}{_say_files(call.files)}"
+    )
 
 
 def _say_files(files: dict[str, str]) -> str:
@@ -386,14 +394,16 @@ def _(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) 
 
 
 def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: calls.Called) -> str:
-    """The file that declares the session may be here before it: the session that was made of it gives its name away, and is closed."""
+    """The file that declares the session may be here before it:
+    the session that was made of it gives its name away, and is closed."""
     other_id = core.state.ids.get(past.name, past.id)
     if other_id == past.id:
         return ""
     other = core.state.get(other_id)
     if other.run is not None:
         raise CallerError(
-            f"{past.name} is the name of another session here, which is running; load it when that one rests (`wakeful interrupt {past.name}` stops it)"
+            f"{past.name} is the name of another session here, which is running; load it when that one rests (`wakeful "
+            f"interrupt {past.name}` stops it)"
         )
     taken = core.state.ids
     new = next(

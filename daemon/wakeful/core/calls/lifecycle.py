@@ -53,7 +53,8 @@ def find_living(core: Core, name: str) -> Session:
         )
     if session.is_frozen:
         raise CallerError(
-            f"{name} is frozen: it is moving to another host; feed its receipt back with `wakeful migrate {name} --receipt FILE`, "
+            f"{name} is frozen: it is moving to another host; feed its receipt back with `wakeful migrate {name} "
+            "--receipt FILE`, "
             f"or give the move up with `wakeful migrate {name} --give-up`"
         )
     if session.is_terminated:
@@ -127,7 +128,8 @@ def _(call: calls.Sleep, core: Core, decision: Decision, called: calls.Called) -
     wall = decision.moment.wall
     if call.seconds is not None and not 0 < call.seconds < LONGEST_SLEEP_SECONDS:
         raise CallerError(
-            f"a sleep lasts more than 0 seconds and at most a thousand years, not {call.seconds:g}; without a time it lasts until resumed"
+            f"a sleep lasts more than 0 seconds and at most a thousand years, not {call.seconds:g}; "
+            "without a time it lasts until resumed"
         )
     until = (
         call.until if call.until is not None else wall + int(call.seconds * 1e6) if call.seconds is not None else None
@@ -344,7 +346,8 @@ def _refuse_aside(session: Session, called: calls.Called, what: str) -> None:
         and find_hand_off_rule(session, session.run) == "withheld"
     ):
         raise CallerError(
-            f"this run answers one message in {session.name}, and {what} belongs to the agent that works there; say it in the answer"
+            f"this run answers one message in {session.name}, and {what} belongs to the agent that works there; "
+            "say it in the answer"
         )
 
 
@@ -377,7 +380,8 @@ def _(call: calls.Forget, core: Core, decision: Decision, called: calls.Called) 
     if call.for_now:
         if call.key not in session.memory:
             raise CallerError(
-                f"{call.name} keeps no {call.key!r} for this conversation; `wakeful show {call.name}` lists what it does"
+                f"{call.name} keeps no {call.key!r} for this conversation; "
+                f"`wakeful show {call.name}` lists what it does"
             )
         emit_call(core, decision, session, ev.MemorySet(key=call.key, value=None), called)
         return f"forgot {call.key}"

@@ -1,7 +1,7 @@
 """Who may do what in a session: an observer looks, a contributor talks and lets it work, a maintainer does everything.
 
-A session whose spec names nobody is everyone's who can reach the daemon; who is not named in one that does maintains it, for
-they declared it. Runs speak for their own session and are judged by the API. Asked before any call is judged.
+A session whose spec names nobody is everyone's who can reach the daemon; who is not named in one that does maintains
+it, for they declared it. Runs speak for their own session and are judged by the API. Asked before any call is judged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def refuse_damaged(session: Session) -> None:
     """Raise CallerError for a session whose log takes nothing because a record of it is damaged."""
     if isinstance(session, DamagedSession):
         raise CallerError(
-            f"{session.name} is read-only: {session.damage}; `wakeful doctor` shows what is lost, `wakeful restore BACKUP` brings it back. "
+            f"{session.name} is read-only: {session.damage}; `wakeful doctor` shows what is lost, "
+            "`wakeful restore BACKUP` brings it back. "
             "Without a backup: give its spec another name, and a new session goes on"
         )
 
@@ -65,9 +66,11 @@ def refuse_by_role(session: Session, call: calls.Call, author: str, uid: int | N
     what = type(call).__name__.lower()
     if role == "observer":
         raise CallerError(
-            f"{author.removeprefix(PERSON)} is an observer of {session.name}: it may look, and not {what}; its spec names the people"
+            f"{author.removeprefix(PERSON)} is an observer of {session.name}: it may look, and not {what}; "
+            "its spec names the people"
         )
     if role == "contributor" and isinstance(call, MAINTAINERS_ONLY):
         raise CallerError(
-            f"{author.removeprefix(PERSON)} is a contributor to {session.name}; to {what} is for its maintainers, whom its spec names"
+            f"{author.removeprefix(PERSON)} is a contributor to {session.name}; to {what} is for its maintainers, "
+            "whom its spec names"
         )

@@ -134,7 +134,10 @@ class Todo(TodoChange, frozen=True, kw_only=True):
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """Put a message to the session's agent, or to `agent` for this one message, and have it answered now. `fresh`: in a new conversation."""
+    """Put a message to the session's agent, or to `agent` for this one message, and have it answered now.
+
+    `fresh`: in a new conversation.
+    """
 
     name: str
     text: str
@@ -143,14 +146,18 @@ class Ask(Struct, frozen=True, kw_only=True):
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """Steps of an agent's run, in one transaction. No person's call: the run under way makes it, `run` is its number."""
+    """Steps of an agent's run, in one transaction.
+
+    No person's call: the run under way makes it, `run` is its number.
+    """
 
     name: str
     run: int
     steps: tuple[Step, ...]
 
 
-# -- calls on history. What they bring from the past was read from the log, which never changes: no race can make it stale.
+# -- calls on history. What they bring from the past was read from the log, which never changes:
+# no race can make it stale.
 
 
 class Save(Struct, frozen=True, kw_only=True):
@@ -176,7 +183,9 @@ class Rewind(Struct, frozen=True, kw_only=True):
 
 
 class Fork(Struct, frozen=True, kw_only=True):
-    """`past` is the session at `at`. `fresh` takes facts and hand-off only. `root`: a place of its own, where it may write.
+    """`past` is the session at `at`.
+
+    `fresh` takes facts and hand-off only. `root`: a place of its own, where it may write.
 
     Where a workspace was made for it, `spec` is the parent's, moved there, and `detached` what could not be moved.
     """
@@ -195,7 +204,9 @@ class Fork(Struct, frozen=True, kw_only=True):
 
 
 class Merge(Struct, frozen=True, kw_only=True):
-    """Bring `fork` back into `name`. `base` and `base_todo` are its facts and its to-do list where it was born or last merged.
+    """Bring `fork` back into `name`.
+
+    `base` and `base_todo` are its facts and its to-do list where it was born or last merged.
 
     `record`: files come with it, which are written once the merge is durable.
     """
@@ -214,7 +225,10 @@ class Merge(Struct, frozen=True, kw_only=True):
 
 
 class Finish(Struct, frozen=True, kw_only=True):
-    """Write what the rewind or merge of record `position` left unwritten: the daemon died before. Records nothing itself."""
+    """Write what the rewind or merge of record `position` left unwritten: the daemon died before.
+
+    Records nothing itself.
+    """
 
     name: str
     position: int
@@ -265,7 +279,10 @@ class Thaw(Struct, frozen=True, kw_only=True):
 
 
 class Depart(Struct, frozen=True, kw_only=True):
-    """`past` is the session after the record of its arrival there, which is in the log here already. None: an older release gave the receipt."""
+    """`past` is the session after the record of its arrival there, which is in the log here already.
+
+    None: an older release gave the receipt.
+    """
 
     name: str
     move: str
@@ -354,7 +371,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     seq: int | None = None
     # The call's key was known: the words and the record are those of the first call.
     is_repeated: bool = False
-    # The reason why the requested run does not start, in words, and its end in microseconds. It does not end by itself before then.
+    # The reason why the requested run does not start, in words, and its end in microseconds.
+    # It does not end by itself before then.
     held: str | None = None
     held_until: int | None = None
 

@@ -1,6 +1,7 @@
 """Who works in a session's next run: its own agent, the one it was migrated to, or the one a message was put to.
 
-Agents are declared in files and live in no log: a run records the one it began with. Asked at the start of a run, by the holds, and by whoever shows it.
+Agents are declared in files and live in no log: a run records the one it began with. Asked at the start of a run, by
+the holds, and by whoever shows it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def find_owner(core: Core, session: Session) -> AgentSpec | None:
 
 
 def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
-    """The agent of the next run, None for a program; and whether the run answers messages alone: those put to an agent by name, or asked by a person."""
+    """The agent of the next run, None for a program; and whether the run answers messages alone: those put to an
+    agent by name, or asked by a person."""
     asked = next(iter(list_addressed(session)), None)
     if (
         asked is not None
@@ -47,7 +49,8 @@ def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
 
 
 def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
-    """The agent as it works in a session: with the servers that are bound there, where any is; else with all of its own."""
+    """The agent as it works in a session: with the servers that are bound there, where any is;
+    else with all of its own."""
     bound = {
         binding.server
         for binding in spec.bindings
@@ -68,14 +71,18 @@ def gather_team(core: Core, agent: AgentSpec) -> AgentSpec:
 
 
 def narrow_for_sub(given: dict[str, ToolPolicy], agent: AgentSpec) -> dict[str, ToolPolicy]:
-    """The tools of a sub-agent: its own, as far as the agent of the run has them (`given`). Nobody can be asked in the middle of its work."""
+    """The tools of a sub-agent: its own, as far as the agent of the run has them (`given`).
+
+    Nobody can be asked in the middle of its work.
+    """
     merged = merge_tools(agent.tools, {**GIVEN_BY_NAME, **given})
     policies: dict[str, ToolPolicy] = {name: "deny" if policy == "ask" else policy for name, policy in merged.items()}
     return policies | dict.fromkeys(_NOT_FOR_SUBS, "deny")
 
 
 def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
-    """A hand-off belongs to the owner's work: another agent leaves none, and a question to the owner keeps the one that stands."""
+    """A hand-off belongs to the owner's work: another agent leaves none,
+    and a question to the owner keeps the one that stands."""
     if run.is_aside:
         return "kept" if run.agent is not None and run.agent.name == session.owner else "withheld"
     is_question = any(cause.kind == ACTIVATION and (cause.reason or "").startswith(ASKED_BY) for cause in run.causes)
@@ -83,7 +90,8 @@ def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
 
 
 def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
-    """What an agent may do in a session: the stricter word of both counts, and a session gives no tool that its agent was not given."""
+    """What an agent may do in a session: the stricter word of both counts,
+    and a session gives no tool that its agent was not given."""
     merged = dict(own)
     for name, policy in narrowed.items():
         merged[name] = max(policy, own.get(name, GIVEN_BY_NAME.get(name, policy)), key=_STRICTNESS.__getitem__)

@@ -1,6 +1,8 @@
-"""The outcome of a run that a call asked for: it started, is queued, or is held by something that an activation does not lift (rule 20).
+"""The outcome of a run that a call asked for: it started, is queued,
+or is held by something that an activation does not lift (rule 20).
 
-`decide` calls this once everything that follows from a call is decided, because only then is it known whether the run started.
+`decide` calls this once everything that follows from a call is decided,
+because only then is it known whether the run started.
 """
 
 from __future__ import annotations

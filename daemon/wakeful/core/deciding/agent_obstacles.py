@@ -1,7 +1,7 @@
 """What keeps a session's agent from answering: a file that is missing or wrong, no model, no key.
 
-Asked by holds, by whoever looks for secrets, and when agents or secrets changed. Who works in a run is agency's to say; a command
-session's agent is a name alone, and nothing of it is needed to run.
+Asked by holds, by whoever looks for secrets, and when agents or secrets changed. Who works in a run is agency's to say;
+a command session's agent is a name alone, and nothing of it is needed to run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from wakeful.core.spec.session import PromptRun
 
 
 def find_owner_problem(core: Core, session: Session) -> str | None:
-    """Why nobody would answer this session's prompt, in words with what mends it; None: somebody would, or it has none."""
+    """Why nobody would answer this session's prompt, in words with what mends it; None: somebody would,
+    or it has none."""
     if not has_prompt(session) or find_acting(core, session)[1]:
         return None
     name = session.owner
@@ -41,7 +42,8 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
 
 
 def list_libraries(core: Core) -> set[str]:
-    """Of all agents that would be asked something if their sessions were owed a run now: what is worth reading ahead."""
+    """Of all agents that would be asked something if their sessions were owed a run now:
+    what is worth reading ahead."""
     thinking = (
         find_acting(core, session)[0] for session in core.state if has_prompt(session) and _can_think(core, session)
     )

@@ -1,6 +1,7 @@
 """Which try of the same versions a start is (rule 21).
 
-Attempts belong to the start versions, and these are what a run reads: an output that a failed try left half written is not newer input.
+Attempts belong to the start versions, and these are what a run reads:
+an output that a failed try left half written is not newer input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Whose work a changed file is, where an agent writes through our tools alone: each of its writes is on record, so that the rest is others' (rule 28).
+"""Whose work a changed file is, where an agent writes through our tools alone: each of its writes is on record, so that
+the rest is others' (rule 28).
 
-`finish` asks at the end of a run, `owners` and the reading of specs before one starts. A run with a private write area needs none of it
-(rule 27), a program's writes cannot be told from anybody's. Pure.
+`finish` asks at the end of a run, `owners` and the reading of specs before one starts. A run with a private write area
+needs none of it (rule 27), a program's writes cannot be told from anybody's. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Whose = Literal["none", "own", "others", "unknown"]
 
 
 def find_other_hand(spec: SessionSpec, agent: AgentSpec) -> str | None:
-    """What of this agent's could write there besides our own tools, in words; None: nothing, its writes are known one by one."""
+    """What of this agent's could write there besides our own tools, in words; None: nothing,
+    its writes are known one by one."""
     if agent.acp:
         return f"agent {agent.name} is an external program"
     if merge_tools(agent.tools, spec.tools).get("shell", "deny") != "deny":
@@ -47,7 +49,10 @@ def is_attributed(run: OpenRun) -> bool:
 
 
 def is_exact(run: OpenRun) -> bool:
-    """Is it known of each of them what came of it? One that had begun and did not come back may have written, or not."""
+    """Is it known of each of them what came of it?
+
+    One that had begun and did not come back may have written, or not.
+    """
     return is_attributed(run) and not run.progress.writing
 
 

@@ -40,7 +40,8 @@ def moment_slot(wall: int) -> str:
 
 
 def follow_set_clock(core: Core, decision: Decision) -> None:
-    """Notice that somebody set the wall clock: move the slots of `every` along, and read all clock bindings again (rule 37)."""
+    """Notice that somebody set the wall clock: move the slots of `every` along,
+    and read all clock bindings again (rule 37)."""
     moment = decision.moment
     offset = moment.wall - round(moment.boot * 1e6)
     step = offset - core.clock_offset if core.clock_offset is not None else 0
@@ -99,7 +100,10 @@ def _ring(core: Core, decision: Decision, session: Session, bound: Bound) -> Non
 
 
 def _find_taken(session: Session, bound: Bound) -> str | None:
-    """The last slot that does not run again. The slot of a run under way is as good as seen: it would be when the run ends."""
+    """The last slot that does not run again.
+
+    The slot of a run under way is as good as seen: it would be when the run ends.
+    """
     seen = session.seen.get(bound.key)
     started = session.run.versions.get(bound.key) if session.run is not None else None
     return started if started is not None and (seen is None or started > seen) else seen
@@ -108,7 +112,10 @@ def _find_taken(session: Session, bound: Bound) -> str | None:
 def _rebase(
     core: Core, decision: Decision, session: Session, bound: Bound, taken: str | None, latest: str
 ) -> str | None:
-    """The clock was set back, and slots up to the taken one would block for long (rule 37). Returns the slot that is taken now."""
+    """The clock was set back, and slots up to the taken one would block for long (rule 37).
+
+    Returns the slot that is taken now.
+    """
     new = _find_nearer(bound.binding, taken, latest, decision.moment.wall) if taken is not None else None
     if taken is None or new is None:
         return taken

@@ -64,7 +64,8 @@ def find_cron_problem(expression: str, timezone: str) -> str | None:
 def latest_slot(binding: ClockBinding, at_us: int, jitter_key: str, known: str | None = None) -> str | None:
     """The newest slot that is due at this moment, or None where there never was one.
 
-    `known` is any slot of an `every` binding: its slots are whole periods away from each other, and from 1970 where none is known.
+    `known` is any slot of an `every` binding: its slots are whole periods away from each other,
+    and from 1970 where none is known.
     """
     reached_us = at_us - jitter_us(binding, jitter_key)
     match binding:
@@ -79,7 +80,10 @@ def latest_slot(binding: ClockBinding, at_us: int, jitter_key: str, known: str |
 def next_slot_after(
     binding: ClockBinding, slot_or_us: str | int, jitter_key: str, known: str | None = None
 ) -> SlotDue | None:
-    """The slot after this one, or the first that falls due after this moment; None where none ever comes. `known` as above."""
+    """The slot after this one, or the first that falls due after this moment; None where none ever comes.
+
+    `known` as above.
+    """
     jitter = jitter_us(binding, jitter_key)
     after_us = slot_us(slot_or_us) if isinstance(slot_or_us, str) else slot_or_us - jitter
     match binding:
@@ -135,7 +139,8 @@ def window_opens_at(window: Window, at_us: int) -> int:
         return at_us
     today = _wall_at(zone, at_us // SECOND_US).replace(hour=0, minute=0, second=0)
     last_day = 3
-    # A gap can swallow the start, or (a zone that crosses the date line) the whole day: then it opens where the gap ends.
+    # A gap can swallow the start, or (a zone that crosses the date line) the whole day:
+    # then it opens where the gap ends.
     candidates = [change.at for change in _changes_after(zone, at_us // SECOND_US, last_day * _DAY_SECONDS)]
     for day in range(last_day + 1):
         start = (today + timedelta(days=day, minutes=window.start_minute)).replace(tzinfo=zone)
@@ -198,7 +203,8 @@ class _Schedule:
             if instant < change.at:
                 return instant
             begins, offset = change.at, change.after
-            # A fixed time is met by the wall clock once, wherever it jumps; real time starts anew from what it shows now.
+            # A fixed time is met by the wall clock once, wherever it jumps;
+            # real time starts anew from what it shows now.
             if not self.is_fixed_time:
                 match = self._wall_after(_EPOCH + timedelta(seconds=change.at + change.after - 1))
         return None if match is None else max(_seconds(match) - offset, begins)
@@ -225,7 +231,8 @@ class _Schedule:
         return found
 
     def _wall_after(self, wall: datetime) -> datetime | None:
-        # A copy skips the parsing, which costs ten times the search. Without a zone cronsim only does calendar arithmetic.
+        # A copy skips the parsing, which costs ten times the search.
+        # Without a zone cronsim only does calendar arithmetic.
         sim = copy(self.sim)
         sim.dt = wall
         try:
@@ -301,7 +308,8 @@ def _year(at: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _changes_in_year(zone: tzinfo, year: int) -> tuple[_OffsetChange, ...]:
-    """Every change of offset in a year, found by comparing midnights and halving: zoneinfo publishes no list of them."""
+    """Every change of offset in a year, found by comparing midnights and halving:
+    zoneinfo publishes no list of them."""
     if not MINYEAR + 1 < year < MAXYEAR:
         return ()
     begins = _seconds(datetime(year, 1, 1))

@@ -119,7 +119,8 @@ def _look_onward(core: Core, decision: Decision, session: Session) -> None:
 
 
 def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Session:
-    """A snooze that ran out, and `failed` when something newer came, end by themselves (rule 21); a question whose time is over is denied."""
+    """A snooze that ran out, and `failed` when something newer came, end by themselves (rule 21);
+    a question whose time is over is denied."""
     hold = session.hold
     if hold is None:
         return session
@@ -171,7 +172,8 @@ def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
 
 
 def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
-    """One save of several files is one wake: wait while other waking bindings are still dirty, within bounds (rule 12)."""
+    """One save of several files is one wake: wait while other waking bindings are still dirty,
+    within bounds (rule 12)."""
     longest = -1.0
     for bound in core.looked.bounds[session.id]:
         if bound.target is None or not bound.wake:
@@ -206,7 +208,8 @@ def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
 
 
 def gather_causes(core: Core, session: Session, wall: int) -> tuple[tuple[ev.Cause, ...], tuple[str, ...]]:
-    """The causes that an open wake has now, recorded or not, and the longest chain of runs their messages and sessions came by."""
+    """The causes that an open wake has now, recorded or not,
+    and the longest chain of runs their messages and sessions came by."""
     wake = session.wake
     assert wake is not None
     causes, chain = describe_causes(core.state, core.looked, session, wall)
@@ -405,13 +408,17 @@ def _select_causes(
 
 
 def _find_asker(session: Session) -> str | None:
-    """The person in whose own conversation a question is answered; None where the session has one conversation for all."""
+    """The person in whose own conversation a question is answered;
+    None where the session has one conversation for all."""
     assert session.spec is not None
     return next((one.asker for one in list_addressed(session)), None) if session.spec.conversation == "fresh" else None
 
 
 def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int | None:
-    """The run this one goes on from: the last of its conversation, if it did not come to its end. A new question goes on from none."""
+    """The run this one goes on from: the last of its conversation, if it did not come to its end.
+
+    A new question goes on from none.
+    """
     last = session.last_run
     if is_aside and (last is None or last.seq == session.dealt_until):
         return None

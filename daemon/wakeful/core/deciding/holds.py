@@ -19,8 +19,9 @@ def find_hold_words(core: Core, session: Session, moment: Moment) -> str | None:
 
 
 def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | None:
-    """Why it may not start. An activation lifted failed, loop, crashing and back-off when it was asked for (the reducer);
-    what its own runs brought on since then holds it too, or it would be tried without pause for ever (rules 20-22).
+    """Why it may not start. An activation lifted failed, loop, crashing and back-off when it was asked for (the
+    reducer); what its own runs brought on since then holds it too,
+    or it would be tried without pause for ever (rules 20-22).
     """
     if not is_activation_owed(session) or session.brake is not None:
         return find_hold_words(core, session, moment)
@@ -93,7 +94,10 @@ def _find_unisolated(core: Core, session: Session) -> str | None:
     # What observes denies nothing: it is as weak as none.
     if spec.confinement.is_enforced or core.settings.allow_unisolated:
         return None
-    return f"isolation: {spec.confinement.level} is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml"
+    return (
+        f"isolation: {spec.confinement.level} is not allowed here; remove it from the spec, or set "
+        "allow_unisolated: true in wakeful.yaml"
+    )
 
 
 def _find_service_down(core: Core, session: Session) -> str | None:

@@ -1,7 +1,8 @@
 """Which record led to an event: the causal parent the log keeps, as "session:seq".
 
-A start follows from its wake, an end from its start, rest from the end, what is adopted from the call that wrote it, a wake from the run that wrote or sent what it
-found, or from the record beside it. What the outside world did has no parent. Asked by `Core.emit` alone.
+A start follows from its wake, an end from its start, rest from the end, what is adopted from the call that wrote it, a
+wake from the run that wrote or sent what it found, or from the record beside it. What the outside world did has no
+parent. Asked by `Core.emit` alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ CALLS_FOR_A_WAKE = (ev.ActivationRequested, ev.MessageAdded, ev.SpecDeclared, ev
 _OF_ITS_WAKE = frozenset({ev.RunStarted, ev.WakeWithdrawn})
 _OF_ITS_RUN = frozenset({
     ev.RunFinished, ev.RunStopRequested, ev.RunReadopted, ev.OutputsStaged, ev.OutputsLanded,
-    ev.PromptAssembled, ev.TurnRequested, ev.TurnAnswered, ev.TurnMetered, ev.TurnFailed, ev.ToolCalled, ev.ToolReturned, ev.QuestionAsked, ev.WorkHalted, ev.SubagentHalted,
+    ev.PromptAssembled, ev.TurnRequested, ev.TurnAnswered, ev.TurnMetered, ev.TurnFailed, ev.ToolCalled,
+    ev.ToolReturned, ev.QuestionAsked, ev.WorkHalted, ev.SubagentHalted,
 })  # fmt: skip
 _OTHERS = frozenset({ev.SessionSuspended, ev.OutputsAdopted, ev.WakeRequested, ev.WakeExtended, ev.MessageAdded})
 

@@ -1,8 +1,9 @@
 """Evidence that a session feeds itself: its own runs change what wakes it, and no binding says so (rule 34 b).
 
-The end of a run lists the inputs that changed meanwhile in the run's reach, by nobody known. That alone is no evidence: a person may edit beside a long
-run. So from the second such run on, the next start waits (`find_pause`), and an input that changes while nothing runs is somebody else's work. What changes
-during five runs in a row, and never between them, is the session's own doing. The verdict asks. Pure.
+The end of a run lists the inputs that changed meanwhile in the run's reach, by nobody known. That alone is no evidence:
+a person may edit beside a long run. So from the second such run on, the next start waits (`find_pause`), and an input
+that changes while nothing runs is somebody else's work. What changes during five runs in a row, and never between them,
+is the session's own doing. The verdict asks. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec
 
 RUNS_IN_A_ROW = 5
 RUNS_BEFORE_A_PAUSE = 2
-# A pause is several times as long as the last run, so that another program that writes all the time also writes during the pause.
+# A pause is several times as long as the last run, so that another program that writes all the time also writes during
+# the pause.
 PAUSE_PER_RUN = 4.0
 SHORTEST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 300.0
@@ -37,7 +39,8 @@ class Pause(Struct, frozen=True):
 
 
 def list_self_fed(core: Core, session: Session, run: OpenRun, touched: Iterable[str]) -> dict[str, str]:
-    """Of the inputs that were touched during a run, those it may have touched itself: by key, the version they have at its end."""
+    """Of the inputs that were touched during a run, those it may have touched itself: by key,
+    the version they have at its end."""
     keys = set(touched)
     found = {}
     for bound in core.looked.bounds.get(session.id, ()):
@@ -89,7 +92,8 @@ def find_pause(session: Session) -> Pause | None:
 
 
 def find_self_fed(core: Core, session: Session) -> str | None:
-    """The name of an input that changed during each of its last runs and never between them; None where there is none."""
+    """The name of an input that changed during each of its last runs and never between them;
+    None where there is none."""
     often = {key for key, fed in session.self_fed.items() if fed.runs >= RUNS_IN_A_ROW}
     return name_binding(core, session, often)
 
@@ -127,7 +131,8 @@ MINUTE_US = 60_000_000
 
 
 class Speed(Struct, frozen=True):
-    """How many starts a minute are free, and how long a start waits beyond that: the first wait doubles up to the longest."""
+    """How many starts a minute are free, and how long a start waits beyond that:
+    the first wait doubles up to the longest."""
 
     starts_a_minute: int
     first_wait_seconds: float
@@ -168,12 +173,14 @@ def find_pace(core: Core, session: Session, wall: int) -> Pace | None:
 
 
 def _was_quiet(session: Session) -> bool:
-    """Whether nothing woke the session in the minute after its last run: a wake is requested when its change is found."""
+    """Whether nothing woke the session in the minute after its last run:
+    a wake is requested when its change is found."""
     assert session.wake is not None
     return session.last_run is None or session.wake.requested_at - session.last_run.finished_at >= MINUTE_US
 
 
 def is_backlog(core: Core, session: Session, causes: tuple[Cause, ...]) -> bool:
-    """Whether these are only slots, activations, and commits that waited behind the last run: catching up is not a loop."""
+    """Whether these are only slots, activations, and commits that waited behind the last run:
+    catching up is not a loop."""
     waited = core.looked.backlogs.get(session.id, frozenset())
     return all(cause.kind in ("cron", "every", "activation") or cause.new in waited for cause in causes)

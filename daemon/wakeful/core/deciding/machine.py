@@ -161,7 +161,8 @@ class Core:
         )
 
     def inherited_since(self, target: str) -> int | None:
-        """When the first run began that reads this target and that an earlier daemon started; None where there is none."""
+        """When the first run began that reads this target and that an earlier daemon started;
+        None where there is none."""
         look = self.looked.targets.get(target) if self.inheriting else None
         runs = (
             (self.state.get(session_id).run for session_id in self.inheriting & look.subscribers)
@@ -186,7 +187,8 @@ class Core:
         return None
 
     def has_run_out(self, session_id: str, what: str, until: int, length_seconds: float | None, moment: Moment) -> bool:
-        """Is a durable deadline over? min(stored, now + its length), so a clock set back cannot stretch it (rule 37)."""
+        """Is a durable deadline over? min(stored, now + its length),
+        so a clock set back cannot stretch it (rule 37)."""
         if moment.wall >= until:
             self.patience.pop((session_id, what), None)
             return True

@@ -160,7 +160,8 @@ def _find_timing(core: Core, session: Session, moment: Moment) -> Waits | None:
 
 
 def waits_for_time(core: Core, session: Session, moment: Moment) -> bool:
-    """Whether nothing but time starts an open wake: its pace, its window, or the guard against starts that are too fast."""
+    """Whether nothing but time starts an open wake: its pace, its window,
+    or the guard against starts that are too fast."""
     return _find_timing(core, session, moment) is not None
 
 

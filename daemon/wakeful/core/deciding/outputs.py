@@ -1,7 +1,9 @@
-"""Outputs that a run made in a private write area are put in place after its success is sure, and before it is recorded (rule 27).
+"""Outputs that a run made in a private write area are put in place after its success is sure,
+and before it is recorded (rule 27).
 
-`finish` asks at a process's end whether there is anything to land; the plan then names it, as often as it is asked; when it is done the
-run is ended as any other. All that is needed stands in `outputs_staged`, so that the next daemon goes on where one was killed.
+`finish` asks at a process's end whether there is anything to land; the plan then names it, as often as it is asked;
+when it is done the run is ended as any other. All that is needed stands in `outputs_staged`, so that the next daemon
+goes on where one was killed.
 """
 
 from __future__ import annotations

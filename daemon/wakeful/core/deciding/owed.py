@@ -58,8 +58,8 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
 
 
 def read_mailbox(session: Session) -> tuple[int, str | None]:
-    """Up to which message the next run reads, and who is to answer them: messages put to one agent are not read by another,
-    and questions of one person are not read with those of others."""
+    """Up to which message the next run reads, and who is to answer them: messages put to one agent are not read by
+    another, and questions of one person are not read with those of others."""
     unread = session.list_unread()
     if not unread:
         return session.mailbox, None
@@ -69,14 +69,15 @@ def read_mailbox(session: Session) -> tuple[int, str | None]:
 
 
 def list_addressed(session: Session) -> tuple[Unread, ...]:
-    """The messages of the next run, where one that waits is a question or put to an agent: those to one agent, by one asker."""
+    """The messages of the next run, where one that waits is a question or put to an agent: those to one agent,
+    by one asker."""
     unread = session.list_unread()
     return tuple(takewhile(lambda one: (one.agent, one.asker) == (unread[0].agent, unread[0].asker), unread))
 
 
 def find_activation(session: Session, *, is_aside: bool) -> int:
-    """The newest activation that the next run deals with. An activation that came with another question is left to the run of that question, and
-    one that asks for the session's work is not taken by an answer."""
+    """The newest activation that the next run deals with. An activation that came with another question is left to the
+    run of that question, and one that asks for the session's work is not taken by an answer."""
     seen, group = int(session.seen.get(ACTIVATION, "0")), list_addressed(session)
     own = {one.activation for one in group}
     others = {one.activation for one in session.list_unread() if one.activation and one not in group}
@@ -200,7 +201,8 @@ def owed_names(state: State, looked: Looked, session: Session) -> list[str]:
 def describe_causes(
     state: State, looked: Looked, session: Session, at: int
 ) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
-    """The causes of a wake requested now, and the longest chain of runs their messages and sessions came by (rule 34)."""
+    """The causes of a wake requested now, and the longest chain of runs their messages and sessions came by (rule
+    34)."""
     causes: list[Cause] = []
     chain: tuple[str, ...] = ()
     if is_activation_owed(session):

@@ -1,6 +1,7 @@
 """A session as it would be if its next run started now: nothing is recorded, nothing starts.
 
-`wakeful context` asks, to show what a model would see. The same words make a real start, so what is shown is what would be.
+`wakeful context` asks, to show what a model would see. The same words make a real start,
+so what is shown is what would be.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from wakeful.errors import CallerError
 
 
 class Imagined(Struct, frozen=True):
-    """A session with a run that is under way, or would be. `is_fresh`: it would begin a new conversation, and no record says so yet."""
+    """A session with a run that is under way, or would be.
+
+    `is_fresh`: it would begin a new conversation, and no record says so yet.
+    """
 
     session: Session
     agent: AgentSpec
@@ -32,7 +36,8 @@ def imagine_run(core: Core, session: Session, for_agent: str | None, at: int) ->
     """Raises CallerError where nobody would work in it."""
     if session.is_shut or session.spec is None:
         raise CallerError(
-            f"{session.name} takes no more runs, so no model sees anything of it; `wakeful show {session.name}` says why"
+            f"{session.name} takes no more runs, so no model sees anything of it; "
+            f"`wakeful show {session.name}` says why"
         )
     agent = find_agent(core, session, for_agent)
     is_fresh = False
@@ -62,7 +67,8 @@ def find_agent(core: Core, session: Session, for_agent: str | None) -> AgentSpec
     if session.spec is not None and isinstance(session.spec.run, PromptRun):
         raise CallerError(f"{session.name} is worked by agent {name!r}, which no file in sessions.d/agents/ declares")
     raise CallerError(
-        f"{session.name} is worked by no agent, so no model sees anything of it; --for-agent NAME shows what that one would see"
+        f"{session.name} is worked by no agent, so no model sees anything of it; "
+        "--for-agent NAME shows what that one would see"
     )
 
 

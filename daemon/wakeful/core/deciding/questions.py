@@ -1,8 +1,8 @@
 """Questions to people: how long one waits for its answer (`ask_timeout`), and its denial when that time is over.
 
-A question is a hold with an end, which stands in the log: it survives a restart, and a clock that is set back does not stretch it (rule 37).
-The denial is recorded as an answer of the daemon's own. An agent's permission counts as no, its question as unanswered, and a run
-that was to be approved is not run: its causes are parked.
+A question is a hold with an end, which stands in the log: it survives a restart, and a clock that is set back does not
+stretch it (rule 37). The denial is recorded as an answer of the daemon's own. An agent's permission counts as no, its
+question as unanswered, and a run that was to be approved is not run: its causes are parked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sessions that wait for nothing but a slot, in the order in which they get one (rule 35).
 
-Those that need the same slots wait in one lane: whether any of them can start is asked once, however many they are. Called by
-dispatch alone; who waits, and in which order, is shown by `plan`.
+Those that need the same slots wait in one lane: whether any of them can start is asked once, however many they are.
+Called by dispatch alone; who waits, and in which order, is shown by `plan`.
 """
 
 from __future__ import annotations

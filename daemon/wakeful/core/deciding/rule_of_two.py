@@ -1,8 +1,9 @@
 """Whose words a run would act on: the rule of two.
 
-Of private reads (secrets among them), untrusted input and a way out a run has at most two. A spec that asks for all three itself is
-refused when it is read; here it is judged what comes by way of others: sessions that write what it is granted to read, and messages. A session
-that would have all three this way asks a person before it runs. Asked by the verdict and by `send`; nothing here knows what the words are.
+Of private reads (secrets among them), untrusted input and a way out a run has at most two. A spec that asks for all
+three itself is refused when it is read; here it is judged what comes by way of others: sessions that write what it is
+granted to read, and messages. A session that would have all three this way asks a person before it runs. Asked by the
+verdict and by `send`; nothing here knows what the words are.
 """
 
 from __future__ import annotations
@@ -66,12 +67,16 @@ def find_third_leg(core: Core, session: Session) -> str | None:
             told = ", ".join(
                 private.items if member is session else (f"{one} of {member.name}" for one in private.items)
             )
-            return f"what it reads came by way of {source}, which reads untrusted words; {private.kind}: {told}; way out: {way_out}"
+            return (
+                f"what it reads came by way of {source}, which reads untrusted words; {private.kind}: {told}; "
+                f"way out: {way_out}"
+            )
     return None
 
 
 def _list_line(core: Core, session: Session) -> list[Session]:
-    """Itself, then all who heard strangers and from whom something reaches it, by files or by messages: what one of them knows can come along."""
+    """Itself, then all who heard strangers and from whom something reaches it, by files or by messages:
+    what one of them knows can come along."""
     feeders = core.words.find(core.graph, core.state).feeders
     found: dict[str, Session] = {}
     ahead = [session.name]

@@ -44,18 +44,13 @@ def attend_run(core: Core, decision: Decision, session: Session) -> None:
 
 def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
     """A process is gone: its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29)."""
-    known = core.looked.ended.get(session.id)
-    if known is not None:
-        # Its last word: what it wrote is kept by now, as far as it is; what it read never delays its end.
-        if known.report.is_keeping and not report.is_keeping:
-            known.report = report
-            decision.touch(session.id)
+    # An end that is reported again changes nothing.
+    if session.id in core.looked.ended:
         return
     if stage_outputs(core, decision, session, report):
         return
     if session.run is not None and session.run.staged is not None and session.run.landed is None:
-        # Said again while what it wrote is being put in place.
-        core.looked.landing[session.id] = report
+        # Reported again while its outputs are being put in place.
         return
     awaited = {}
     for bound in core.looked.bounds.get(session.id, ()):
@@ -63,11 +58,21 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
         if look is None or not _is_last_looked_at(session, bound, look):
             continue
         look.dirty(decision.moment.mono, urgent=True)
-        # An input that somebody is still writing counts as touched, whatever its final content. The run's own outputs are complete, even if still open.
+        # An input that somebody is still writing counts as touched, whatever its final content. The run's own outputs
+        # are complete, even if still open.
         look.takes_open = bound.is_written or bound.is_both
         core.want_look(decision, look)
         awaited[look.target.key] = look.generation
-    core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited)
+    core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited, report.is_keeping)
+    decision.touch(session.id)
+
+
+def take_kept_outputs(core: Core, decision: Decision, session: Session, files: str | None) -> None:
+    """The outputs of the ended run are kept, as far as they can be. Inputs are kept later, and never delay its end."""
+    ended = core.looked.ended.get(session.id)
+    if ended is None or not ended.is_keeping:
+        return
+    ended.is_keeping, ended.files = False, files
     decision.touch(session.id)
 
 
@@ -90,7 +95,7 @@ def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
 
 
 def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
-    if has_last_look(core, ended) and not ended.report.is_keeping:
+    if has_last_look(core, ended) and not ended.is_keeping:
         return True
     deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
     if decision.moment.mono >= deadline:
@@ -124,7 +129,7 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     """Close the open run. Without a report of its end it was lost with an earlier daemon."""
     run = session.run
     assert run is not None
-    event = _judge_end(session, run, ended.report if ended is not None else None, decision.moment.wall)
+    event = _judge_end(session, run, ended, decision.moment.wall)
     event = _add_findings(core, session, run, event, ended.awaited if ended is not None else {})
     stop = run.stop
     session = core.emit(decision, session.id, event, run=run.run)
@@ -158,8 +163,9 @@ def _say_shutdown(stop: Stop) -> str:
     return "the daemon stopped" if stop.by == DAEMON else f"brake: sleep --all by {stop.by}"
 
 
-def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall: int) -> ev.RunFinished:
+def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -> ev.RunFinished:
     """The outcome, strongest reason first: a stop that was logged, then the crash, then the process's own word."""
+    report = ended.report if ended is not None else None
     exit_code = report.exit_code if report is not None else None
     is_success = report is not None and has_succeeded(run, report)
     facts: dict[str, Any] = {
@@ -167,8 +173,8 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
         "exit_code": exit_code,
         "signal": report.signal if report is not None else None,
     }
-    if report is not None:
-        facts |= {"usage": report.usage, "output": report.output, "files": report.files}
+    if ended is not None and report is not None:
+        facts |= {"usage": report.usage, "output": report.output, "files": ended.files}
         facts |= {
             "isolation": report.isolation,
             "undeclared": report.undeclared,
@@ -218,7 +224,8 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
     if is_success:
         return ev.RunFinished(outcome="succeeded", is_final=True, **facts)
     if run.agent is not None and report.signal is not None and run.halt is None and report.problem is None:
-        # Nobody of ours did that. The next one goes on from its last step: nothing that is on record is done, or paid for, again.
+        # Nobody of ours did that. The next one goes on from its last step: nothing that is on record is done,
+        # or paid for, again.
         return ev.RunFinished(
             outcome="lost", is_final=False, reason=f"its process was killed by signal {report.signal}", **facts
         )
@@ -273,7 +280,8 @@ def _add_findings(
         # Who works aside has dealt with none of the inputs.
         if look is None or (run.is_aside and not bound.is_written):
             continue
-        # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
+        # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase,
+        # a look that hangs.
         judged = look.version if look.applied >= awaited.get(look.target.key, 0) else None
         whose = judge_change(look, run, bound.key) if is_own and (bound.is_written or bound.is_both) else "unknown"
         if bound.is_written:

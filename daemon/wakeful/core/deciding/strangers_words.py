@@ -1,7 +1,8 @@
-"""Where words of strangers go: from who reads them, by what one session writes and another is granted to read, to everybody they reach.
+"""Where words of strangers go: from who reads them, by what one session writes and another is granted to read,
+to everybody they reach.
 
-The rule of two asks here (provenance.py). Kept until specs change, or somebody gets or loses a message of strangers; a house in which
-nobody reads strangers' words costs nothing.
+The rule of two asks here (provenance.py). Kept until specs change, or somebody gets or loses a message of strangers; a
+house in which nobody reads strangers' words costs nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from wakeful.core.spec.session import SessionSpec
 
 @dataclass(slots=True)
 class Flow:
-    """`sources`: each session that the words reach, with the one by which they came; `feeders`: from whom each has them."""
+    """`sources`: each session that the words reach, with the one by which they came; `feeders`:
+    from whom each has them."""
 
     sources: dict[str, str] = field(default_factory=dict)
     feeders: dict[str, set[str]] = field(default_factory=dict)
@@ -49,7 +51,8 @@ class _Readers:
         self._names: dict[str, list[str]] = {}
         for spec in specs:
             for one in list_granted_reads(spec):
-                # An unconfined session may read `/`, and would count as having heard everybody. Only its declared reads count here.
+                # An unconfined session may read `/`, and would count as having heard everybody.
+                # Only its declared reads count here.
                 if one.path != "/":
                     self._names.setdefault(one.path, []).append(spec.name)
         self._paths = sorted(self._names)

@@ -1,7 +1,8 @@
 """Whether, and how, a run is traced: what a person asked for, judged again when it starts.
 
-A trace asks for nothing that the session may not do anyway, unless it is to be observed: then nothing is denied, and what
-its isolation kept apart comes together. That takes the operator's leave, and never all three of secrets, strangers' words and a way out.
+A trace asks for nothing that the session may not do anyway, unless it is to be observed: then nothing is denied, and
+what its isolation kept apart comes together. That takes the operator's leave, and never all three of secrets,
+strangers' words and a way out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def refuse_observing(core: Core, session: Session) -> str | None:
     spec = session.spec
     assert spec is not None
     if not core.settings.allow_unisolated:
-        return f"observing runs {session.name} without isolation, which is not allowed here; leave --observe out, or set allow_unisolated: true in wakeful.yaml"
+        return (
+            f"observing runs {session.name} without isolation, which is not allowed here; leave --observe out, or "
+            "set allow_unisolated: true in wakeful.yaml"
+        )
     if any(binding.access == "both" for binding in spec.files):
         return f"{session.name} reads and writes the same files, which takes isolation: strict; leave --observe out"
     if (legs := find_third_leg(core, replace(session, spec=observe_spec(spec)))) is not None:

@@ -1,8 +1,10 @@
-"""Files that a rewind or a merge writes count as the session's own writing (rule 44): no self-wake, no drift, readers wake.
+"""Files that a rewind or a merge writes count as the session's own writing (rule 44): no self-wake, no drift,
+readers wake.
 
-The call that is recorded holds its session, so that nothing starts on half of the files; whoever writes them reports the paths;
-then its outputs are looked at, and what changed there by these paths alone is recorded as adopted. Nothing of the hold is logged:
-after a crash in between the files are somebody's change, which is shown, and wakes whom it would wake.
+The call that is recorded holds its session, so that nothing starts on half of the files; whoever writes them reports
+the paths; then its outputs are looked at, and what changed there by these paths alone is recorded as adopted. Nothing
+of the hold is logged: after a crash in between the files are somebody's change, which is shown,
+and wakes whom it would wake.
 """
 
 from __future__ import annotations

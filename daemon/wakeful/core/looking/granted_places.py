@@ -1,7 +1,10 @@
-"""Lists the places that runs of a spec may read and write, each with its reason. The rule of two and `trust` both use this list.
+"""Lists the places that runs of a spec may read and write, each with its reason.
 
-A place is a file, or a folder with all below it: isolation opens the folder before a pattern's first wildcard. The file system is not read,
-so a word of a command counts as the file that it would name. Programs and system files are left out, because nobody keeps secrets there.
+The rule of two and `trust` both use this list.
+
+A place is a file, or a folder with all below it: isolation opens the folder before a pattern's first wildcard. The file
+system is not read, so a word of a command counts as the file that it would name. Programs and system files are left
+out, because nobody keeps secrets there.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from wakeful.core.spec.session import CommandRun, CommitsBinding, FileBinding, P
 
 # Below a home folder: whoever reads them can become that person elsewhere.
 SECRET_PLACES = (
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".pgpass", ".git-credentials", ".vault-token", ".password-store", ".npmrc", ".pypirc",
-    ".config/wakeful/secrets", ".config/gcloud", ".config/gh", ".config/git/credentials", ".config/op", ".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium",
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".pgpass", ".git-credentials", ".vault-token",
+    ".password-store", ".npmrc", ".pypirc",
+    ".config/wakeful/secrets", ".config/gcloud", ".config/gh", ".config/git/credentials", ".config/op",
+    ".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium",
     ".thunderbird", ".bash_history", ".zsh_history", ".python_history",
 )  # fmt: skip
 _SYSTEM = (
@@ -53,7 +58,10 @@ class Granted(NamedTuple):
 
 
 def list_granted_reads(spec: SessionSpec, is_there: IsThere = lambda path: True) -> tuple[Granted, ...]:
-    """Every place that a run or a probe of this spec may read. `is_there` tells which of the words in commands name a file."""
+    """Every place that a run or a probe of this spec may read.
+
+    `is_there` tells which of the words in commands name a file.
+    """
     return tuple(dict.fromkeys(_list_reads(spec, is_there)))
 
 
@@ -80,8 +88,8 @@ class Private(NamedTuple):
 def find_private(spec: SessionSpec) -> Private | None:
     """Find private data that runs of the spec can read, secrets first. None: there is none.
 
-    Files that strangers wrote are not private. A usual place for secrets always counts; any other place counts if it lies outside root
-    and is not an output of the spec."""
+    Files that strangers wrote are not private. A usual place for secrets always counts; any other place counts if it
+    lies outside root and is not an output of the spec."""
     if spec.secrets:
         return Private("secrets", spec.secrets)
     if not spec.confinement.is_enforced:
@@ -154,7 +162,8 @@ def _leads_out(path: str, root: str) -> bool:
 
 
 _FOLDERS = frozenset((
-    ".ruff_cache", ".pytest_cache", ".mypy_cache", ".hypothesis", ".tox", ".nox", ".pyre", ".ipynb_checkpoints", "__pycache__", ".parcel-cache", ".turbo", ".gradle", ".m2", ".npm", ".yarn",
+    ".ruff_cache", ".pytest_cache", ".mypy_cache", ".hypothesis", ".tox", ".nox", ".pyre", ".ipynb_checkpoints",
+    "__pycache__", ".parcel-cache", ".turbo", ".gradle", ".m2", ".npm", ".yarn",
     ".nuget", ".ivy2", ".terraform", ".dart_tool", ".ccache",
 ))  # fmt: skip
 # Parents whose folders are caches, one for each program.

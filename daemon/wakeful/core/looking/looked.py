@@ -290,16 +290,20 @@ class Ended:
     """A process that is gone while its outputs and dirty inputs are still being looked at.
 
     `awaited` are these targets, with the generation a look must have to have begun after the end (rule 29).
+    While `is_keeping` is set, the contents of its files are being kept; then `files` is the address of their record.
     """
 
     report: ProcessEnded
     mono: float
     awaited: dict[str, int]
+    is_keeping: bool = False
+    files: str | None = None
 
 
 @dataclass(slots=True)
 class Writing:
-    """Files that a rewind or a merge writes in the name of a session, which is held until they were looked at (rule 44).
+    """Files that a rewind or a merge writes in the name of a session,
+    which is held until they were looked at (rule 44).
 
     `before` are the versions of its outputs as the session itself left them. `awaited` is None while files are written,
     then as in `Ended`; `paths` are those that were written.
@@ -317,7 +321,8 @@ class Writing:
 class Fairness:
     """Who has been held for how long, counted in successes of all sessions (rule 32).
 
-    One number a reader, not one for each of its upstreams: a chain of 10,000 sessions holds 10,000 readers at first sight.
+    One number a reader, not one for each of its upstreams:
+    a chain of 10,000 sessions holds 10,000 readers at first sight.
     """
 
     def __init__(self) -> None:
@@ -381,7 +386,8 @@ class Looked:
         self.shortage: str | None = None
         # Why `isolation: strict` cannot be had on this machine.
         self.laxity: str | None = None
-        # By name: why a secret cannot be used, in words, or None where it can. One that nobody has looked for is not here.
+        # By name: why a secret cannot be used, in words, or None where it can.
+        # One that nobody has looked for is not here.
         self.secrets: dict[str, str | None] = {}
         # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
         self._generations = 0

@@ -52,7 +52,8 @@ class Changed(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """Two versions of a binding beside each other: which paths differ, the contents of the first of them, and why there is no more."""
+    """Two versions of a binding beside each other: which paths differ, the contents of the first of them,
+    and why there is no more."""
 
     paths: tuple[ChangedPath, ...] = ()
     sides: tuple[Changed, ...] = ()
@@ -61,7 +62,8 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """How much of two versions is compared: paths that are named, contents that are read, and bytes of each of these."""
+    """How much of two versions is compared: paths that are named, contents that are read,
+    and bytes of each of these."""
 
     paths: int
     contents: int

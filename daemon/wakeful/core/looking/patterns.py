@@ -1,8 +1,9 @@
 """Patterns over paths: which paths a binding means, which two bindings can meet, which bindings a path belongs to.
 
-Pure text, no file system. `**` crosses folders; `*`, `?` and `[...]` stay inside one name; a trailing `/` means everything
-below a folder; a pattern without wildcards means that path and, should it be a folder, everything below it. Called by
-specs/ (validation), the recompute graph (`intersects`, `PathTrie.meeting`) and the file source (`PathTrie.find`, `Excludes`).
+Pure text, no file system. `**` crosses folders; `*`, `?` and `[...]` stay inside one name; a trailing `/` means
+everything below a folder; a pattern without wildcards means that path and, should it be a folder, everything below it.
+Called by specs/ (validation), the recompute graph (`intersects`, `PathTrie.meeting`) and the file source
+(`PathTrie.find`, `Excludes`).
 """
 
 from __future__ import annotations
@@ -304,7 +305,8 @@ def _names_meet(one: Token, other: Token) -> bool:
 
 
 def _globs_meet(left: list[str], right: list[str]) -> bool:
-    """Whether one name fits both globs: a walk over pairs of positions, where `*` may take any character of the other."""
+    """Whether one name fits both globs: a walk over pairs of positions,
+    where `*` may take any character of the other."""
     reachable = {(0, 0)}
     pending = [(0, 0)]
     while pending:

@@ -44,7 +44,8 @@ def find_commit(position: str) -> str:
 
 
 def join_position(commit: str, seen: Iterable[str]) -> str:
-    """A position in a graph of commits: the commit, then the others that stand for what was seen beside its own history."""
+    """A position in a graph of commits: the commit, then the others that stand for what was seen beside its own
+    history."""
     return ",".join((commit, *sorted(set(seen) - {commit})))
 
 

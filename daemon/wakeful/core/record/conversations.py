@@ -1,7 +1,8 @@
 """The conversations of a session: its own, and one for each person who asks it something.
 
-The present one stands in the session itself; the others wait in `talks` as their last runs left them. A run that works in another
-one than the last run did changes places. Pure: called by the reducer at the start of a run, and by whoever decides on one.
+The present one stands in the session itself; the others wait in `talks` as their last runs left them. A run that works
+in another one than the last run did changes places. Pure: called by the reducer at the start of a run,
+and by whoever decides on one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def enter_talk(session: Session, event: RunStarted, seq: int) -> Session:
 
 
 def _open(session: Session, talk: Talk, event: RunStarted, seq: int) -> Session:
-    """With the questions of this run, each a stretch of its own: records of others may stand between them and the start."""
+    """With the questions of this run, each a stretch of its own:
+    records of others may stand between them and the start."""
     last = int(event.versions.get("message", "0"))
     asked = [
         one.seq

@@ -35,7 +35,8 @@ Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 StopWord = Literal["shutdown", "replace", "suspend", "interrupt", "cancel", "terminate"]
 # How a run is traced: under the isolation its spec declares, or with nothing denied.
 TraceWord = Literal["declared", "observed"]
-# `apart`: a fork, or what a bundle brought, until somebody lets it go on (rule 43). `moved` stands in old archives alone.
+# `apart`: a fork, or what a bundle brought, until somebody lets it go on (rule 43).
+# `moved` stands in old archives alone.
 # `budget`: spent until its period turns. `asking`: a person is asked before it runs.
 HoldWord = Literal["snoozed", "failed", "loop", "crashing", "budget", "asking", "apart", "moved"]
 
@@ -143,7 +144,8 @@ class MessageAdded(Struct, frozen=True, kw_only=True):
     untrusted_by: str | None = None
     # Who is to answer this one message; None: whoever works here.
     agent: str | None = None
-    # A question: whose it is, the activation that came with it, and whether it begins a new conversation. None: a message that was sent.
+    # A question: whose it is, the activation that came with it, and whether it begins a new conversation.
+    # None: a message that was sent.
     asker: str | None = None
     activation: int = 0
     is_fresh: bool = False
@@ -236,7 +238,8 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     is_aside: bool = False
     # The person in whose conversation the run works; None: in the session's own.
     asker: str | None = None
-    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
+    # When the periods of its budgets began, by time zone: what is charged here counts from then.
+    # None: in logs of older releases.
     periods: Periods | None = None
 
 
@@ -297,7 +300,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     # Of a run whose every write goes through us: each path, and the digest of what it was left with (rule 28).
     wrote: dict[str, str] = {}
     touched: tuple[str, ...] = ()
-    # Of these, the inputs that the run may have touched itself, by what they are, and their versions at its end (rule 34 b).
+    # Of these, the inputs that the run may have touched itself, by what they are,
+    # and their versions at its end (rule 34 b).
     self_fed: dict[str, str] = {}
     usage: Usage = Usage()
     output: Output = Output()
@@ -308,7 +312,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     hint: str | None = None
     # None: it was not traced.
     trace: Traced | None = None
-    # The bindings whose outputs others changed meanwhile, by what they are: their seen stays where the run began (rule 27).
+    # The bindings whose outputs others changed meanwhile, by what they are:
+    # their seen stays where the run began (rule 27).
     conflicts: tuple[str, ...] = ()
     # The place of its own that it worked in, in words.
     workspace: str | None = None
@@ -317,10 +322,12 @@ class RunFinished(Struct, frozen=True, kw_only=True):
 
 
 class PromptAssembled(Struct, frozen=True, kw_only=True):
-    """What the model of this run is told before anything else, as blobs: `instructions` are the rules, `opening` what it is asked.
+    """What the model of this run is told before anything else, as blobs: `instructions` are the rules,
+    `opening` what it is asked.
 
-    `tokens` says how much each part takes, by estimate. No opening: the run goes on in the middle of a conversation. `window_tokens` is how much
-    the model takes in, and `window_source` the answer's place where the server that runs it was asked.
+    `tokens` says how much each part takes, by estimate. No opening: the run goes on in the middle of a conversation.
+    `window_tokens` is how much the model takes in, and `window_source` the answer's place where the server that runs it
+    was asked.
     """
 
     run: int
@@ -353,7 +360,8 @@ class TurnRequested(Struct, frozen=True, kw_only=True):
 
 
 class TurnAnswered(Struct, frozen=True, kw_only=True):
-    """What a model said. A summary is no part of the conversation, but for what `conversation_compressed` makes of it."""
+    """What a model said. A summary is no part of the conversation,
+    but for what `conversation_compressed` makes of it."""
 
     run: int
     turn: int
@@ -366,7 +374,8 @@ class TurnAnswered(Struct, frozen=True, kw_only=True):
 
 
 class TurnMetered(Struct, frozen=True, kw_only=True):
-    """An external agent's prompt under way: what it has taken until now. Its answer replaces this, as it replaces the worst case it began with."""
+    """An external agent's prompt under way: what it has taken until now. Its answer replaces this, as it replaces
+    the worst case it began with."""
 
     run: int
     turn: int
@@ -377,7 +386,8 @@ class TurnMetered(Struct, frozen=True, kw_only=True):
 
 
 class TurnFailed(Struct, frozen=True, kw_only=True):
-    """The request brought no answer. `fault` is whose fault it was, in one word; `usage` is of an answer that was of no use, and was paid for."""
+    """The request brought no answer. `fault` is whose fault it was, in one word;
+    `usage` is of an answer that was of no use, and was paid for."""
 
     run: int
     turn: int
@@ -425,7 +435,8 @@ class QuestionAsked(Struct, frozen=True, kw_only=True):
 
 
 class WorkHalted(Struct, frozen=True, kw_only=True):
-    """The agent cannot go on by itself: its run ends, and this is why. Its steps stay; the next run goes on from them."""
+    """The agent cannot go on by itself: its run ends, and this is why. Its steps stay;
+    the next run goes on from them."""
 
     run: int
     hold: Hold
@@ -488,7 +499,8 @@ class SessionReleased(Struct, frozen=True, kw_only=True):
 
 
 class QuestionAnswered(Struct, frozen=True, kw_only=True):
-    """A person said yes to the run this wake asks for; a no withdraws the wake instead. Or an agent was answered: `call` waits for it."""
+    """A person said yes to the run this wake asks for; a no withdraws the wake instead.
+    Or an agent was answered: `call` waits for it."""
 
     wake: int
     text: str
@@ -560,7 +572,8 @@ class SessionMerged(Struct, frozen=True, kw_only=True):
     summary: str = ""
     # Path -> what became of it: taken, merged, conflict, kept; with the reason where there is one.
     files: dict[str, str] = {}
-    # The blob that lists what its files held before and hold after it, and the base of the next merge; None: no file was changed.
+    # The blob that lists what its files held before and hold after it, and the base of the next merge;
+    # None: no file was changed.
     record: str | None = None
     # The to-do list of both; None: it stays as it is.
     todo: tuple[TodoItem, ...] | None = None
@@ -611,17 +624,20 @@ class SessionThawed(Struct, frozen=True, kw_only=True):
 
 
 class SessionDeparted(Struct, frozen=True, kw_only=True):
-    """The receipt came back: the session lives there, and this is its record. Recorded for receipts that older releases gave."""
+    """The receipt came back: the session lives there, and this is its record.
+    Recorded for receipts that older releases gave."""
 
     move: str
     receipt: str
 
 
 class SessionArrived(Struct, frozen=True, kw_only=True):
-    """The other end of a move: from here on this is the session. `store` is the log that it lives in now; None in logs of older releases.
+    """The other end of a move: from here on this is the session. `store` is the log that it lives in now;
+    None in logs of older releases.
 
     The host it left takes this very record over: both logs stay one history, and the session can come home.
-    `is_foreign`: the records before this one were made elsewhere. `needs_trust`: why its spec may not count here, in words.
+    `is_foreign`: the records before this one were made elsewhere. `needs_trust`: why its spec may not count here,
+    in words.
     """
 
     move: str
@@ -662,15 +678,20 @@ Event = (
     # Words and memory.
     | ActivationRequested | MessageAdded | MessageSent | NoteAdded | FactSet | FactRetracted | MemorySet | TodoSet
     # Wakes and runs.
-    | WakeRequested | WakeExtended | WakeWithdrawn | RunStarted | RunStopRequested | OutputsStaged | OutputsLanded | RunReadopted
+    | WakeRequested | WakeExtended | WakeWithdrawn | RunStarted | RunStopRequested | OutputsStaged | OutputsLanded
+    | RunReadopted
     # The work of an agent.
-    | PromptAssembled | TurnRequested | TurnAnswered | TurnMetered | TurnFailed | ToolCalled | ToolReturned | QuestionAsked | WorkHalted | SubagentHalted
+    | PromptAssembled | TurnRequested | TurnAnswered | TurnMetered | TurnFailed | ToolCalled | ToolReturned
+    | QuestionAsked | WorkHalted | SubagentHalted
     # The end of a run, and rest.
-    | RunFinished | SlotSkipped | ClockRebased | SessionSuspended | SessionSlept | SessionResumed | SessionBraked | SessionReleased | QuestionAnswered
+    | RunFinished | SlotSkipped | ClockRebased | SessionSuspended | SessionSlept | SessionResumed | SessionBraked
+    | SessionReleased | QuestionAnswered
     | SessionTerminated | SessionReopened
     # History.
-    | CheckpointMarked | SessionRewound | OutputsAdopted | SessionForked | SessionMerged | ConflictResolved | ConversationCompressed
+    | CheckpointMarked | SessionRewound | OutputsAdopted | SessionForked | SessionMerged | ConflictResolved
+    | ConversationCompressed
     # Moves and archives.
-    | SessionMigrated | SessionFrozen | SessionThawed | SessionDeparted | SessionArrived | SessionArchived | SessionRestored | PayloadErased
+    | SessionMigrated | SessionFrozen | SessionThawed | SessionDeparted | SessionArrived | SessionArchived
+    | SessionRestored | PayloadErased
 )
 # fmt: on

@@ -87,8 +87,9 @@ def _(event: ev.SpecRemoved, session: Session, at: int, author: str, seq: int) -
 
 @_apply.register
 def _(event: ev.SpecTrusted, session: Session, at: int, author: str, seq: int) -> Session:
-    # Of a spec that lies in a file this is a record alone: what is trusted there is kept outside of the log, which a bundle could bring
-    # from anywhere. The spec of a bundle is doubted by a record that was made here, after all that the bundle brought.
+    # Of a spec that lies in a file this is a record alone: what is trusted there is kept outside of the log, which a
+    # bundle could bring from anywhere. The spec of a bundle is doubted by a record that was made here,
+    # after all that the bundle brought.
     return replace(session, needs_trust=None)
 
 
@@ -269,7 +270,8 @@ def _find_run_spec(spec: SessionSpec, event: ev.RunStarted) -> SessionSpec:
 def _begin_anew(session: Session) -> Session:
     """Memory goes, and the conversation begins with what no run has dealt with yet; facts and hand-off stay.
 
-    What came during a run is news to the next, as its version is (rule 14); so is what a run that is tried again had seen.
+    What came during a run is news to the next, as its version is (rule 14);
+    so is what a run that is tried again had seen.
     """
     came = session.conversation
     if session.dealt_from:

@@ -1,7 +1,7 @@
 """How the steps of an agent's run change its session: the part of the fold that turns, tools and questions are for.
 
-Called by the reducer, and like it trusts the log. What a turn took is charged when it is answered; a request whose answer was never
-recorded is charged at its worst when the run ends, since the provider may have charged it, too.
+Called by the reducer, and like it trusts the log. What a turn took is charged when it is answered; a request whose
+answer was never recorded is charged at its worst when the run ends, since the provider may have charged it, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from wakeful.core.record import events as ev
 from wakeful.core.record.state import OpenRun, Question, Session
 from wakeful.core.spec.budget import Budget, Periods, Spent, charge
 
-# Nobody knows whether the provider has done the work: it counts. A provider that was not reached (`unreached`) has done none.
+# Nobody knows whether the provider has done the work: it counts. A provider that was not reached (`unreached`)
+# has done none.
 UNKNOWN_EFFECT = "network"
 
 
@@ -131,7 +132,8 @@ def _settle_counted(
     done = run.progress
     guessed = usage.total if usage.is_estimated else 0
     settled = replace(
-        done, tokens=done.tokens + usage.total, usd=done.usd + usd, estimated_tokens=done.estimated_tokens + guessed, reserved_tokens=0, reserved_usd=0.0,
+        done, tokens=done.tokens + usage.total, usd=done.usd + usd, estimated_tokens=done.estimated_tokens + guessed,
+        reserved_tokens=0, reserved_usd=0.0,
         subs=add_spent(done, usage.total, guessed, usd),
     )  # fmt: skip
     return _put(_charge(session, run, at, periods, usage.total, usd), run, settled, at)

@@ -1,8 +1,8 @@
 """What a session knows, as values: facts, memory, the conversation, the line of records it came by, open conflicts.
 
-Messages may leave the assembled context, facts never do, and neither leaves the log. A `Recollection` is what a position of
-the past hands on, to a fork born there or to the session gone back to it: it stands in the event itself, so the
-reducer never reads another log and a fork of a million records copies none of them. Pure values and functions.
+Messages may leave the assembled context, facts never do, and neither leaves the log. A `Recollection` is what a
+position of the past hands on, to a fork born there or to the session gone back to it: it stands in the event itself, so
+the reducer never reads another log and a fork of a million records copies none of them. Pure values and functions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Stretch(Struct, frozen=True):
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """Which messages the assembled context holds: those of these stretches, and before them the summary of older ones."""
+    """Which messages the assembled context holds: those of these stretches,
+    and before them the summary of older ones."""
 
     stretches: tuple[Stretch, ...] = ()
     summary: str | None = None
@@ -82,7 +83,10 @@ class Conversation(Struct, frozen=True, kw_only=True):
 
 
 class Talk(Struct, frozen=True, kw_only=True):
-    """A conversation that is not the present one, as its last run left it. `cut_run` is that run where it did not come to its end."""
+    """A conversation that is not the present one, as its last run left it.
+
+    `cut_run` is that run where it did not come to its end.
+    """
 
     conversation: Conversation = Conversation()
     memory: dict[str, str] = {}
@@ -100,7 +104,10 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class Workspace(Struct, frozen=True, kw_only=True):
-    """A fork's own place for files. `base` is the blob that lists what stood there at the start: what a merge compares with."""
+    """A fork's own place for files.
+
+    `base` is the blob that lists what stood there at the start: what a merge compares with.
+    """
 
     folder: str
     base: str
@@ -184,7 +191,8 @@ class MergedFacts(Struct, frozen=True, kw_only=True):
 def merge_facts(
     base: Mapping[str, Fact], ours: Mapping[str, Fact], theirs: Mapping[str, Fact], *, fork: str, numbers_from: int
 ) -> MergedFacts:
-    """Three ways, key by key: who did not change it gives way, the same change is one, two different ones are a question."""
+    """Three ways, key by key: who did not change it gives way, the same change is one,
+    two different ones are a question."""
     taken: list[Fact] = []
     retracted: list[str] = []
     conflicts: list[Conflict] = []

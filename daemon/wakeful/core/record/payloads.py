@@ -1,7 +1,7 @@
 """What stands in for an erased payload: the same record without the words of people.
 
-Positions, counts, keys and outcomes stay, so that a replay folds the stand-in to a state that differs only where the words
-were. Which fields hold words is said here, once, for every kind that may be erased.
+Positions, counts, keys and outcomes stay, so that a replay folds the stand-in to a state that differs only where the
+words were. Which fields hold words is said here, once, for every kind that may be erased.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ _WORDS = frozenset(
         "words",
     )
 )
-# What a model wrote as the arguments of a call. What is left has to be JSON: a provider takes no conversation with less.
+# What a model wrote as the arguments of a call. What is left has to be JSON:
+# a provider takes no conversation with less.
 _ARGUMENTS = "arguments"
 NO_ARGUMENTS = "{}"
 # Digests by paths, and no words.
@@ -109,7 +110,8 @@ def _redact(name: str, value: Any) -> Any:
 
 
 def find_addresses(kind: str, payload: dict[str, Any]) -> list[str]:
-    """The blobs that go with the record that names them: of a run's output, of what its model was told, of images its tools brought."""
+    """The blobs that go with the record that names them: of a run's output, of what its model was told,
+    of images its tools brought."""
     fields: tuple[str, ...]
     match kind:
         case "run_finished":

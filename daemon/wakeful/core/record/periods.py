@@ -1,7 +1,7 @@
 """The periods of budgets, noted in every event that is charged to one.
 
-Called when an event is emitted: the zone database is asked then. A fold takes the answer from the event, so a log folds the same on
-a machine without that database, and after its rules changed.
+Called when an event is emitted: the zone database is asked then. A fold takes the answer from the event, so a log folds
+the same on a machine without that database, and after its rules changed.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ class Unread(Struct, frozen=True):
 
 
 class SelfFed(Struct, frozen=True):
-    """An input that changed during so many runs in a row and not between them, and the version the last of them left."""
+    """An input that changed during so many runs in a row and not between them,
+    and the version the last of them left."""
 
     runs: int
     left: str
@@ -196,7 +197,8 @@ class Session(Struct, frozen=True, kw_only=True):
     # Position of the newest message that wakes, and the chain it came by.
     mailbox_waking: int = 0
     mailbox_chain: tuple[str, ...] = ()
-    # Messages that wake and were not seen, in order; kept only while one of them is a question, or put to an agent by name.
+    # Messages that wake and were not seen, in order; kept only while one of them is a question,
+    # or put to an agent by name.
     unread: tuple[Unread, ...] = ()
     # By whom words of strangers came in with a message, until a person has said yes to a run that may act on them.
     untrusted_by: str | None = None
@@ -205,7 +207,8 @@ class Session(Struct, frozen=True, kw_only=True):
     memory: dict[str, str] = {}
     todo: TodoList = ()
     conversation: Conversation = Conversation()
-    # The person whose conversation the present one is; None: it is the session's own. The others, by person; "" is the session's own.
+    # The person whose conversation the present one is; None: it is the session's own. The others, by person;
+    # "" is the session's own.
     asker: str | None = None
     talks: dict[str, Talk] = {}
     # An activation asked for a conversation that begins anew.
@@ -276,7 +279,10 @@ class Session(Struct, frozen=True, kw_only=True):
         return self.is_terminated or self.is_frozen or self.has_departed or self.archive is not None
 
     def seen_from(self, store: str) -> Session:
-        """As the owner of a store sees it: one that lives in another store has departed from here. The log is the same in both."""
+        """As the owner of a store sees it: one that lives in another store has departed from here.
+
+        The log is the same in both.
+        """
         is_away = self.home is not None and self.home != store and not self.is_frozen
         return replace(self, has_departed=True) if is_away and not self.has_departed else self
 
@@ -300,7 +306,10 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Can this session ever run? A container has nothing to run but questions; what is closed or undeclared will not."""
+        """Can this session ever run?
+
+        A container has nothing to run but questions; what is closed or undeclared will not.
+        """
         return (
             self.is_declared
             and not self.is_shut
@@ -342,11 +351,15 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 class DamagedSession(Session, frozen=True, kw_only=True):
-    """A session of which a record cannot be read: as far as it could be folded, without its run and wake. It can be read; its log takes nothing."""
+    """A session of which a record cannot be read: as far as it could be folded, without its run and wake.
+
+    It can be read; its log takes nothing.
+    """
 
     # The damage, in words.
     damage: str
-    # The id of the run that was under way as far as the records tell; its processes are ended, and nothing is recorded of it.
+    # The id of the run that was under way as far as the records tell; its processes are ended,
+    # and nothing is recorded of it.
     left_run: str | None = None
 
     @property

@@ -1,8 +1,8 @@
 """The to-do list of a session: its items, how a call changes them, how the list of a fork comes back.
 
-The list is kept with the session as its facts are: recorded, told in every opening of a run, handed on to forks and gone back by a rewind.
-It is a list of the session's own agent, so a merge asks nobody: item by item, the side that changed an item counts, and of two changes the
-further one. Pure values and functions.
+The list is kept with the session as its facts are: recorded, told in every opening of a run, handed on to forks and
+gone back by a rewind. It is a list of the session's own agent, so a merge asks nobody: item by item, the side that
+changed an item counts, and of two changes the further one. Pure values and functions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ TodoList = tuple[TodoItem, ...]
 
 
 class TodoChange(Struct, frozen=True, kw_only=True):
-    """The wish of a call. `items`: the texts of a new list; None keeps the list. The numbers count from 1, in the list that results."""
+    """The wish of a call.
+
+    `items`: the texts of a new list; None keeps the list. The numbers count from 1, in the list that results.
+    """
 
     items: tuple[str, ...] | None = None
     open: tuple[int, ...] = ()
@@ -73,7 +76,10 @@ def _take_texts(known: TodoList, texts: Sequence[str]) -> list[TodoItem]:
 
 
 def merge_items(base: TodoList, ours: TodoList, theirs: TodoList) -> TodoList:
-    """Three ways, item by item: the side that changed an item counts. Where both did, an item stays, and the further status counts."""
+    """Three ways, item by item: the side that changed an item counts.
+
+    Where both did, an item stays, and the further status counts.
+    """
     was, mine, other = ({item.text: item.status for item in items} for items in (base, ours, theirs))
     merged = []
     for text in dict.fromkeys((*mine, *other)):

@@ -1,7 +1,8 @@
 """An agent as frozen values: a role that owns sessions, and works in them one run at a time.
 
-`specs/` parses `sessions.d/agents/<name>.yaml` into one; a run records the agent it began with, so an edited file counts from the
-next wake. The conversation, facts and budget belong to the session; here is only who speaks, with which model and tools.
+`specs/` parses `sessions.d/agents/<name>.yaml` into one; a run records the agent it began with, so an edited file
+counts from the next wake. The conversation, facts and budget belong to the session; here is only who speaks,
+with which model and tools.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 
 from wakeful.core.spec.budget import Budget
 
-# `openai` is its responses API, `openai-chat` the completions of before; `openai-compatible` speaks the latter at an address of its own.
+# `openai` is its responses API, `openai-chat` the completions of before;
+# `openai-compatible` speaks the latter at an address of its own.
 Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "google"]
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 # A program of others, which speaks the Agent Client Protocol.
@@ -24,7 +26,8 @@ EXTERNAL = "acp"
 MCP = "mcp"
 # The secret that opens a provider where none is named; one's own endpoint needs none.
 USUAL_KEYS: dict[Provider, str] = {
-    "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY", "google": "GOOGLE_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY",
+    "google": "GOOGLE_API_KEY",
 }  # fmt: skip
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,199}")
 # Programs that start other ones; their options, and variables set for them, are words that name nobody.
@@ -37,7 +40,8 @@ FileHands = Literal["ours", "own"]
 
 # What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
-    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill", "fetch", "todo", "delegate",
+    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send",
+    "ask_person", "hand_off", "skill", "fetch", "todo", "delegate",
 )  # fmt: skip
 MCP_TOOL_PREFIX = "mcp:"
 
@@ -99,7 +103,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 
 
 class McpServer(Struct, frozen=True, kw_only=True):
-    """Where an agent's further tools come from: a program spoken to over its standard input and output, or an address."""
+    """Where an agent's further tools come from: a program spoken to over its standard input and output,
+    or an address."""
 
     name: str
     argv: tuple[str, ...] = ()
@@ -114,7 +119,10 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
 
 class Outside(Struct, frozen=True, kw_only=True):
-    """How an external program is started and spoken to, where its own ways are not the ones wanted. `key` is a secret's name, handed on as a variable."""
+    """How an external program is started and spoken to, where its own ways are not the ones wanted.
+
+    `key` is a secret's name, handed on as a variable.
+    """
 
     env: dict[str, str] = {}
     key: str | None = None
@@ -126,7 +134,10 @@ class Outside(Struct, frozen=True, kw_only=True):
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """Instructions that a model reads when it needs them. `files` are those of its folder, by path, with the digest of what was read when the agent was."""
+    """Instructions that a model reads when it needs them.
+
+    `files` are those of its folder, by path, with the digest of what was read when the agent was.
+    """
 
     name: str
     description: str
@@ -152,13 +163,17 @@ class TokenWindow(Struct, frozen=True, kw_only=True):
     compress_at: int = int(DEFAULT_CONTEXT_TOKENS * DEFAULT_COMPRESS_SHARE)
     # Who writes summaries, where that is somebody cheaper.
     compress_by: ModelSpec | None = None
-    # The window of a local model without such a key: its server is asked. `compress_share` is then the part of the answer; None: compress_at is a number.
+    # The window of a local model without such a key: its server is asked. `compress_share` is then the part of the
+    # answer; None: compress_at is a number.
     is_assumed: bool = False
     compress_share: float | None = None
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True):
-    """One agent as declared. Either it has models, the first of them tried first, or `acp` is an external program that has its own."""
+    """One agent as declared.
+
+    Either it has models, the first of them tried first, or `acp` is an external program that has its own.
+    """
 
     name: str
     prompt: str = ""
@@ -205,14 +220,16 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it has to reach, as HOST:PORT: its models, those of its sub-agents, and its servers that have an address."""
+        """Where it has to reach, as HOST:PORT: its models, those of its sub-agents,
+        and its servers that have an address."""
         urls = [one.base_url or PROVIDER_URLS[one.provider] for one in self._list_models()]
         urls += [server.url for server in self.mcp if server.url is not None]
         return tuple(dict.fromkeys(find_address(url) for url in urls))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Names of all it needs to speak with its models and servers, those of a fallback, too; or that its program needs."""
+        """Names of all it needs to speak with its models and servers, those of a fallback, too;
+        or that its program needs."""
         keys = [one.key for one in (*self._list_models(), *self.mcp, self.outside) if one.key is not None]
         return tuple(dict.fromkeys((*keys, *(name for server in self.mcp for name in server.secrets))))
 
@@ -226,7 +243,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
 
 def fit_window(agent: AgentSpec, tokens: int) -> AgentSpec:
-    """The agent with a model that takes in so much, as its server told: conversation and answer fit into it together."""
+    """The agent with a model that takes in so much, as its server told:
+    conversation and answer fit into it together."""
     window = agent.window
     compress_at = (
         min(window.compress_at, int(tokens * DEFAULT_COMPRESS_SHARE))

@@ -1,9 +1,11 @@
 """What a session may spend, and what it has spent: in one run, and by the hour, day and month of its time zone.
 
-Asked before a run is started (the verdict): a spent budget holds the wake, and never consumes it. What is left bounds the run itself
-(`find_allowance`), so that the last one does not overspend. The reducer charges what the log tells, so a restart forgets nothing. Pure.
+Asked before a run is started (the verdict): a spent budget holds the wake, and never consumes it. What is left bounds
+the run itself (`find_allowance`), so that the last one does not overspend. The reducer charges what the log tells, so a
+restart forgets nothing. Pure.
 
-The zone database is asked when something is decided, never when a log is folded: what folding needs of it stands in the event (`find_periods`).
+The zone database is asked when something is decided, never when a log is folded:
+what folding needs of it stands in the event (`find_periods`).
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ def find_exhausted(
 ) -> Exhausted | None:
     """The bound that leaves nothing for one more run, or less than `wanted`; of several, the one that lasts longest.
 
-    `counted`: the amounts that are looked at. A request of a run spends tokens and money; its run was counted when it began."""
+    `counted`: the amounts that are looked at. A request of a run spends tokens and money;
+    its run was counted when it began."""
     found = []
     for period in PERIODS:
         bound = budget.bound(period)

@@ -1,7 +1,9 @@
-"""How much of everything there may be: each limit has a level that warns and a hard one, named and published here alone.
+"""How much of everything there may be: each limit has a level that warns and a hard one,
+named and published here alone.
 
-`limits` of wakeful.yaml overrides them, `doctor` shows them and who is near, docs/limits.md explains them. A warning changes
-nothing; beyond a hard level a call is refused (or output is cut), and what was recorded before stays. Pure values.
+`limits` of wakeful.yaml overrides them, `doctor` shows them and who is near, docs/limits.md explains them. A warning
+changes nothing; beyond a hard level a call is refused (or output is cut), and what was recorded before stays.
+Pure values.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     output: Levels = Levels(MIB, 2 * MIB)
     records: Levels = Levels(1_000_000, 10_000_000)
     mailbox: Levels = Levels(1_000, 10_000)
-    # What an agent's model takes in to go on. Far above what any takes: its own window comes first, and is compressed to.
+    # What an agent's model takes in to go on. Far above what any takes: its own window comes first,
+    # and is compressed to.
     tokens: Levels = Levels(100_000, 10_000_000)
     # Contents of files that runs read and wrote: one bound each, and 0 keeps none at all.
     kept_file: Levels = Levels(8 * MIB, 8 * MIB)

@@ -68,7 +68,8 @@ def find_settle_max(settle_seconds: float) -> float:
 
 
 def find_template(name: str) -> str | None:
-    """The template a session's name belongs to (`hr/ticket@17` -> `hr/ticket@`), its own name for a template; None for others."""
+    """The template a session's name belongs to (`hr/ticket@17` -> `hr/ticket@`), its own name for a template;
+    None for others."""
     folder, slash, last = name.rpartition("/")
     head, mark, _ = last.partition(TEMPLATE_MARK)
     return f"{folder}{slash}{head}{mark}" if mark else None
@@ -102,7 +103,8 @@ class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="fil
 
     @property
     def identity(self) -> str:
-        # What is written is another thing than what is read, even at one path: the one is drift, the other a cause (rule 7).
+        # What is written is another thing than what is read, even at one path: the one is drift,
+        # the other a cause (rule 7).
         word = "output" if self.access == "write" else "file"
         return " ".join((word, self.pattern, self.compare, *(f"!{text}" for text in self.exclude)))
 
@@ -141,7 +143,8 @@ class CronBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="cro
 
 
 class EveryBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="every"):
-    """Slots one period apart, at multiples of it since 1970 until somebody sets the clock; they survive restarts (rule 37)."""
+    """Slots one period apart, at multiples of it since 1970 until somebody sets the clock;
+    they survive restarts (rule 37)."""
 
     period_seconds: float
     catch_up: CatchUp = "once"
@@ -239,7 +242,8 @@ class Confinement(Struct, frozen=True, kw_only=True):
     """What a run may touch besides its bindings, and how that is enforced. Paths are absolute, or relative to root."""
 
     level: Isolation = "standard"
-    # As the machine has it, not at all, or to these addresses (`host:port`); `:port` is one that a run itself listens on.
+    # As the machine has it, not at all, or to these addresses (`host:port`);
+    # `:port` is one that a run itself listens on.
     network: bool | tuple[str, ...] = False
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
@@ -360,7 +364,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     ask_timeout_seconds: float | None = None
     # Narrows what the agent's own policy allows.
     tools: dict[str, ToolPolicy] = {}
-    # Hosts that the agent's tool `fetch` may ask, as HOST:PORT, *.HOST:PORT or *:PORT. No other program gets a network by them.
+    # Hosts that the agent's tool `fetch` may ask, as HOST:PORT, *.HOST:PORT or *:PORT.
+    # No other program gets a network by them.
     fetch: tuple[str, ...] = ()
 
     def binding(self, name: str) -> AnyBinding | None:

@@ -1,9 +1,10 @@
 """`isolation: strict`: a run in a view of the machine of its own, made by bubblewrap before its first instruction.
 
-The view holds what `reach` grants and nothing else: no home, no /tmp, no sockets of others, no processes of others, and no network
-unless it is declared. A process under Landlock may not mount, so here the mounts take the place of Landlock's rules for files; what mounts
-cannot do (ports, abstract sockets where the network is open) Landlock still does, and the system call filter is the same as everywhere.
-`preparing` makes a view in a thread, `LiveRun` launches in it; `find_obstacle` says why that cannot be done on this machine.
+The view holds what `reach` grants and nothing else: no home, no /tmp, no sockets of others, no processes of others, and
+no network unless it is declared. A process under Landlock may not mount, so here the mounts take the place of
+Landlock's rules for files; what mounts cannot do (ports, abstract sockets where the network is open) Landlock still
+does, and the system call filter is the same as everywhere. `preparing` makes a view in a thread, `LiveRun` launches in
+it; `find_obstacle` says why that cannot be done on this machine.
 """
 
 from __future__ import annotations
@@ -40,16 +41,21 @@ _PRIVATE = ("--unshare-pid", "--unshare-ipc")
 # Of memory, each: what a program puts into /tmp instead of TMPDIR, and semaphores and the like.
 _TEMPORARY_BYTES = 256 << 20
 _SHARED_BYTES = 64 << 20
-# Its own in a view, and empty but for what the run is granted there: its folder, where the system has no better place in memory.
+# Its own in a view, and empty but for what the run is granted there: its folder,
+# where the system has no better place in memory.
 _SHARED = "/dev/shm"
-# Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts: runtimes go by /proc without it.
+# Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts:
+# runtimes go by /proc without it.
 _CORES = "/sys/devices/system"
 # Device and number.
 FileId = tuple[int, int]
 
 
 def find_obstacle() -> str | None:
-    """Why no run can be isolated strictly here, in words with what mends it; None where it can. Blocks: one empty run."""
+    """Why no run can be isolated strictly here, in words with what mends it; None where it can.
+
+    Blocks: one empty run.
+    """
     program = shutil.which("bwrap")
     if program is None:
         return "isolation: strict needs bubblewrap, which is not installed (sudo apt install bubblewrap)"
@@ -84,7 +90,10 @@ def find_obstacle() -> str | None:
     if done.returncode == 0:
         return None
     said = " ".join(done.stdout.split()) or f"exit code {done.returncode}"
-    return f"isolation: strict needs bubblewrap, which cannot make namespaces here: {said} (wakeful doctor says what mends it)"
+    return (
+        "isolation: strict needs bubblewrap, which cannot make namespaces here: "
+        f"{said} (wakeful doctor says what mends it)"
+    )
 
 
 def find_unenforced(network: bool | tuple[str, ...]) -> tuple[str, ...]:
@@ -116,7 +125,10 @@ class BubblewrapLaunch:
     """A `Launch` into a view. Keeps what it shows open until it is closed, which is when the run has ended."""
 
     def __init__(self, order: RunOrder, environment: Mapping[str, str], reach: Reach, staging: Staging | None) -> None:
-        """Blocks: looks at every place once, and fills the write area. Raises OperatorError, or OSError where a place cannot be opened."""
+        """Blocks: looks at every place once, and fills the write area.
+
+        Raises OperatorError, or OSError where a place cannot be opened.
+        """
         program = shutil.which("bwrap")
         if program is None:
             raise OperatorError(find_obstacle() or "bubblewrap is gone")
@@ -181,7 +193,8 @@ class BubblewrapLaunch:
         return fd
 
     def _spawn(self, spawn: Spawn[Spawned], held: str) -> Spawned:
-        """`held` is where bubblewrap finds our descriptors: handed on, they would be the run's, and lead out of its view."""
+        """`held` is where bubblewrap finds our descriptors: handed on, they would be the run's,
+        and lead out of its view."""
         words = (word.spell(held) if isinstance(word, Source) else word for word in self._arguments)
         fds = [_remember("arguments", b"\0".join(map(os.fsencode, words)) + b"\0")]
         prefix = [self._program, "--args", str(fds[0])]
@@ -197,8 +210,8 @@ class BubblewrapLaunch:
     def _spawn_restricted(self, spawn: Spawn[Spawned]) -> Spawned:
         """Where the network is open, so are abstract sockets: Landlock shuts these, and ports that are not listed.
 
-        Who is restricted may not look at the descriptors of who is not, so the thread that spawns lives as long as the run: it is the one
-        whose descriptors bubblewrap looks at.
+        Who is restricted may not look at the descriptors of who is not, so the thread that spawns lives as long as the
+        run: it is the one whose descriptors bubblewrap looks at.
         """
         thread = Spawner()
 
@@ -247,7 +260,8 @@ class _View:
         return self._shown
 
     def gather(self, staging: Staging | None) -> None:
-        """Bindings and the rest of its reach first, then the folders of outputs, which take the place of what they hold."""
+        """Bindings and the rest of its reach first, then the folders of outputs,
+        which take the place of what they hold."""
         for grant in self._reach.policy.grants:
             if grant.rights & (READ_FILE | WRITE_FILE):
                 self._show(grant)
@@ -295,7 +309,8 @@ class _View:
         # From the outside in: what lies in a place is put on top of it.
         for path, source, kind in sorted(self._list_mounts(), key=lambda mount: mount[0].count("/")):
             words += [kind, path] if source is None else [kind, Source(source), path]
-        # Nobody may lean on /run being there, least of all who looks for sockets in it. The socket of this daemon is one file.
+        # Nobody may lean on /run being there, least of all who looks for sockets in it.
+        # The socket of this daemon is one file.
         words += ["--ro-bind-try", Source(self._order.socket), self._order.socket]
         # As root, sysctls can be written without any capability.
         words += [
@@ -409,7 +424,10 @@ def identify(place: str | int) -> FileId | None:
 
 
 def _choose_source(fd: int, real: str) -> str | int:
-    """What was opened, where bubblewrap may ask us for it. From a user namespace of its own it may not: then by its name, links resolved."""
+    """What was opened, where bubblewrap may ask us for it.
+
+    From a user namespace of its own it may not: then by its name, links resolved.
+    """
     return fd if os.geteuid() == 0 else real
 
 

@@ -1,8 +1,11 @@
-"""Remembers the entries of /etc that not everybody could read when first seen. A later change of their mode opens nothing to runs.
+"""Remembers the entries of /etc that not everybody could read when first seen.
 
-A run of a root daemon owns the files of /etc, and no kernel can refuse it a `chmod` there without mounts. So a file or folder that was seen closed stays
-closed, across restarts, for as long as it is the same one. A run can put no other in its place; a person can, and that one is judged by its own mode.
-`system` asks for every entry of /etc; the runner says where the memory is kept.
+A later change of their mode opens nothing to runs.
+
+A run of a root daemon owns the files of /etc, and no kernel can refuse it a `chmod` there without mounts. So a file or
+folder that was seen closed stays closed, across restarts, for as long as it is the same one. A run can put no other in
+its place; a person can, and that one is judged by its own mode. `system` asks for every entry of /etc;
+the runner says where the memory is kept.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ class ClosedSettings:
             pass
         except msgspec.DecodeError as error:
             raise OperatorError(
-                f"{file} cannot be understood: {error}; it says what of /etc was closed to others: remove it if all of /etc is as it should be"
+                f"{file} cannot be understood: {error}; it says what of /etc was closed to others: "
+                "remove it if all of /etc is as it should be"
             ) from error
         self._file = file
 
@@ -79,7 +83,10 @@ class ClosedSettings:
             self._is_written = True
 
     def list_kept_closed(self) -> tuple[str, ...]:
-        """List the entries that a run or a person has since made readable for everybody. Blocks, because it calls lstat on each."""
+        """List the entries that a run or a person has since made readable for everybody.
+
+        Blocks, because it calls lstat on each.
+        """
         return tuple(sorted(path for path, number in list(self._known.items()) if _opened_since(path, number)))
 
 

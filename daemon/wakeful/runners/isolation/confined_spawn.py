@@ -1,9 +1,11 @@
 """Spawns a program under a policy: a short-lived thread restricts itself, spawns, and ends.
 
-Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread and are inherited by what it starts, so
-the run is confined before its first instruction, with no wrapper process and no code between fork and exec; the daemon itself is
-untouched. What most runs share, a thread takes on in advance and waits (`_Prepared`): half of the cost is paid before a run is due. Where mounts are
-needed and no thread may make them, a small program takes the thread's place (`_ByLauncher`). `runners/process/program.py` calls it; a second way of launching (bubblewrap) has the same face.
+Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread and are inherited by what
+it starts, so the run is confined before its first instruction, with no wrapper process and no code between fork and
+exec; the daemon itself is untouched. What most runs share, a thread takes on in advance and waits (`_Prepared`): half
+of the cost is paid before a run is due. Where mounts are needed and no thread may make them, a small program takes the
+thread's place (`_ByLauncher`). `runners/process/program.py` calls it; a second way of launching (bubblewrap)
+has the same face.
 """
 
 from __future__ import annotations
@@ -78,7 +80,10 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     @property
     def emptied(self) -> tuple[str, ...]:
-        """What is hidden by an empty folder on top of it, where there are mounts: what lies in a grant. To the rest no rights lead."""
+        """What is hidden by an empty folder on top of it, where there are mounts: what lies in a grant.
+
+        To the rest no rights lead.
+        """
         if not self.shielded:
             return ()
         granted = [os.path.join(grant.beneath or "/", grant.path) for grant in self.grants]
@@ -121,7 +126,10 @@ class ConfinedLaunch:
         self._launched: list[Confinement] = []
 
     def take_on(self) -> None:
-        """Have a thread take on the policy already, for the next launch. Returns at once; what goes wrong is raised by that launch."""
+        """Have a thread take on the policy already, for the next launch.
+
+        Returns at once; what goes wrong is raised by that launch.
+        """
         if self._ahead is None:
             self._ahead = begin_confined(self.policy)
 
@@ -183,7 +191,8 @@ class Confinement(ABC):
 
 
 class _ByLauncher(Confinement):
-    """By a small program that mounts and restricts itself before it becomes the program; what it opens is opened here, and handed over."""
+    """By a small program that mounts and restricts itself before it becomes the program;
+    what it opens is opened here, and handed over."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -256,7 +265,8 @@ class Confined(Confinement):
                 self._thread.answer(spawn())
                 return
         except OSError as problem:
-            # The kernel's words say it all. With its traceback it would hold this frame, and both would stay where nobody takes the answer.
+            # The kernel's words say it all. With its traceback it would hold this frame,
+            # and both would stay where nobody takes the answer.
             self._thread.answer(None, problem.with_traceback(None))
         except BaseException as problem:
             self._thread.answer(None, problem)
@@ -275,7 +285,8 @@ class Confined(Confinement):
 class _Prepared(Confined):
     """One that has taken on what runs without a network share, before anybody asks: what is left are one run's files.
 
-    The system's places are already among the rules it will take on with these files: a fifth of a millisecond less to wait for."""
+    The system's places are already among the rules it will take on with these files:
+    a fifth of a millisecond less to wait for."""
 
     _waiting: ClassVar[_Prepared | None] = None
 

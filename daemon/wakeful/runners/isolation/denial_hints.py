@@ -1,7 +1,9 @@
-"""Makes the hint for a failed, confined run: the access it was denied, as far as its output tells, and the line of a spec that allows it.
+"""Makes the hint for a failed, confined run: the access it was denied, as far as its output tells,
+and the line of a spec that allows it.
 
-`saving` asks once per failed run, in a thread, because this reads the file system. The program's output is compared with the run's reach, so a hint
-never names a place that the run could use. Names are hostile: they are quoted here for YAML, and the code that prints the hint escapes them.
+`saving` asks once per failed run, in a thread, because this reads the file system. The program's output is compared
+with the run's reach, so a hint never names a place that the run could use. Names are hostile: they are quoted here for
+YAML, and the code that prints the hint escapes them.
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ def find_hint(order: RunOrder, standards: Standards | None, cwd: str, text: str)
 
 
 def name_addresses(trace: Traced, text: str, command: str) -> Traced:
-    """A trace of a run without a network knows no address: the kernel refuses the socket already. The program's own words often name it."""
+    """A trace of a run without a network knows no address: the kernel refuses the socket already.
+
+    The program's own words often name it.
+    """
     if not any(one.what == NETWORK for one in trace.denied):
         return trace
     named = [one.what for one in find_complaints(text, command) if one.access == "connect" and one.what]
@@ -95,7 +100,10 @@ def _judge(judge: Judge, complaint: Complaint, cwd: str) -> Denied | None:
 
 
 def _find_first(judge: Judge, accesses: tuple[Access, ...], path: str, complaint: Complaint) -> Denied | None:
-    """Return the first of these accesses that the run's isolation denies. If it denies none, return the first that the system denies."""
+    """Return the first of these accesses that the run's isolation denies.
+
+    If it denies none, return the first that the system denies.
+    """
     error = "ENOENT" if complaint.is_absent else "EACCES"
     found = [
         one for access in accesses if (one := judge.judge(Asked(access=access, what=path, error=error))) is not None
@@ -134,7 +142,10 @@ def _spell_line(denied: Denied, place: str, order: RunOrder) -> str:
 
 
 def _open_for(denied: Denied, place: str, root: str) -> str:
-    """The folder of a file: it is made there, or another is renamed over it. Not a home, or what holds the whole project, for one file."""
+    """The folder of a file: it is made there, or another is renamed over it.
+
+    Not a home, or what holds the whole project, for one file.
+    """
     folder = os.path.dirname(place)
     is_too_much = is_wide(folder) or folder.count("/") < _DEEP or contains(folder, root)
     return place if denied.is_folder or is_too_much else folder

@@ -1,7 +1,8 @@
 """Parses the error messages that programs print when they are denied something, and finds the path or address in them.
 
-Pure: reads no file, and knows nothing of the run. `hints` compares the findings with the run's reach. A program chooses every word that it prints,
-so nothing is decided by them: they only lead to a line that a person reads. tests/runners/test_messages.py has one test for each program.
+Pure: reads no file, and knows nothing of the run. `hints` compares the findings with the run's reach. A program chooses
+every word that it prints, so nothing is decided by them: they only lead to a line that a person reads.
+tests/runners/test_messages.py has one test for each program.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from wakeful.runners.isolation.strace import Access
 
 # As the C library says EACCES, EPERM and EROFS, and as runtimes do that have words of their own.
 _DENIED = re.compile(
-    r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b|AccessDenied|readonly database|unable to open database"
+    r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b|AccessDenied"
+    r"|readonly database|unable to open database"
     r"|(?:is )?not (?:owned or is not )?writable",
     re.IGNORECASE,
 )
@@ -29,9 +31,11 @@ _BEFORE = re.compile(r"(?:^|[\s:=])((?:\\ |[^\s:'\"‘’`()])+)(?: \(|: ?(?:can
 # `AccessDeniedException: X` (Java), `Permission denied @ rb_sysopen - X` (Ruby).
 _AFTER = re.compile(r"^\w*: ([^\s:'\"]+)")
 _AFTER_SIGN = re.compile(r"^ @ \w+ - (\S+)")
-# Words in quotes or before a colon that are no path: the thread of Java, the method of Ruby, the chain of Rust; and an apostrophe that begins no quote.
+# Words in quotes or before a colon that are no path: the thread of Java, the method of Ruby, the chain of Rust; and an
+# apostrophe that begins no quote.
 _UNMEANT = re.compile(
-    r"in thread \"[^\"]*\"|in [`'][^']*': |^\s*caused by: |\b(?:can|could|don|would)n?'t (?=open|read|write|create|find|load|access)",
+    r"in thread \"[^\"]*\"|in [`'][^']*': |^\s*caused by: |\b(?:can|could|don|would)n?'t (?=open|read|write|create"
+    r"|find|load|access)",
     re.IGNORECASE,
 )
 # Rust names the path in one line and the reason in another.
@@ -50,14 +54,18 @@ _DATABASE_NAME = re.compile(r"[^\s'\"=:,;()]+\.(?:db3?|sqlite[23]?|duckdb)\b")
 
 # Names that were not found: git, cargo and curl; wget; node; Java; Go; Python's urllib3.
 _NAMES = re.compile(
-    r"(?:could not resolve host(?:name)?:? |unable to resolve host address [‘'\"]|getaddrinfo E\w+ |UnknownHostException: |\blookup |Failed to resolve ['\"]|name or service not known: )"
+    r"(?:could not resolve host(?:name)?:? |unable to resolve host address [‘'\"]|getaddrinfo E\w+ "
+    r"|UnknownHostException: |\blookup |Failed to resolve ['\"]|name or service not known: )"
     r"([A-Za-z0-9](?:[\w-]*\.)*[\w-]+)",
     re.IGNORECASE,
 )
 _UNNAMED = re.compile(
-    r"temporary failure in name resolution|name or service not known|nodename nor servname|network is unreachable|EAI_AGAIN|could not create socket: permission denied"
-    r"|SocketException: (?:permission denied|operation not permitted)|BindException: permission denied|IO::Socket::\w+: (?:connect: )?permission denied"
-    r"|failed to establish a new connection|socket: (?:permission denied|operation not permitted)|socket\.py\", line \d+, in (?:__init__|create_connection)",
+    r"temporary failure in name resolution|name or service not known|nodename nor servname|network is unreachable"
+    r"|EAI_AGAIN|could not create socket: permission denied"
+    r"|SocketException: (?:permission denied|operation not permitted)|BindException: permission denied"
+    r"|IO::Socket::\w+: (?:connect: )?permission denied"
+    r"|failed to establish a new connection|socket: (?:permission denied|operation not permitted)"
+    r"|socket\.py\", line \d+, in (?:__init__|create_connection)",
     re.IGNORECASE,
 )
 # Hosts with ports: curl and ssh; node; Go; psql; mysql; Redis; Ruby; Python's urllib3.
@@ -75,7 +83,8 @@ _ADDRESSES = tuple(
     )
 )
 _URL = re.compile(
-    r"\b(https?|ssh|git|ftp|wss?|postgres(?:ql)?|redis|mysql)://(?:[^@/\s'\"]+@)?([A-Za-z0-9](?:[\w-]*\.)*[\w-]+)(?::(\d+))?"
+    r"\b(https?|ssh|git|ftp|wss?|postgres(?:ql)?|redis"
+    r"|mysql)://(?:[^@/\s'\"]+@)?([A-Za-z0-9](?:[\w-]*\.)*[\w-]+)(?::(\d+))?"
 )
 _GIT_OVER_SSH = re.compile(r"\b[\w-]+@([\w.-]+):")
 _PORTS = {
@@ -102,9 +111,12 @@ _MOST_FOUND = 50
 
 
 class Complaint(Struct, frozen=True, kw_only=True):
-    """A path or an address that a program says it was denied. `what` is as it was printed; without one, it is the network as a whole.
+    """A path or an address that a program says it was denied.
 
-    `access` None: reading or writing, the words do not say. `is_absent`: it was not denied but not found. `is_temporary`: no name to declare.
+    `what` is as it was printed; without one, it is the network as a whole.
+
+    `access` None: reading or writing, the words do not say. `is_absent`: it was not denied but not found.
+    `is_temporary`: no name to declare.
     `is_word`: it is a path only if there is one of that name."""
 
     access: Access | None
@@ -119,7 +131,10 @@ def speaks_of_denial(text: str) -> bool:
 
 
 def find_complaints(text: str, command: str = "") -> list[Complaint]:
-    """Each once, in the order in which they were printed. `command` is what was run: it names addresses and databases that a message leaves out."""
+    """Each once, in the order in which they were printed.
+
+    `command` is what was run: it names addresses and databases that a message leaves out.
+    """
     found: dict[Complaint, None] = {}
     for line in text.splitlines()[-_MOST_LINES:]:
         if len(found) >= _MOST_FOUND:

@@ -1,7 +1,9 @@
-"""What was asked of the file system, and what it answered: whoever drew conclusions from it can tell later whether they still hold.
+"""What was asked of the file system, and what it answered:
+whoever drew conclusions from it can tell later whether they still hold.
 
-`reach` and `programs` ask through it. A path is known by the file it leads to, what kind that is and its mode, so that a link that is swapped, a folder
-that comes, goes or is replaced gives another answer; one whose content was read also by the time of its last change, which no program can set.
+`reach` and `programs` ask through it. A path is known by the file it leads to, what kind that is and its mode, so that
+a link that is swapped, a folder that comes, goes or is replaced gives another answer; one whose content was read also
+by the time of its last change, which no program can set.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import time
 
 from wakeful.runners.isolation.written_places import Writing, WrittenPlaces
 
-# Device, number and mode; the time of the last change, or how many folders it holds, where that counted; None: not there, or not to be reached.
+# Device, number and mode; the time of the last change, or how many folders it holds, where that counted; None: not
+# there, or not to be reached.
 Stamp = tuple[int, int, int, int] | None
 # A file changed so shortly before it was read may change once more within the same tick of the file system's clock.
 _RACY_NANOSECONDS = 20_000_000
@@ -139,7 +142,8 @@ def _stamp(path: str, *, has_time: bool) -> Stamp:
 
 
 def _stamp_folders(path: str) -> Stamp:
-    """By the number of folders in it, which most file systems count as links to it; where one does not (btrfs), by its time."""
+    """By the number of folders in it, which most file systems count as links to it; where one does not (btrfs),
+    by its time."""
     try:
         found = os.stat(path)
     except OSError:

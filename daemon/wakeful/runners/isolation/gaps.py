@@ -1,7 +1,10 @@
-"""Lists the parts of a run's isolation that this kernel cannot enforce. Each gap has its words, its meaning and the Linux version that closes it.
+"""Lists the parts of a run's isolation that this kernel cannot enforce.
 
-`reach` and `bubblewrap` put the words into the record of every run; `doctor` shows the same words with their meaning. The kernel's features are
-probed, and its version is never read: distributions backport features, and containers take them away.
+Each gap has its words, its meaning and the Linux version that closes it.
+
+`reach` and `bubblewrap` put the words into the record of every run; `doctor` shows the same words with their meaning.
+The kernel's features are probed, and its version is never read: distributions backport features,
+and containers take them away.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ def find_kernel_gaps() -> tuple[Gap, ...]:
 
 
 def find_landlock_gaps(abi: int) -> tuple[Gap, ...]:
-    """List the operations that Landlock of this version cannot deny. Version 0 (no Landlock) denies nothing, and no isolated run starts."""
+    """List the operations that Landlock of this version cannot deny.
+
+    Version 0 (no Landlock) denies nothing, and no isolated run starts.
+    """
     gaps = []
     if abi < 3:
         gaps.append(Gap("truncating a file that may be read", "a run can empty what it may only read", "Linux 6.2"))
@@ -49,7 +55,8 @@ def _find_filter_gaps() -> Iterator[Gap]:
     if not is_known_machine():
         yield Gap(
             "system calls",
-            "a run without a network has UDP and other sockets, and reaches keyrings, limits and priorities of its user",
+            "a run without a network has UDP and other sockets, and reaches keyrings, "
+            "limits and priorities of its user",
             "x86-64 or arm64",
         )
     elif not can_filter():

@@ -1,8 +1,10 @@
-"""What no run may read although something it may read holds it: the daemon's secrets, and the private folders of other runs.
+"""What no run may read although something it may read holds it: the daemon's secrets,
+and the private folders of other runs.
 
-`reach` refuses what a spec asks for by name. Here nothing is asked for: each place is looked at after it was opened, so that it does not matter which
-links led there, or were swapped in. Landlock cannot subtract from a folder, so what lies beside is granted one by one; `shield` and bubblewrap
-put an empty folder on top instead. The same is done for what a run may read but not write inside a folder it may write, where nothing can be mounted.
+`reach` refuses what a spec asks for by name. Here nothing is asked for: each place is looked at after it was opened, so
+that it does not matter which links led there, or were swapped in. Landlock cannot subtract from a folder, so what lies
+beside is granted one by one; `shield` and bubblewrap put an empty folder on top instead. The same is done for what a
+run may read but not write inside a folder it may write, where nothing can be mounted.
 """
 
 from __future__ import annotations
@@ -38,9 +40,12 @@ class Hidden(Struct, frozen=True):
 
 
 def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared: tuple[str, ...] = ()) -> None:
-    """Grant rights on an opened place, except on hidden entries in it. Spared entries, and the folders on the way to them, can only be read.
+    """Grant rights on an opened place, except on hidden entries in it.
 
-    Names of hidden entries can be listed. An entry made later beside a hidden one gets no rights. Nothing new can be made beside a spared one."""
+    Spared entries, and the folders on the way to them, can only be read.
+
+    Names of hidden entries can be listed. An entry made later beside a hidden one gets no rights.
+    Nothing new can be made beside a spared one."""
     real = os.readlink(f"/proc/self/fd/{fd}") if hidden.places or spared else ""
     if hidden.holds(real):
         return

@@ -1,7 +1,7 @@
 """Folders whose files are needed together: a virtual environment, an interpreter with its library, modules of node.
 
-`judging` asks for a file that a traced run was denied, so that a person is told of the whole once and not of a file a round. Looks at the file system.
-Only for proposals: nothing here opens anything to a run.
+`judging` asks for a file that a traced run was denied, so that a person is told of the whole once and not of a file a
+round. Looks at the file system. Only for proposals: nothing here opens anything to a run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _PYTHON = re.compile(r"^(.+)/bin/python[\d.]*$")
 
 
 def find_installation(path: str) -> str | None:
-    """The innermost environment around a path, else the folder of modules or the prefix of the interpreter that it belongs to."""
+    """The innermost environment around a path, else the folder of modules or the prefix of the interpreter that it
+    belongs to."""
     folder = path
     while (folder := os.path.dirname(folder)) not in ("/", ""):
         if os.path.lexists(f"{folder}/{_VENV}") or os.path.isdir(f"{folder}/{_CONDA}"):

@@ -1,8 +1,9 @@
-"""Landlock, by its three system calls: which files, TCP ports, abstract sockets and processes a confined process can reach.
+"""Landlock, by its three system calls: which files, TCP ports,
+abstract sockets and processes a confined process can reach.
 
-`confine` makes a ruleset for a run and restricts the one short-lived thread that spawns it; whatever that thread starts inherits
-the domain for ever. The kernel's version (ABI) decides what can be had: `Ruleset` asks only for that, and `gaps` says in
-words what is missing. Knows nothing of runs; never restricts anybody by itself.
+`confine` makes a ruleset for a run and restricts the one short-lived thread that spawns it; whatever that thread starts
+inherits the domain for ever. The kernel's version (ABI) decides what can be had: `Ruleset` asks only for that, and
+`gaps` says in words what is missing. Knows nothing of runs; never restricts anybody by itself.
 """
 
 from __future__ import annotations
@@ -103,7 +104,10 @@ class Ruleset:
         return twin
 
     def allow(self, fd: int, rights: int) -> None:
-        """Grant rights on an opened path (O_PATH is enough), and on all below it. It is the file that counts, not its name."""
+        """Grant rights on an opened path (O_PATH is enough), and on all below it.
+
+        It is the file that counts, not its name.
+        """
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights &= _FILE_RIGHTS
         self.allow_known(fd, rights)

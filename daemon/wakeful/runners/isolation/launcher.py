@@ -1,8 +1,9 @@
 """A small program that shields places from a run, confines itself, and becomes the run's program.
 
-An ordinary user's daemon starts it where a folder that a run may write holds what no run may change. It is one process without threads, so the
-kernel lets it have a user namespace, and with that mounts. The daemon hands over rulesets by their descriptors (shield.py, confine.py). An
-interpreter starts it with little of the standard library: that start is what such a run costs more.
+An ordinary user's daemon starts it where a folder that a run may write holds what no run may change. It is one process
+without threads, so the kernel lets it have a user namespace, and with that mounts. The daemon hands over rulesets by
+their descriptors (shield.py, confine.py). An interpreter starts it with little of the standard library:
+that start is what such a run costs more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_p
 
 # The first letter of each word that the launcher is told. A path, a descriptor's number, or a filter in hex follows it.
 SHIELDED, WRITABLE, EMPTIED, RULESET, FILTER = "s", "w", "e", "r", "f"
-# By their numbers, which are the same on every machine we know: the module that names them takes a third of our time to load.
+# By their numbers, which are the same on every machine we know:
+# the module that names them takes a third of our time to load.
 _SIGPIPE, _SIGXFSZ, _SIG_DFL = 13, 25, None
 _NOT_CONFINED, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
 
@@ -46,7 +48,10 @@ def main(words: list[str]) -> None:
 
 
 def _execute(argv: list[str], environment: dict[bytes, bytes]) -> None:
-    """As a shell finds a program. Not `os.execvpe`, which imports a module first: confined, we may no longer read our own library."""
+    """As a shell finds a program.
+
+    Not `os.execvpe`, which imports a module first: confined, we may no longer read our own library.
+    """
     folders = environment.get(b"PATH", b"/usr/bin:/bin").split(b":")
     name = os.fsencode(argv[0])
     problem: OSError | None = None

@@ -1,7 +1,9 @@
-"""Whether the mounts that somebody sees are still the same: one system call, where to read and compare them takes a sixth of a millisecond.
+"""Whether the mounts that somebody sees are still the same: one system call,
+where to read and compare them takes a sixth of a millisecond.
 
-What was made ahead, in a namespace of its own, is good for as long as nothing was mounted or unmounted there or where it came from. To remove or
-replace what a mount lies on unmounts it, and is noticed, too; to rename it is not: who cares looks at the place itself.
+What was made ahead, in a namespace of its own, is good for as long as nothing was mounted or unmounted there or where
+it came from. To remove or replace what a mount lies on unmounts it, and is noticed, too; to rename it is not:
+who cares looks at the place itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ class Mounts:
     """From now on. It holds the namespace: while this is open, its end is not the end of the last process in it."""
 
     def __init__(self, task: str | int) -> None:
-        """`task` is a process, or `self` or `thread-self`. Raises OSError where that is gone, or not ours to look at."""
+        """`task` is a process, or `self` or `thread-self`.
+
+        Raises OSError where that is gone, or not ours to look at.
+        """
         self._fd = os.open(f"/proc/{task}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.poll()
         # The kernel tells each change once.

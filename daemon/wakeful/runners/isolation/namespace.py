@@ -1,8 +1,10 @@
-"""A mount namespace of one's own, in which places are read-only or empty: what Landlock cannot subtract from a folder it grants.
+"""A mount namespace of one's own, in which places are read-only or empty:
+what Landlock cannot subtract from a folder it grants.
 
-Each protected place is bound over itself, read-only; the run's scratch folder and the like are bound on top, writable. Nothing outside sees
-it, and a confined run cannot undo it: Landlock refuses mounts. Called by the thread that spawns a run (confine.py), and by the small
-program that an ordinary user's daemon starts instead (launcher.py). Leans on the standard library alone, and on little of that.
+Each protected place is bound over itself, read-only; the run's scratch folder and the like are bound on top, writable.
+Nothing outside sees it, and a confined run cannot undo it: Landlock refuses mounts. Called by the thread that spawns a
+run (confine.py), and by the small program that an ordinary user's daemon starts instead (launcher.py). Leans on the
+standard library alone, and on little of that.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def shield(places: Sequence[str], writable: Sequence[str], hidden: Sequence[str] = ()) -> None:
-    """In the calling thread's own namespace, from now on: `places` read-only and `hidden` empty, but for the folders `writable`."""
+    """In the calling thread's own namespace, from now on: `places` read-only and `hidden` empty,
+    but for the folders `writable`."""
     leave_namespace()
     # Opened first: what lies inside a shielded place is reached past it afterwards.
     opened = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in writable]
@@ -48,9 +51,12 @@ def shield(places: Sequence[str], writable: Sequence[str], hidden: Sequence[str]
 
 
 def leave_namespace() -> None:
-    """Give the calling thread its own mount namespace: only it and its children see its later mounts. Raises OSError if that is forbidden.
+    """Give the calling thread its own mount namespace: only it and its children see its later mounts.
 
-    A process without the right to mount also enters a new user namespace, where it has that right. The kernel refuses that to a process with threads."""
+    Raises OSError if that is forbidden.
+
+    A process without the right to mount also enters a new user namespace, where it has that right. The kernel
+    refuses that to a process with threads."""
     try:
         leave_mounts()
     except PermissionError:

@@ -1,7 +1,7 @@
 """Opens places for a policy, and makes folders, so that no symbolic link leads out of a folder.
 
-A run may write in its root, and so replace a folder of its next run's outputs by a link to `~/.ssh`: what is granted by name would
-then be granted there. Nothing is checked first and opened afterwards: what was opened is what was checked.
+A run may write in its root, and so replace a folder of its next run's outputs by a link to `~/.ssh`: what is granted by
+name would then be granted there. Nothing is checked first and opened afterwards: what was opened is what was checked.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ def open_beneath(folder: str | None, path: str) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise GoesInCircles(
-                f"{os.path.join(folder, path)} is a symbolic link that leads to itself; make it a file, or lead it elsewhere"
+                f"{os.path.join(folder, path)} is a symbolic link that leads to itself; make it a file, "
+                "or lead it elsewhere"
             ) from error
         # EXDEV: it leads outside. EAGAIN: it was being renamed under our hands, more than once.
         if error.errno not in (errno.EXDEV, errno.EAGAIN):
             raise
-        words = f"{os.path.join(folder, path)} leads out of {folder} by a symbolic link; name where it leads in the binding, or under allow"
+        words = (
+            f"{os.path.join(folder, path)} leads out of {folder} by a symbolic link; "
+            "name where it leads in the binding, or under allow"
+        )
         raise LeadsOutside(words) from error
     finally:
         os.close(base)

@@ -1,7 +1,9 @@
-"""Takes privileges from a confined run: those of set-uid programs, those of root except over files, and some system calls.
+"""Takes privileges from a confined run: those of set-uid programs, those of root except over files,
+and some system calls.
 
-`confine` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no capabilities to drop. This module
-imports only the standard library: the small program around an agent's shell uses it before anything else can be imported.
+`confine` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no capabilities to
+drop. This module imports only the standard library: the small program around an agent's shell uses it before anything
+else can be imported.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ _VERSION_3 = 0x20080522
 # The same number on every architecture.
 _LANDLOCK_RESTRICT_SELF = 446
 _libc = ctypes.CDLL(None, use_errno=True)
-# The answer of capget: twice three words. The type is named once, since each array type that ctypes makes is a cycle of its own.
+# The answer of capget: twice three words. The type is named once,
+# since each array type that ctypes makes is a cycle of its own.
 _Capabilities = ctypes.c_char * 24
 
-# The capabilities root needs for files of other owners, by name and number in capability.h: the same four under `standard` and `strict`. All others go:
-# another process's memory (SYS_PTRACE, PERFMON), mounts (SYS_ADMIN), another user (SETUID, SETGID), privileges that a file would bring to its
-# next user (SETFCAP), files by number instead of name (DAC_READ_SEARCH), devices, the network, the clock and the kernel itself.
+# The capabilities root needs for files of other owners, by name and number in capability.h: the same four under
+# `standard` and `strict`. All others go: another process's memory (SYS_PTRACE, PERFMON), mounts (SYS_ADMIN), another
+# user (SETUID, SETGID), privileges that a file would bring to its next user (SETFCAP), files by number instead of name
+# (DAC_READ_SEARCH), devices, the network, the clock and the kernel itself.
 KEPT_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4}
 _KEPT_BITS = sum(1 << number for number in KEPT_CAPABILITIES.values())
 
@@ -36,15 +40,18 @@ class _FilterProgram(ctypes.Structure):
 
 
 def forbid_new_privileges() -> None:
-    """The calling thread and all it starts gain nothing by set-uid programs: the kernel asks for it before any restriction."""
+    """The calling thread and all it starts gain nothing by set-uid programs:
+    the kernel asks for it before any restriction."""
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         _raise()
 
 
 def drop_capabilities() -> None:
-    """All but a few of the calling thread's, for good: with "no new privileges" not even an exec as root brings them back.
+    """All but a few of the calling thread's, for good: with "no new privileges" not even an exec as root brings them
+    back.
 
-    The bounding set stays: it says what an exec may bring, which is nothing now, and to empty it takes 37 calls and a tenth of a millisecond a run."""
+    The bounding set stays: it says what an exec may bring, which is nothing now, and to empty it takes 37 calls and
+    a tenth of a millisecond a run."""
     if not _has_any():
         return
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
@@ -60,20 +67,29 @@ def drop_capabilities() -> None:
 
 
 def restrict_by(fd: int) -> None:
-    """By a Landlock ruleset (landlock.py), the calling thread and all it starts from now on. `forbid_new_privileges` comes first."""
+    """By a Landlock ruleset (landlock.py), the calling thread and all it starts from now on.
+
+    `forbid_new_privileges` comes first.
+    """
     if _libc.syscall(_LANDLOCK_RESTRICT_SELF, fd, 0) != 0:
         _raise()
 
 
 def install_filter(program: bytes) -> None:
-    """A system call filter (filter.py), on the calling thread and all it starts from now on. `forbid_new_privileges` comes first."""
+    """A system call filter (filter.py), on the calling thread and all it starts from now on.
+
+    `forbid_new_privileges` comes first.
+    """
     if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(_FilterProgram(len(program) // 8, program)), 0, 0) != 0:
         _raise()
 
 
 @functools.cache
 def can_filter() -> bool:
-    """Has this kernel system call filters? Asked with a filter that is nowhere: a kernel that knows them misses it, another one knows no such mode."""
+    """Has this kernel system call filters?
+
+    Asked with a filter that is nowhere: a kernel that knows them misses it, another one knows no such mode.
+    """
     return _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, None, 0, 0) != 0 and ctypes.get_errno() == errno.EFAULT
 
 

@@ -1,9 +1,11 @@
-"""Which places outside the system a run's programs live in: what its words name, their interpreters, their installations.
+"""Which places outside the system a run's programs live in: what its words name, their interpreters,
+their installations.
 
-`reach` asks with the words of a command, a script, a check and the project's own program. What a person declared or chose decides: the words of the spec,
-the folders of PATH, and files of that person which no run may write. Bytes of the project lead to places inside its root, to programs of PATH and
-to the Python a venv was made from; bytes that a run may write lead nowhere else. Every target is a regular executable file, or the installation around one.
-A place that was asked for and is not granted is told in words.
+`reach` asks with the words of a command, a script, a check and the project's own program. What a person declared or
+chose decides: the words of the spec, the folders of PATH, and files of that person which no run may write. Bytes of the
+project lead to places inside its root, to programs of PATH and to the Python a venv was made from; bytes that a run may
+write lead nowhere else. Every target is a regular executable file, or the installation around one. A place that was
+asked for and is not granted is told in words.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _LONGEST_LINE_BYTES = 256
 _LONGEST_SETTINGS_BYTES = 64 * 1024
 _DEEPEST_INTERPRETER = 4
 _MOST_LINKS = 40
-# Folders named so hold small scripts that choose a version and read all of the folder around them: pyenv, rbenv, nodenv, asdf.
+# Folders named so hold small scripts that choose a version and read all of the folder around them: pyenv,
+# rbenv, nodenv, asdf.
 _SHIMS = "shims"
 _PACKAGES = "node_modules"
 _PROGRAM_FOLDERS = ("bin", "sbin", "Scripts")
@@ -63,7 +66,10 @@ class Trust(IntEnum):
 
 
 class ProgramWords(Struct, frozen=True, kw_only=True):
-    """The programs a run starts, as its spec names them. `declared`: places it may read anyway. `closed`: nothing is derived in or around these."""
+    """The programs a run starts, as its spec names them.
+
+    `declared`: places it may read anyway. `closed`: nothing is derived in or around these.
+    """
 
     texts: tuple[str, ...]
     # A file whose text is searched as well.
@@ -78,14 +84,18 @@ class ProgramWords(Struct, frozen=True, kw_only=True):
 
 
 class Place(Struct, frozen=True):
-    """A path without links. `beneath`: the folder out of which no link on the way may lead, where somebody could put one there."""
+    """A path without links.
+
+    `beneath`: the folder out of which no link on the way may lead, where somebody could put one there.
+    """
 
     path: str
     beneath: str | None
 
 
 class Derived(Struct, frozen=True):
-    """Places to be readable, the names by which they are reached, and in words what was asked for and is not granted."""
+    """Places to be readable, the names by which they are reached,
+    and in words what was asked for and is not granted."""
 
     places: tuple[Place, ...] = ()
     spelled: tuple[str, ...] = ()
@@ -93,7 +103,8 @@ class Derived(Struct, frozen=True):
 
 
 def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: IsWide) -> tuple[Derived, Looked]:
-    """The places, and what was asked of the file system for them: nothing else is asked, so as long as that holds, so do they.
+    """The places, and what was asked of the file system for them: nothing else is asked, so as long as that holds,
+    so do they.
 
     Known derivations are used again, if they hold. In any thread."""
     key = words, written, is_wide
@@ -110,7 +121,8 @@ def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: I
 
 
 def find_named_files(texts: Iterable[str], root: str, cwd: str, looked: Looked) -> Iterator[str]:
-    """Files inside root that the author named in the command, script or check itself: `python3 build.py` needs build.py."""
+    """Files inside root that the author named in the command, script or check itself:
+    `python3 build.py` needs build.py."""
     words = dict.fromkeys(word for text in texts for word in _NAME.findall(text) if "." in word or "/" in word)
     for word in itertools.islice(words, _MOST_NAMES):
         path = os.path.normpath(os.path.join(cwd, word))
@@ -119,7 +131,10 @@ def find_named_files(texts: Iterable[str], root: str, cwd: str, looked: Looked) 
 
 
 def resolve_links(path: str) -> tuple[str, list[str]]:
-    """Resolve an absolute path. Returns the real path and the location of each link on the way. A missing path resolves to where it would lie."""
+    """Resolve an absolute path.
+
+    Returns the real path and the location of each link on the way. A missing path resolves to where it would lie.
+    """
     real, links, ahead = "", list[str](), path.split("/")[::-1]
     while ahead:
         name = ahead.pop()
@@ -180,7 +195,8 @@ class _Derivation:
         real, _ = self._resolve(program)
         if self._find_trust(real) == Trust.RUN:
             self._refuse(
-                f"{self._name(program)} {self._say_writer(real)}: what it starts is not looked for; name that in the command"
+                f"{self._name(program)} {self._say_writer(real)}: what it starts is not looked for; "
+                "name that in the command"
             )
             return
         content = self._looked.read_start(program, _LONGEST_TEXT_BYTES)
@@ -194,7 +210,10 @@ class _Derivation:
                 self._follow(path, Trust.PROJECT, is_optional=True)
 
     def _split(self, texts: tuple[str, ...]) -> tuple[set[str], list[str]]:
-        """Words that may be names of programs, and those that are paths. A name of a file with spaces in it is one word."""
+        """Words that may be names of programs, and those that are paths.
+
+        A name of a file with spaces in it is one word.
+        """
         words: dict[str, None] = {}
         for text in texts:
             is_whole = "/" in text and "\n" not in text and self._looked.is_file(os.path.join(self._words.cwd, text))
@@ -221,7 +240,10 @@ class _Derivation:
         *,
         is_optional: bool = False,
     ) -> None:
-        """Grant a program, its installation and its interpreters, if who names it may. `around` is the folder of the program that names it."""
+        """Grant a program, its installation and its interpreters, if who names it may.
+
+        `around` is the folder of the program that names it.
+        """
         if (path, trust) in self._followed:
             return
         self._followed.add((path, trust))
@@ -232,7 +254,8 @@ class _Derivation:
             and is_of_system(self._resolve(path)[0])
         ):
             return
-        # The daemon does not execute a program that PATH names, so any regular file will do. A name without a file may have one at the next start.
+        # The daemon does not execute a program that PATH names, so any regular file will do.
+        # A name without a file may have one at the next start.
         is_named_by_path = trust == Trust.PERSON and os.path.dirname(path) in self._folders
         if not (self._looked.is_file(path) if is_named_by_path else self._looked.is_program(path)):
             if not is_optional and depth < _DEEPEST_INTERPRETER and self._looked.is_there(path):
@@ -297,7 +320,9 @@ class _Derivation:
     # -- installations ------------------------------------------------------------------------
 
     def _install(self, program: str, depth: int, *, is_chosen: bool = False) -> None:
-        """Grant what belongs to a program by where it lies. One inside root, or in a place that runs write, has nothing outside of that.
+        """Grant what belongs to a program by where it lies.
+
+        One inside root, or in a place that runs write, has nothing outside of that.
 
         `is_chosen`: a person led there. Otherwise it must lie in root, or in a folder of PATH."""
         if is_of_system(program) or not (
@@ -377,7 +402,8 @@ class _Derivation:
         if is_too_wide or (self._is_closed(real) and self._find_root(real) is None):
             if source is not None or real != path:
                 self._refuse(
-                    f"{source or self._name(path)} leads to {real}, which no spec declares; if it must be read, name it under allow"
+                    f"{source or self._name(path)} leads to {real}, which no spec declares; if it must be read, "
+                    "name it under allow"
                 )
             return
         self._spelled[path] = None

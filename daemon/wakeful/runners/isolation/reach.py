@@ -1,7 +1,9 @@
-"""From a run's order to the policy it is confined by: what specs.md says a run may read and write, as places on this machine.
+"""From a run's order to the policy it is confined by: what specs.md says a run may read and write,
+as places on this machine.
 
-`preparing` asks once per run; `plans` remembers the answer for the session's next. Looks at the file system (which folders are there, where links
-lead) and makes the folders of outputs; the kernel is told by `confine`. What cannot be enforced here is never left out silently: it stands in `unenforced`, in words.
+`preparing` asks once per run; `plans` remembers the answer for the session's next. Looks at the file system (which
+folders are there, where links lead) and makes the folders of outputs; the kernel is told by `confine`. What cannot be
+enforced here is never left out silently: it stands in `unenforced`, in words.
 """
 
 from __future__ import annotations
@@ -45,13 +47,16 @@ class ReachRefused(OperatorError):
 
 
 class NotYet(Exception):
-    """Nothing is wrong: something must be made before it can be opened, and nothing is made for a run that is not on record."""
+    """Nothing is wrong: something must be made before it can be opened,
+    and nothing is made for a run that is not on record."""
 
 
 class Protected(Struct, frozen=True, kw_only=True):
-    """What no run may change: the specs, the state folder, and the rest (settings, socket, folders of runs, unit files).
+    """What no run may change: the specs, the state folder, and the rest (settings, socket, folders of runs,
+    unit files).
 
-    `hidden` is what none may even read: the daemon's secrets, the private folders of other runs. `written` knows what runs may write."""
+    `hidden` is what none may even read: the daemon's secrets, the private folders of other runs.
+    `written` knows what runs may write."""
 
     specs: str | None = None
     state: str | None = None
@@ -61,14 +66,18 @@ class Protected(Struct, frozen=True, kw_only=True):
 
 
 class Area(Struct, frozen=True):
-    """A folder that holds outputs which are staged: what is there of them, as it is named in the spec, and which patterns mean it."""
+    """A folder that holds outputs which are staged: what is there of them, as it is named in the spec,
+    and which patterns mean it."""
 
     folder: str
     outputs: tuple[tuple[str, Pattern], ...]
 
 
 class Reach(Struct, frozen=True, kw_only=True):
-    """What a run may touch. `opened` are folders that a literal output opened wider than it is itself, `guarded` what is ours in them."""
+    """What a run may touch.
+
+    `opened` are folders that a literal output opened wider than it is itself, `guarded` what is ours in them.
+    """
 
     policy: Policy
     unenforced: tuple[str, ...]
@@ -80,7 +89,8 @@ class Reach(Struct, frozen=True, kw_only=True):
     spelled: tuple[str, ...] = ()
     # What programs must be told, so that they do not stumble over what they cannot reach.
     environment: dict[str, str] = {}
-    # Places that its programs need, which no spec declares: inside root by their names there; and what was asked for and not granted, in words.
+    # Places that its programs need, which no spec declares: inside root by their names there;
+    # and what was asked for and not granted, in words.
     derived: tuple[str, ...] = ()
     not_derived: tuple[str, ...] = ()
 
@@ -99,7 +109,10 @@ def find_network_gaps(network: bool | tuple[str, ...]) -> Iterable[str]:
     ports = "the ports alone are enforced" if probe_abi() >= TCP_ABI else "nothing is enforced (Linux 6.7 can, by port)"
     yield f"hosts: of `network` {ports}"
     if known.looks_up_names:
-        yield "UDP: names are looked up by it, and the kernel knows no ports of it (none is left where `network` lists addresses alone)"
+        yield (
+            "UDP: names are looked up by it, and the kernel knows no ports of it (none is left where `network` "
+            "lists addresses alone)"
+        )
     if known.listened_ports:
         yield "listening: a socket that is bound to no port may listen on one that the kernel chooses"
 
@@ -107,12 +120,16 @@ def find_network_gaps(network: bool | tuple[str, ...]) -> Iterable[str]:
 def find_reach(
     order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_ahead: bool = False
 ) -> Reach:
-    """Raises ReachRefused, in words for the run's record. `is_ahead`: the run is not sure yet, and nothing is made for it (`NotYet`)."""
+    """Raises ReachRefused, in words for the run's record.
+
+    `is_ahead`: the run is not sure yet, and nothing is made for it (`NotYet`).
+    """
     return make_plan(order, environment, protected, is_ahead=is_ahead).conclude(system, order.folder)
 
 
 def find_view(order: RunOrder, environment: dict[str, str], protected: Protected) -> Reach:
-    """As `find_reach`, for a run that has a view of the machine of its own: its outputs are not opened, but staged (`areas`)."""
+    """As `find_reach`, for a run that has a view of the machine of its own: its outputs are not opened,
+    but staged (`areas`)."""
     return make_plan(order, environment, protected).conclude_view(order.folder)
 
 
@@ -151,7 +168,10 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
 
 
 class Plan:
-    """Collects grants. What it asked the file system stands in `looked`: as long as the answers are the same, so is the plan."""
+    """Collects grants.
+
+    What it asked the file system stands in `looked`: as long as the answers are the same, so is the plan.
+    """
 
     def __init__(self, order: RunOrder, protected: Protected, *, is_ahead: bool) -> None:
         self._order = order
@@ -200,13 +220,15 @@ class Plan:
             self._grant(real, READ)
 
     def list_names(self, folder: str) -> None:
-        """The names in a folder that holds what is read, not the contents: python finds no module in a folder that it cannot list."""
+        """The names in a folder that holds what is read, not the contents:
+        python finds no module in a folder that it cannot list."""
         real = self._find(folder)
         if not is_wide(real) and contains(self._root, real):
             self._grant(real, READ_DIR)
 
     def write(self, pattern: Pattern) -> None:
-        """A folder is opened as it is; a file by the folder that holds it, or nobody could put a new one in its place."""
+        """A folder is opened as it is; a file by the folder that holds it,
+        or nobody could put a new one in its place."""
         is_file = pattern.is_literal and not self.looked.is_folder(pattern.base)
         folder = os.path.dirname(pattern.base) if is_file else pattern.base
         self._make(folder)
@@ -224,12 +246,16 @@ class Plan:
         self._refuse_guarded(real, pattern.base)
         if real == "/" or any(contains(real, place) for place in _SYSTEM):
             raise ReachRefused(
-                f"{pattern.base} lies in {real}, which the system needs as it is; under isolation: strict write elsewhere"
+                f"{pattern.base} lies in {real}, which the system needs as it is; under isolation: "
+                "strict write elsewhere"
             )
         self._areas.setdefault(real, []).append((folder, pattern))
 
     def open(self, folder: str, output: str, *, is_alone: bool) -> None:
-        """Grant writing in a folder. `is_alone`: only one file of it is meant, which is what is granted where the folder is too wide."""
+        """Grant writing in a folder.
+
+        `is_alone`: only one file of it is meant, which is what is granted where the folder is too wide.
+        """
         self._refuse_guarded(folder, output)
         self._refuse_unnamed(folder, output)
         inside = [place for place in self._guarded if contains(folder, place) and self.looked.is_there(place)]
@@ -241,7 +267,10 @@ class Plan:
             self._grant_alone(output)
             return
         if not is_safe:
-            words = f"{folder} is to be written, and holds {inside[0]}, which no run may change; name narrower folders, or install bubblewrap"
+            words = (
+                f"{folder} is to be written, and holds {inside[0]}, which no run may change; name narrower "
+                "folders, or install bubblewrap"
+            )
             raise ReachRefused(words)
         if self._can_shield:
             self.shielded.update(dict.fromkeys(inside))
@@ -251,12 +280,14 @@ class Plan:
             self.shielded.update(dict.fromkeys(repositories))
         elif self._has_view:
             raise ReachRefused(
-                f"{folder} is to be written, and holds {repositories[0]}, a link that cannot be kept from the run; name narrower folders"
+                f"{folder} is to be written, and holds {repositories[0]}, a link that cannot be kept from the run; "
+                "name narrower folders"
             )
         else:
             self.spared.update(dict.fromkeys(repositories))
             self.unenforced[
-                f"new names in {folder}: it holds {repositories[0]}, so that only what was there when the run began can be written"
+                f"new names in {folder}: it holds {repositories[0]}, "
+                "so that only what was there when the run began can be written"
             ] = None
         if is_alone:
             self.opened[folder] = None
@@ -275,7 +306,8 @@ class Plan:
         below = folder[len(self._root) :] if contains(self._root, folder) else folder
         if GIT in below.split("/") and not any(contains(named, folder) for named in self._named):
             raise ReachRefused(
-                f"{output} leads to {folder} by a symbolic link, and {GIT} is written only where a spec names it; name that place"
+                f"{output} leads to {folder} by a symbolic link, and {GIT} is written only where a spec names it; "
+                "name that place"
             )
 
     def read_storage(self) -> None:
@@ -298,14 +330,18 @@ class Plan:
             raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
 
     def read_named(self, paths: Iterable[str]) -> None:
-        """Files that the author named. A link that leads elsewhere was not declared by its name: it is denied, not refused."""
+        """Files that the author named.
+
+        A link that leads elsewhere was not declared by its name: it is denied, not refused.
+        """
         for path in paths:
             with contextlib.suppress(ReachRefused):
                 self.read(path)
                 self.list_names(os.path.dirname(path))
 
     def read_server(self, argv: tuple[str, ...], search_path: str) -> None:
-        """Grant what an MCP server needs to start: its program, its script with the modules beside it, and the packages around it."""
+        """Grant what an MCP server needs to start: its program, its script with the modules beside it,
+        and the packages around it."""
         root, home = self._order.root, _find_home()
         words = resolve_server(argv, root, home)
         folder = find_script_folder(words, root)
@@ -385,7 +421,8 @@ class Plan:
             yield Grant(path, rights, beneath)
 
     def _hide(self, places: tuple[str, ...], folder: str) -> Hidden:
-        """All but what is the run's own: its folder, which we make ourselves and is no link, and its exported trees beside it."""
+        """All but what is the run's own: its folder, which we make ourselves and is no link,
+        and its exported trees beside it."""
         real = os.path.join(self._runs, os.path.basename(folder))
         return Hidden(places, (real, f"{real}.trees"))
 
@@ -416,7 +453,8 @@ class Plan:
         )
 
     def _find_environment(self) -> dict[str, str]:
-        """git gives up where a person's settings are there and cannot be read (measured), so it is told that there are none."""
+        """git gives up where a person's settings are there and cannot be read (measured),
+        so it is told that there are none."""
         settings = f"{_find_home()}/.gitconfig"
         is_known = any(contains(place, settings) for place in (*self.allowed_reads, *self.allowed_writes))
         return {} if is_known or "GIT_CONFIG_GLOBAL" in self._order.env else {"GIT_CONFIG_GLOBAL": os.devnull}
@@ -444,12 +482,16 @@ class Plan:
         """A place as it is named; inside of root it is to be asked for by `_grant`, which lets no link lead out."""
         if self._hidden.holds(named := path if beneath is None else os.path.join(beneath, path)):
             raise ReachRefused(
-                f"{named} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets"
+                f"{named} is for the daemon alone, which hands out secrets one by one; "
+                "list what the run needs under secrets"
             )
         self._rights[beneath, path] = self._rights.get((beneath, path), 0) | rights
 
     def _follow(self, path: str, allowed: list[str]) -> str | None:
-        """Where a path leads; None where `allow` opens that already. A link out of root is somebody's idea, and maybe a run's."""
+        """Where a path leads; None where `allow` opens that already.
+
+        A link out of root is somebody's idea, and maybe a run's.
+        """
         real = self._find(path)
         is_inside = contains(self._order.root, path) or contains(self._root, path)
         if not is_inside or contains(self._root, real):
@@ -459,7 +501,8 @@ class Plan:
         if any(contains(place, real) for place in allowed) or is_of_system(real):
             return None
         raise ReachRefused(
-            f"{path} leads to {real}, out of {self._root}, by a symbolic link; name that place in the binding, or under allow"
+            f"{path} leads to {real}, out of {self._root}, by a symbolic link; name that place in the binding, "
+            "or under allow"
         )
 
     def _refuse_planted(self, path: str, real: str) -> None:
@@ -467,7 +510,10 @@ class Plan:
         for link in resolve_links(path)[1]:
             writing = self.looked.find_writer(link)
             if writing is not None and not contains(writing.place, real):
-                words = f"{path} leads to {real} by the symbolic link {link}, which runs of {writing.session} may have made; name that place in the binding, or under allow"
+                words = (
+                    f"{path} leads to {real} by the symbolic link {link}, which runs of {writing.session} may have "
+                    "made; name that place in the binding, or under allow"
+                )
                 raise ReachRefused(words)
 
     def _make(self, folder: str) -> None:
@@ -509,7 +555,10 @@ def _list_named(order: RunOrder) -> Iterable[str]:
 
 
 def name_derived(derived: Derived, root: str | None) -> tuple[str, ...]:
-    """Name the derived places: relative to root if they lie inside it, else by their absolute path. Nested places are left out."""
+    """Name the derived places: relative to root if they lie inside it, else by their absolute path.
+
+    Nested places are left out.
+    """
     places = _without_nested(place.path for place in derived.places)
     return tuple(
         os.path.relpath(place, root) if root is not None and contains(root, place) else place for place in places
@@ -517,7 +566,10 @@ def name_derived(derived: Derived, root: str | None) -> tuple[str, ...]:
 
 
 def _list_writers(order: RunOrder, written: WrittenPlaces | None) -> WrittenPlaces:
-    """The places that all runs may write. If nobody declared this run's session (a replay), its own places are added."""
+    """The places that all runs may write.
+
+    If nobody declared this run's session (a replay), its own places are added.
+    """
     if written is not None and written.knows(order.session):
         return written
     own = WrittenPlaces(written)
@@ -530,7 +582,10 @@ def _list_writers(order: RunOrder, written: WrittenPlaces | None) -> WrittenPlac
 
 
 def _resolve(path: str) -> str:
-    """Where a path leads. The kernel is asked, which takes a fifth of the time of a walk by hand; of what is not there, where it would lie."""
+    """Where a path leads.
+
+    The kernel is asked, which takes a fifth of the time of a walk by hand; of what is not there, where it would lie.
+    """
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -1,8 +1,9 @@
 """Whether something lies within a run's reach, said without the kernel: what a traced run asked for is judged by it.
 
-`tracing` asks for every path and address. Mirrors what `confine` and the private view enforce; where the kernel has denied something that
-is within reach by this account, it was the system's own rules (owner, mode). Also says what a spec would have to open for it, and when
-no line of a spec should: secrets, what is ours, folders that hold much besides.
+`tracing` asks for every path and address. Mirrors what `confine` and the private view enforce; where the kernel has
+denied something that is within reach by this account, it was the system's own rules (owner, mode). Also says what a
+spec would have to open for it, and when no line of a spec should: secrets, what is ours,
+folders that hold much besides.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Moved(Protocol):
 
 
 class Standards(Struct, frozen=True):
-    """By what a run is judged: its reach, the root of its spec, whether it has a view of its own, and whether nothing is enforced at all."""
+    """By what a run is judged: its reach, the root of its spec, whether it has a view of its own,
+    and whether nothing is enforced at all."""
 
     reach: Reach
     root: str
@@ -114,7 +116,8 @@ class Judge:
         return self._describe(asked, real, is_folder) if is_outside and (is_hidden or is_had) else None
 
     def find_companions(self, asked: Asked, denied: Denied) -> Iterator[Denied]:
-        """Yield the places that a program will need next once it may use this one: the rest of its virtual environment, and the Python below that."""
+        """Yield the places that a program will need next once it may use this one: the rest of its virtual
+        environment, and the Python below that."""
         if denied.place is None or asked.access not in ("read", "run"):
             return
         for folder in dict.fromkeys(filter(None, (find_installation(asked.what), find_installation(denied.place)))):
@@ -128,7 +131,8 @@ class Judge:
                     yield Denied(access="read", what=place, place=os.path.realpath(place), is_folder=True)
 
     def _judge_moved(self, asked: Asked, real: str, there: str, moved: Moved) -> Denied | None:
-        """All of it is open, but holds what is bound and no more: what is not there and would be in its root (`there`) was left out."""
+        """All of it is open, but holds what is bound and no more:
+        what is not there and would be in its root (`there`) was left out."""
         is_folder = asked.is_folder or os.path.isdir(there)
         if asked.error in _DENYING:
             return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, there, is_folder, BY_SYSTEM)

@@ -1,7 +1,8 @@
 """Finds the `.git` folders and files of checkouts that a run may read, and those that it may not write.
 
-`reach` asks for the places behind a `commits` binding, so that a run can ask git what changed. It also asks for every `.git` in a folder that a run
-may write. git runs the programs named there (hooks, settings) as the person who uses it next, so `.git` is never part of an output.
+`reach` asks for the places behind a `commits` binding, so that a run can ask git what changed. It also asks for every
+`.git` in a folder that a run may write. git runs the programs named there (hooks, settings) as the person who uses it
+next, so `.git` is never part of an output.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from wakeful.core.looking.patterns import contains
 from wakeful.runners.isolation.file_system_answers import Looked
 from wakeful.system.git_folders import GIT, find_top, read_git_dirs
 
-# Repositories inside of a folder that may be written: so deep they are looked for, in so many folders. Each costs two questions at a start.
+# Repositories inside of a folder that may be written: so deep they are looked for, in so many folders.
+# Each costs two questions at a start.
 _DEEPEST = 2
 _MOST_FOLDERS = 64
 # Nobody keeps a repository of theirs in these.
@@ -44,7 +46,8 @@ def find_storage(top: str) -> Iterator[str]:
 
 
 def find_entries(folder: str, looked: Looked) -> list[str]:
-    """Every `.git` in a folder and in the folders below it, as deep as is looked, and of the submodules that it names."""
+    """Every `.git` in a folder and in the folders below it, as deep as is looked,
+    and of the submodules that it names."""
     if GIT in folder.split("/"):
         return []
     found = []

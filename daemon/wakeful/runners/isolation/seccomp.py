@@ -1,8 +1,8 @@
 """The system call filter of a confined run (seccomp): what Landlock does not know how to deny.
 
-A hand-written BPF program of a few dozen instructions, for x86-64 and arm64; each refusal below says why it is there. `confine`
-puts it on the short-lived thread that spawns the run (privileges.py). Refused calls fail with an error number and kill nobody, so that programs
-can fall back and say what happened to them.
+A hand-written BPF program of a few dozen instructions, for x86-64 and arm64; each refusal below says why it is there.
+`confine` puts it on the short-lived thread that spawns the run (privileges.py). Refused calls fail with an error number
+and kill nobody, so that programs can fall back and say what happened to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from msgspec import Struct
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 # seccomp_data: the call's number, the architecture, the instruction, six arguments of 64 bits.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-# Loads a word, keeps some of its bits, jumps if equal, jumps if greater or equal, jumps if any of these bits is set, returns.
+# Loads a word, keeps some of its bits, jumps if equal, jumps if greater or equal,
+# jumps if any of these bits is set, returns.
 _LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 # x86-64 has a second table of calls at this bit; nothing we know uses it but to go round filters.
 _X32_BIT = 0x40000000
@@ -138,7 +139,8 @@ class Sockets(Struct, frozen=True):
 
 
 class _Test(Struct, frozen=True):
-    """The 32 bits at an offset of the call's data are, are not, or have any bit of a value; where they do not, the refusal does not apply."""
+    """The 32 bits at an offset of the call's data are, are not, or have any bit of a value; where they do not,
+    the refusal does not apply."""
 
     offset: int
     how: Literal["is", "is not", "has"]
@@ -161,7 +163,10 @@ def is_known_machine() -> bool:
 
 @functools.cache
 def build_filter(sockets: Sockets, *, is_last: bool = True) -> bytes:
-    """The program, as the kernel takes it: eight bytes an instruction. Unless it `is_last`, `build_last_filter` follows."""
+    """The program, as the kernel takes it: eight bytes an instruction.
+
+    Unless it `is_last`, `build_last_filter` follows.
+    """
     return _build([*_list_refusals(sockets), *(_list_last() if is_last else ())])
 
 
@@ -173,8 +178,9 @@ def build_last_filter() -> bytes:
 
 @functools.cache
 def build_socket_filter(sockets: Sockets) -> bytes:
-    """For a program that shall be further from everybody than the run it belongs to: no sockets that are files (the control socket, D-Bus,
-    Docker), which Landlock cannot judge, and without a network none at all. Pairs of streams lead nowhere, and stay."""
+    """For a program that shall be further from everybody than the run it belongs to: no sockets that are files (the
+    control socket, D-Bus, Docker), which Landlock cannot judge, and without a network none at all.
+    Pairs of streams lead nowhere, and stay."""
     tests = (_low(0, "is", _AF_UNIX),) if sockets.has_network else ()
     refusals = [_Refusal("socket", errno.EACCES, tests)]
     # One half of a pair of datagram sockets can be connected anew, to any path. A raw pair is made of datagram sockets.
@@ -184,7 +190,8 @@ def build_socket_filter(sockets: Sockets) -> bytes:
 
 def _build(refusals: Iterable[_Refusal]) -> bytes:
     machine = _MACHINES[platform.machine()]
-    # A program of another architecture (32 bits) has other numbers: none of its calls can be judged, so none is answered.
+    # A program of another architecture (32 bits) has other numbers: none of its calls can be judged,
+    # so none is answered.
     code = [_instruction(_LOAD, _ARCHITECTURE), _instruction(_JUMP_EQUAL, machine.audit, 1, 0), _refuse(errno.ENOSYS)]
     code += [_instruction(_LOAD, _NUMBER)]
     if machine is _MACHINES["x86_64"]:
@@ -205,19 +212,21 @@ def _list_refusals(sockets: Sockets) -> Iterator[_Refusal]:
     # "No such call" and not "refused": event loops then fall back to what they used before there were rings.
     yield from (_Refusal(call, errno.ENOSYS) for call in _RINGS)
     yield from (_Refusal(call, errno.EPERM) for call in _KEYRINGS)
-    # The mark by which a run's processes are known stands in this limit (mark.py): whoever could change it would pass for a person
-    # at the control socket, and outlive its run.
+    # The mark by which a run's processes are known stands in this limit (mark.py): whoever could change it would pass
+    # for a person at the control socket, and outlive its run.
     yield _Refusal("setrlimit", errno.EPERM, (_low(0, "is", _RLIMIT_RTTIME),))
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(1, "is", _RLIMIT_RTTIME),))
     # A limit can be set on any process of the same user: the daemon's own files or time could be taken away.
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(0, "is not", 0),))
-    # The same holds for priorities and the scheduler, and without privileges nobody takes a higher nice value back. Each thread sets its own.
-    # `sched_setaffinity` stays: OpenMP names its threads by number, and ends where that is refused. The daemon restores its own (affinity.py).
+    # The same holds for priorities and the scheduler, and without privileges nobody takes a higher nice value back.
+    # Each thread sets its own. `sched_setaffinity` stays: OpenMP names its threads by number, and ends where that is
+    # refused. The daemon restores its own (affinity.py).
     for call, own in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
         yield _Refusal(call, errno.EPERM, (_low(0, "is not", own),))
         yield _Refusal(call, errno.EPERM, (_low(1, "is not", 0),))
     yield from (_Refusal(call, errno.EPERM, (_low(0, "is not", 0),)) for call in _SCHEDULERS)
-    # A program that takes on its owner's rights, or his group's, outlives the run and its confinement: whoever starts it later has them.
+    # A program that takes on its owner's rights, or his group's, outlives the run and its confinement:
+    # whoever starts it later has them.
     yield from (_Refusal(call, errno.EPERM, (_low(mode, "has", _SET_ID),)) for call, mode in _MODES.items())
     yield from (
         _Refusal(call, errno.EPERM, (_low(flags, "has", _MAKES), _low(flags + 1, "has", _SET_ID)))
@@ -226,7 +235,10 @@ def _list_refusals(sockets: Sockets) -> Iterator[_Refusal]:
 
 
 def _list_port_refusals(sockets: Sockets) -> Iterator[_Refusal]:
-    """Landlock knows the ports of `bind` and `connect` on plain TCP sockets. Every other way to a port is refused here."""
+    """Landlock knows the ports of `bind` and `connect` on plain TCP sockets.
+
+    Every other way to a port is refused here.
+    """
     yield _Refusal(
         "socket",
         errno.EACCES,
@@ -268,7 +280,8 @@ def _list_inet_refusals(family: int, has_udp: bool) -> Iterator[_Refusal]:
 
 
 def _list_last() -> Iterator[_Refusal]:
-    # Its mode lies in memory, where no filter looks. "No such call": who uses it falls back to openat, as on older kernels.
+    # Its mode lies in memory, where no filter looks. "No such call": who uses it falls back to openat,
+    # as on older kernels.
     yield _Refusal("openat2", errno.ENOSYS)
 
 
@@ -294,7 +307,8 @@ def _high(argument: int, how: Literal["is", "is not", "has"], value: int) -> _Te
 
 def _compile(refusal: _Refusal, machine: _Machine) -> list[bytes]:
     """The accumulator holds the call's number before and after."""
-    # Last things first: a mismatch jumps behind the return; where arguments were loaded, to the instruction that loads the number again.
+    # Last things first: a mismatch jumps behind the return; where arguments were loaded,
+    # to the instruction that loads the number again.
     body = [_refuse(refusal.error)]
     for test in reversed(refusal.tests):
         jumps = (len(body), 0) if test.how == "is not" else (0, len(body))

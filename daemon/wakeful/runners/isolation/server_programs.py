@@ -1,7 +1,8 @@
-"""The words of an MCP server that is a program, as places to be read: the program that npx would start, and the folder of a script of the project.
+"""The words of an MCP server that is a program, as places to be read: the program that npx would start,
+and the folder of a script of the project.
 
-The plan of a run asks here before the run, `check` and `trust` without one, and the process that thinks inside of it: all get the same answer. Reads
-the file system and starts nothing.
+The plan of a run asks here before the run, `check` and `trust` without one, and the process that thinks inside of it:
+all get the same answer. Reads the file system and starts nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _SCRIPT_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", "
 def resolve_server(argv: tuple[str, ...], root: str, home: str) -> tuple[str, ...]:
     """The words that are started. `npx NAME` becomes the program itself, if it is installed in root or in npx's cache.
 
-    npx would look for it in the same places. It would also write into the person's home, ask the registry, and take a second."""
+    npx would look for it in the same places. It would also write into the person's home, ask the registry,
+    and take a second."""
     found = _read_npx(argv)
     if found is None:
         return argv
@@ -75,7 +77,10 @@ def is_npx(argv: tuple[str, ...]) -> bool:
 
 
 def find_script_folder(argv: tuple[str, ...], root: str) -> str | None:
-    """The folder of a script of the project, which holds the modules it loads. Of one that lies in root itself None: the file alone is read."""
+    """The folder of a script of the project, which holds the modules it loads.
+
+    Of one that lies in root itself None: the file alone is read.
+    """
     for index, word in enumerate(argv):
         path = os.path.normpath(os.path.join(root, word))
         is_script = word.endswith(_SCRIPT_SUFFIXES) or (index == 0 and "/" in word)

@@ -1,7 +1,8 @@
 """Whether this machine can shield a place from a run inside a folder that the run may write, and by which way.
 
-Root's daemon mounts in the thread that spawns the run. A thread of an ordinary user's daemon may not, so there a small program does it in a user
-namespace of its own (launcher.py), where the kernel lets users have those. `reach` asks before it opens a folder, `confine` when it launches.
+Root's daemon mounts in the thread that spawns the run. A thread of an ordinary user's daemon may not, so there a small
+program does it in a user namespace of its own (launcher.py), where the kernel lets users have those. `reach` asks
+before it opens a folder, `confine` when it launches.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from wakeful.runners.isolation import launcher
 from wakeful.runners.isolation.namespace import leave_mounts
 
 _SOURCE = os.path.abspath(launcher.__file__).rsplit("/wakeful/", 1)[0]
-_START = "import sys; sys.path.append(sys.argv.pop(1)); from wakeful.runners.isolation.launcher import main; main(sys.argv[1:])"
+_START = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from wakeful.runners.isolation.launcher import main; "
+    "main(sys.argv[1:])"
+)
 _PATIENCE_SECONDS = 10.0
 
 
@@ -28,7 +32,8 @@ def can_shield() -> bool:
 
 @functools.cache
 def can_mount() -> bool:
-    """Whether a thread of this process may make namespaces and mounts; tried once, in a thread that ends with its namespace."""
+    """Whether a thread of this process may make namespaces and mounts; tried once,
+    in a thread that ends with its namespace."""
     worked: list[bool] = []
 
     def attempt() -> None:
@@ -46,7 +51,10 @@ def can_mount() -> bool:
 
 @functools.cache
 def can_launch() -> bool:
-    """Whether this user may have namespaces; tried once, which blocks for the start of an interpreter. Root has its own way, or none."""
+    """Whether this user may have namespaces; tried once, which blocks for the start of an interpreter.
+
+    Root has its own way, or none.
+    """
     if os.geteuid() == 0:
         return False
     fd = describe_shielding(shielded=("/usr",))
@@ -75,7 +83,10 @@ def describe_shielding(
     rulesets: Sequence[int] = (),
     program: bytes = b"",
 ) -> int:
-    """A file in memory with what the launcher does before it becomes the program; the caller closes it. `program` is a system call filter."""
+    """A file in memory with what the launcher does before it becomes the program; the caller closes it.
+
+    `program` is a system call filter.
+    """
     words = [*(launcher.SHIELDED + path for path in shielded), *(launcher.WRITABLE + path for path in writable)]
     words += [*(launcher.EMPTIED + path for path in emptied), *(f"{launcher.RULESET}{fd}" for fd in rulesets)]
     words += [launcher.FILTER + program.hex()] if program else []

@@ -1,8 +1,8 @@
 """A thread that spawns one program, and the caller who waits for its answer: bounded, whatever becomes of the thread.
 
-Confinement belongs to a thread, so a thread spawns (confine.py, bubblewrap.py). A thread that finds no memory is gone without a word, and its
-caller is the loop: it waited for ever, and no signal reached it. Here the caller looks whether the thread is there, and gives up in words;
-then nothing is spawned any more.
+Confinement belongs to a thread, so a thread spawns (confine.py, bubblewrap.py). A thread that finds no memory is gone
+without a word, and its caller is the loop: it waited for ever, and no signal reached it. Here the caller looks whether
+the thread is there, and gives up in words; then nothing is spawned any more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from threading import Lock, get_native_id
 from typing import Any
 
 _LOOK_SECONDS = 0.1
-# So many looks are made for a thread that does not begin at all, and for one that does not come to its spawn: two seconds, and five.
+# So many looks are made for a thread that does not begin at all, and for one that does not come to its spawn:
+# two seconds, and five.
 _LOOKS_FOR_BEGIN = 20
 _LOOKS_FOR_SPAWN = 50
 
@@ -25,7 +26,8 @@ Answer = tuple[Any, BaseException | None]
 
 
 class Spawner:
-    """The thread calls `begin` first, `may_spawn` before its spawn, and `answer` once; the caller calls `start`, and `wait`."""
+    """The thread calls `begin` first, `may_spawn` before its spawn, and `answer` once; the caller calls `start`,
+    and `wait`."""
 
     def __init__(self) -> None:
         self._answers: SimpleQueue[Answer] = SimpleQueue()
@@ -37,7 +39,8 @@ class Spawner:
     def start(self, live: Callable[[], None]) -> None:
         """Raises OSError where the system gives no thread."""
         try:
-            # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program under way.
+            # Not a Thread, whose start waits until it has begun: a switch of contexts there and back,
+            # with a program under way.
             start_new_thread(live, ())
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)}, no thread") from error
@@ -59,7 +62,8 @@ class Spawner:
             try:
                 result, problem = self._answers.get(timeout=_LOOK_SECONDS)
             except Empty:
-                # Counted in looks: the clock goes on while the daemon is stopped. A spawn under way may take long on a slow disk.
+                # Counted in looks: the clock goes on while the daemon is stopped.
+                # A spawn under way may take long on a slow disk.
                 most = _LOOKS_FOR_SPAWN if self._number else _LOOKS_FOR_BEGIN
                 if is_gone or (looks >= most and self.may_spawn()):
                     raise OSError(
@@ -71,7 +75,8 @@ class Spawner:
                 try:
                     raise problem
                 finally:
-                    # The traceback of the problem holds this frame. The two would keep each other, and all that the spawn refers to.
+                    # The traceback of the problem holds this frame. The two would keep each other,
+                    # and all that the spawn refers to.
                     del problem
 
     def _is_gone(self) -> bool:

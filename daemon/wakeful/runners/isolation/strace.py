@@ -1,7 +1,7 @@
 """What strace writes about a program, as values: which call asked for which path or address, and what the kernel said.
 
-`tracing` feeds it lines as they come. A program under trace can write such lines itself, and chooses every path in them: nothing here
-trusts a line to be whole or sane, and what cannot be read is passed over. Looks at no file.
+`tracing` feeds it lines as they come. A program under trace can write such lines itself, and chooses every path in
+them: nothing here trusts a line to be whole or sane, and what cannot be read is passed over. Looks at no file.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from msgspec import Struct
 
 Access = Literal["read", "write", "run", "connect"]
 
-# Those that Landlock, the filter or a private view judge, and those that say where a relative path begins. `?`: not every machine has it.
+# Those that Landlock, the filter or a private view judge, and those that say where a relative path begins. `?`:
+# not every machine has it.
 CALLS = (
-    "?open", "openat", "?openat2", "?creat", "execve", "?execveat", "?mkdir", "mkdirat", "?mknod", "mknodat", "?rmdir", "?unlink", "unlinkat",
-    "?rename", "?renameat", "renameat2", "?link", "linkat", "?symlink", "symlinkat", "truncate", "socket", "connect", "bind",
+    "?open", "openat", "?openat2", "?creat", "execve", "?execveat", "?mkdir", "mkdirat", "?mknod", "mknodat",
+    "?rmdir", "?unlink", "unlinkat",
+    "?rename", "?renameat", "renameat2", "?link", "linkat", "?symlink", "symlinkat", "truncate", "socket", "connect",
+    "bind",
     "chdir", "fchdir", "clone", "?clone3", "?fork", "?vfork",
 )  # fmt: skip
 # Where the paths stand among a call's words: each a folder's place (None: the present one) and the path's own.
@@ -68,7 +71,8 @@ _MOST_PROCESSES = 4096
 class Asked(Struct, frozen=True, kw_only=True):
     """One thing that a call asked for: a path (absolute, links not followed) or an address.
 
-    `error` None: it was had; `is_shared`: it may be about the other path of the same call. `real` is where the kernel says it is.
+    `error` None: it was had; `is_shared`: it may be about the other path of the same call.
+    `real` is where the kernel says it is.
     `is_folder`: one that was to be made.
     """
 

@@ -1,7 +1,9 @@
-"""Watches whether runs can be isolated strictly on this machine, as long as somebody asks for it, and reports when that changes.
+"""Watches whether runs can be isolated strictly on this machine, as long as somebody asks for it,
+and reports when that changes.
 
-Wiring constructs it and has it look before specs are taken in, so that nothing strict starts where it cannot; the daemon keeps it beside
-everything else: a session that sleeps for want of bubblewrap wakes by itself when that is installed. Where nobody says strict, nothing is tried.
+Wiring constructs it and has it look before specs are taken in, so that nothing strict starts where it cannot; the
+daemon keeps it beside everything else: a session that sleeps for want of bubblewrap wakes by itself when that is
+installed. Where nobody says strict, nothing is tried.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The system's own places, the same for every run: programs and libraries, /proc, a few devices, and /etc without its secrets.
+"""The system's own places, the same for every run: programs and libraries, /proc, a few devices,
+and /etc without its secrets.
 
-`reach` asks for them at every run; they are opened once and kept. What in /etc is not for everybody to read (shadow, private keys) is
-not for a run, also when the daemon is root, and also when its mode is changed (closed_settings.py): since Landlock cannot subtract, a second ruleset (the guard) names all that is
-open instead. It is made in advance, because it has some hundred rules, and anew when /, /etc or the mounts change, or once a minute.
+`reach` asks for them at every run; they are opened once and kept. What in /etc is not for everybody to read (shadow,
+private keys) is not for a run, also when the daemon is root, and also when its mode is changed (closed_settings.py):
+since Landlock cannot subtract, a second ruleset (the guard) names all that is open instead. It is made in advance,
+because it has some hundred rules, and anew when /, /etc or the mounts change, or once a minute.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ RESOLVER = "/etc/resolv.conf"
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 # What language runtimes ask the kernel at their start: cores, memory, their control group.
 _KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
-# No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm: it is shared with all programs of the user.
+# No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm:
+# it is shared with all programs of the user.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
 _INSIDE_SYSTEM = tuple(f"{place}/" for place in SYSTEM)
@@ -46,7 +49,8 @@ class _Made(Struct, frozen=True):
 
 
 class SystemPlaces:
-    """Constructed with the runner, which hands in a pool for the slow part; asked on the loop, and in threads that prepare runs."""
+    """Constructed with the runner, which hands in a pool for the slow part; asked on the loop,
+    and in threads that prepare runs."""
 
     def __init__(self, pool: Executor) -> None:
         self._pool = pool
@@ -101,7 +105,8 @@ class SystemPlaces:
     def _take_made(self) -> None:
         assert self._making is not None
         making, self._making = self._making, None
-        # Out of descriptors, perhaps, or behind work that hangs: whoever needs one makes it anew, and says what is wrong.
+        # Out of descriptors, perhaps, or behind work that hangs: whoever needs one makes it anew,
+        # and says what is wrong.
         with contextlib.suppress(OSError, MemoryError):
             self._made = making.result(_PATIENCE_SECONDS)
 
@@ -117,7 +122,10 @@ def is_of_system(path: str) -> bool:
 
 
 def list_resolver() -> tuple[str, ...]:
-    """Who is asked for the addresses of names, where that is told outside of the system: systemd's is a link into /run. For who has a network."""
+    """Who is asked for the addresses of names, where that is told outside of the system: systemd's is a link into /run.
+
+    For who has a network.
+    """
     real = os.path.realpath(RESOLVER)
     return () if is_of_system(real) else (real,)
 
@@ -209,7 +217,8 @@ def _list_open(folder: str) -> tuple[list[str], bool]:
             is_whole = False
             continue
         if stat.S_ISLNK(found.st_mode):
-            # Where it leads decides: into the system, which has rules of its own, or elsewhere, which a run does not see.
+            # Where it leads decides: into the system, which has rules of its own, or elsewhere,
+            # which a run does not see.
             continue
         below: list[str] = []
         is_open = CLOSED.is_open(entry.path, found)

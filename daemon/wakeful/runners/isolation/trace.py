@@ -1,9 +1,11 @@
-"""Runs a program under strace and keeps what it asked for outside its reach: for `wakeful trace`, and `isolation: observe`.
+"""Runs a program under strace and keeps what it asked for outside its reach: for `wakeful trace`,
+and `isolation: observe`.
 
-`preparing` makes one per traced run, and `LiveRun` launches through it. strace is started where the program would be, under the same restrictions, and
-steps aside (-D): the program stays our own child, with its own signals and exit code, and strace ends with it, as all of its tree does.
-What strace says comes by a pipe and is read in a thread, as far as bounds go. The program can write there, too, and chooses what it asks for:
-what is found is what a person should look at, and nothing is decided by it.
+`preparing` makes one per traced run, and `LiveRun` launches through it. strace is started where the program would be,
+under the same restrictions, and steps aside (-D): the program stays our own child, with its own signals and exit code,
+and strace ends with it, as all of its tree does. What strace says comes by a pipe and is read in a thread, as far as
+bounds go. The program can write there, too, and chooses what it asks for: what is found is what a person should look
+at, and nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -29,27 +31,35 @@ _CHUNK_BYTES = 64 * 1024
 # What is longer is no line of strace's about a path.
 _LONGEST_LINE_BYTES = 32 * 1024
 _BATCH_SECONDS = 0.01
-# So many lines are looked at, and bytes; the rest is read and thrown away, so that nobody waits for us, nor we for them.
+# So many lines are looked at, and bytes; the rest is read and thrown away, so that nobody waits for us,
+# nor we for them.
 _MOST_LINES = 200_000
 _MOST_BYTES = 64 << 20
 # Of what was denied: so many are kept, in so many characters, and so many are told apart.
 _KEPT = 200
 _KEPT_CHARACTERS = 64 * 1024
 _TOLD_APART = 10_000
-# After the program's end: how long what strace still has to say is waited for, and a look at a file that hangs (a dead mount).
+# After the program's end: how long what strace still has to say is waited for,
+# and a look at a file that hangs (a dead mount).
 _LAST_WORDS_SECONDS = 2.0
 _LAST_LOOK_SECONDS = 5.0
 _NOTHING_HEARD = "strace said nothing, so what it asked for is not known"
 
 
 def find_obstacle() -> str | None:
-    """Why nothing can be traced here, in words with what mends it; None where it can. Blocks: one empty program, until it worked once."""
+    """Why nothing can be traced here, in words with what mends it; None where it can.
+
+    Blocks: one empty program, until it worked once.
+    """
     program = _find_program()
     if program is None:
         return "tracing needs strace, which is not installed (sudo apt install strace)"
     # It is started where the program would be, and reaches what that does.
     if not is_of_system(program):
-        return f"tracing needs strace where every run can reach it, and {program} is not such a place (sudo apt install strace)"
+        return (
+            "tracing needs strace where every run can reach it, "
+            f"and {program} is not such a place (sudo apt install strace)"
+        )
     return _try(program)
 
 
@@ -88,7 +98,8 @@ def _try_once(program: str) -> None:
     if b"execve(" not in done.stdout:
         said = " ".join(done.stderr.decode(errors="backslashreplace").split()) or f"exit code {done.returncode}"
         raise _Refused(
-            f"tracing needs strace, which may not trace here: {said} (ptrace must be allowed: kernel.yama.ptrace_scope of 0 or 1, no container that forbids it)"
+            f"tracing needs strace, which may not trace here: {said} (ptrace must be allowed: kernel.yama.ptrace_scope "
+            "of 0 or 1, no container that forbids it)"
         )
 
 
@@ -103,7 +114,8 @@ class Tracing:
         self._listeners: list[_Listener] = []
 
     def wrap(self, argv: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
-        """The same program under strace, and the descriptor to hand on to it, which the caller closes after the spawn."""
+        """The same program under strace, and the descriptor to hand on to it,
+        which the caller closes after the spawn."""
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         try:
             self._listeners.append(_Listener(ours, self._standards, self._cwd))
@@ -129,7 +141,10 @@ class Tracing:
         return (self._program, *words, "--", *argv), theirs
 
     def conclude(self) -> Traced:
-        """Blocks until what strace still has to say was heard, or for a moment. The program and all of its tree are gone."""
+        """Blocks until what strace still has to say was heard, or for a moment.
+
+        The program and all of its tree are gone.
+        """
         found: dict[tuple[str, str], Denied] = {}
         is_bounded, is_heard = False, False
         for listener in self._listeners:

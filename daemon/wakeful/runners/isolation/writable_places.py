@@ -1,7 +1,8 @@
-"""Whether a run could have changed a place: asked after the fact, when a spec was found changed that a run may have written.
+"""Whether a run could have changed a place: asked after the fact,
+when a spec was found changed that a run may have written.
 
-Asked by wiring for runs that are under way or just ended, and for repositories that took the place of others. Errs to the side of yes: what it
-says yes to needs a person's trust.
+Asked by wiring for runs that are under way or just ended, and for repositories that took the place of others. Errs to
+the side of yes: what it says yes to needs a person's trust.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def list_writable(spec: SessionSpec, *, is_guarded: bool) -> tuple[str, ...] | N
 
 
 def could_replace_git(spec: SessionSpec, top: str, *, was_there: bool) -> bool:
-    """Whether a run could have put a repository of its choice into this checkout. `was_there`: it had one, from which runs are kept.
+    """Whether a run could have put a repository of its choice into this checkout.
+
+    `was_there`: it had one, from which runs are kept.
 
     A run that is not confined reads what it likes, and needs no daemon for it."""
     if not spec.confinement.is_enforced:

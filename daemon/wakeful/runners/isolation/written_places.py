@@ -1,7 +1,8 @@
 """Which places the runs of this daemon may write: nothing about a run's reach is concluded from files that lie there.
 
-Wiring keeps one `WrittenPlaces` for the daemon, and declares every session's spec to it. `Looked` asks it, at each start again, on the loop
-and in threads that prepare runs. A session without isolation counts with its outputs and `allow.write`, although its runs can write everything.
+Wiring keeps one `WrittenPlaces` for the daemon, and declares every session's spec to it. `Looked` asks it, at each
+start again, on the loop and in threads that prepare runs. A session without isolation counts with its outputs and
+`allow.write`, although its runs can write everything.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from wakeful.core.spec.session import SessionSpec
 
 
 class WrittenPlace(Struct, frozen=True):
-    """A place that runs of a session may write, links resolved. `is_beside`: its neighbours are open with it, unless it is a folder."""
+    """A place that runs of a session may write, links resolved.
+
+    `is_beside`: its neighbours are open with it, unless it is a folder.
+    """
 
     path: str
     is_beside: bool = False
@@ -49,7 +53,10 @@ def list_written_by(spec: SessionSpec) -> Iterator[WrittenPlace]:
 
 
 class WrittenPlaces:
-    """By place. A question takes as many lookups as the path has folders, however many sessions there are. `others` are asked next."""
+    """By place.
+
+    A question takes as many lookups as the path has folders, however many sessions there are. `others` are asked next.
+    """
 
     def __init__(self, others: WrittenPlaces | None = None) -> None:
         self._others = others

@@ -1,8 +1,11 @@
-"""Puts staged outputs in place, by rename, each one whole (rule 27). Done twice it is done once: the next daemon finishes what one began.
+"""Puts staged outputs in place, by rename, each one whole (rule 27).
 
-The reactor calls `land` once `outputs_staged` is durable; what became of it is reported on the loop. What is there already is passed over, what is as
-the run found it is replaced, and what somebody changed meanwhile stays: then the run's own is kept aside, in the state folder. An area on another file
-system is copied to a name beside the target first (`*.tmp`, which nobody watches) and renamed from there. Blocks in threads of its own.
+Done twice it is done once: the next daemon finishes what one began.
+
+The reactor calls `land` once `outputs_staged` is durable; what became of it is reported on the loop. What is there
+already is passed over, what is as the run found it is replaced, and what somebody changed meanwhile stays: then the
+run's own is kept aside, in the state folder. An area on another file system is copied to a name beside the target first
+(`*.tmp`, which nobody watches) and renamed from there. Blocks in threads of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ _CHANGED = "others changed it while the run was under way; theirs stands"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """Where outputs may land: what write bindings mean, and nothing that no run may change (`guarded`, links resolved)."""
+    """Where outputs may land: what write bindings mean, and nothing that no run may change (`guarded`,
+    links resolved)."""
 
     meant: tuple[tuple[Pattern, Excludes], ...]
     guarded: tuple[str, ...] = ()
@@ -67,7 +71,10 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class Landing:
-    """Constructed on the loop. `areas` holds the write areas of runs by their ids, `aside` what could not be put in place."""
+    """Constructed on the loop.
+
+    `areas` holds the write areas of runs by their ids, `aside` what could not be put in place.
+    """
 
     def __init__(
         self,
@@ -100,7 +107,8 @@ class Landing:
     ) -> None:
         self._writers.end(run_id)
         if (error := done.exception()) is not None:
-            # Outputs that are put in place halfway are put in place again, as after a crash: nobody else would ever end this run.
+            # Outputs that are put in place halfway are put in place again, as after a crash:
+            # nobody else would ever end this run.
             self._loop.call_exception_handler(
                 {
                     "message": f"{run_id}: its outputs could not be put in place, which is tried again",
@@ -131,7 +139,10 @@ class Landing:
 
 
 def remove_area(area: str) -> None:
-    """Blocks. Also where a run shut its folders, to spite us or because its tools do so; links are removed, not followed."""
+    """Blocks.
+
+    Also where a run shut its folders, to spite us or because its tools do so; links are removed, not followed.
+    """
     shutil.rmtree(area, ignore_errors=True)
     ahead = [area] if os.path.isdir(area) else []
     while ahead:
@@ -192,7 +203,8 @@ def _put(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | No
 def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
     """Why an output must not be put into the folder that its way leads to, in words.
 
-    A run may have landed a link before, and name what lies behind it now: only what the author of the spec spelled out may lead elsewhere.
+    A run may have landed a link before, and name what lies behind it now:
+    only what the author of the spec spelled out may lead elsewhere.
     """
     path = os.path.normpath(os.path.join(root, output.path))
     pattern = bounds.find(path)
@@ -228,7 +240,8 @@ def _bring(output: StagedOutput, staged: str, name: str, folder_fd: int) -> str 
 
 
 def _exchange(output: StagedOutput, source: str, name: str, folder_fd: int) -> str | None:
-    """What stood there comes out, and is looked at once more: an edit in the last moment is somebody's, too, and goes back."""
+    """What stood there comes out, and is looked at once more: an edit in the last moment is somebody's, too,
+    and goes back."""
     flag = NO_REPLACE if output.base is None else EXCHANGE
     problem = rename_at(AT_FDCWD, source, folder_fd, name, flag)
     if problem in (errno.EEXIST, errno.ENOENT):

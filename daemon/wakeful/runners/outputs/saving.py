@@ -1,7 +1,8 @@
-"""What is left of a run in files when its last process is gone: its output, its outputs, what it touched besides, and the trace.
+"""What is left of a run in files when its last process is gone: its output, its outputs, what it touched besides,
+and the trace.
 
-`LiveRun` asks once per run, in a thread: all of it blocks. Nothing is put in place here; what was collected waits in its area until it is
-recorded. What cannot be saved never keeps a run from ending.
+`LiveRun` asks once per run, in a thread: all of it blocks. Nothing is put in place here; what was collected waits in
+its area until it is recorded. What cannot be saved never keeps a run from ending.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ def save_nothing(order: RunOrder) -> Saved:
 
 
 def remove_folders(folder: str, temporary: str) -> None:
-    """Remove the run's folders. Files that a run made unreadable for the daemon stay until the next start removes them."""
+    """Remove the run's folders.
+
+    Files that a run made unreadable for the daemon stay until the next start removes them.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     # The folder itself stays for the next run: making it again would cost that run a write to the disk.
     for entry in _list(temporary):

@@ -1,8 +1,9 @@
 """The private write area of a run: copies of its outputs, which it changes instead of the outputs themselves (rule 27).
 
-`preparing` makes one for a strict run, `saving` collects at its end what became of it; both block, and run in a thread. It lies in the state folder,
-where nobody watches and a person never stumbles over it. What was collected is put in place by `landing.py`, after it was recorded. Copies
-are made through open folders, so that a link swapped meanwhile leads nowhere.
+`preparing` makes one for a strict run, `saving` collects at its end what became of it; both block, and run in a thread.
+It lies in the state folder, where nobody watches and a person never stumbles over it. What was collected is put in
+place by `landing.py`, after it was recorded. Copies are made through open folders,
+so that a link swapped meanwhile leads nowhere.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from wakeful.system.private_folders import make_plain, make_private
 _CHUNK_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Files that are read beside outputs in one folder are shown one by one: more than this would take longer than most runs.
+# Files that are read beside outputs in one folder are shown one by one:
+# more than this would take longer than most runs.
 _MOST_BESIDE = 256
 _TOLD = 20
 
@@ -37,7 +39,8 @@ class _Copied(Struct, frozen=True):
 
 
 class StagedBefore(Struct, frozen=True):
-    """An area as it was when the run began, and what of it was never the run's own to change: all that is needed to collect from it."""
+    """An area as it was when the run began, and what of it was never the run's own to change:
+    all that is needed to collect from it."""
 
     areas: tuple[Area, ...]
     copied: dict[str, _Copied]
@@ -65,8 +68,8 @@ class Staging:
         is_ahead: bool = False,
         is_laid_out: bool = False,
     ) -> None:
-        """`before`: it was filled by an earlier daemon, and a run has been at work in it since. `is_ahead`: there is no run yet, and it is only
-        laid out. `is_laid_out`: that was done."""
+        """`before`: it was filled by an earlier daemon, and a run has been at work in it since. `is_ahead`: there is no
+        run yet, and it is only laid out. `is_laid_out`: that was done."""
         self._folder = folder
         self._root = root
         self._areas = areas if before is None else before.areas
@@ -88,7 +91,10 @@ class Staging:
         self._mounted |= frozenset(places)
 
     def prepare(self, is_read: Callable[[str], bool]) -> list[tuple[Area, str]]:
-        """Make and fill it: each area, and what stands for it. `is_read` says of a path whether a binding lets it be read."""
+        """Make and fill it: each area, and what stands for it.
+
+        `is_read` says of a path whether a binding lets it be read.
+        """
         make_private(os.path.dirname(self._folder))
         if not self._is_there or not os.path.isdir(self._folder):
             os.mkdir(self._folder, 0o700)
@@ -143,7 +149,10 @@ class Staging:
                     self._copy(f"{number}/{below}", name, folder_fd)
                     continue
                 if len(self.beside) >= _MOST_BESIDE:
-                    words = f"{area.folder} holds outputs and more than {_MOST_BESIDE} files to be read; under isolation: strict give outputs a folder of their own"
+                    words = (
+                        f"{area.folder} holds outputs and more than {_MOST_BESIDE} files to be read; under "
+                        "isolation: strict give outputs a folder of their own"
+                    )
                     raise OperatorError(words)
                 self.beside.append(
                     Beside(path, os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd))
@@ -185,7 +194,8 @@ def shorten_told(paths: list[str]) -> tuple[str, ...]:
 
 
 def digest_entry(name: str, folder_fd: int | None, *, is_flushed: bool = False) -> str | None:
-    """Of a file or a link: what it is, whether it can be executed, and what it holds; None where there is none, or it is neither."""
+    """Of a file or a link: what it is, whether it can be executed, and what it holds; None where there is none,
+    or it is neither."""
     try:
         found = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
@@ -284,7 +294,10 @@ def _walk_area(area: Area, source: int) -> Iterator[tuple[str, int, str, bool]]:
 
 
 def _walk_staged(place: str, folder: str, mounted: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """Every file of an area after the run, by its path below it, and whether it is one that can land. Links are not followed."""
+    """Every file of an area after the run, by its path below it, and whether it is one that can land.
+
+    Links are not followed.
+    """
     ahead = [""]
     while ahead:
         above = ahead.pop()

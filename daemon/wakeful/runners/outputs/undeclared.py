@@ -1,8 +1,9 @@
 """What changed in the folders that an output opened, although no binding declares it.
 
-Landlock opens a whole folder so that a file in it can be replaced; what else was written there is reported with the run, never
-hidden. `preparing` surveys the folders before the run, `saving` asks at its end, in a thread. Both looks are bounded. Somebody else's change at the
-same time is reported as well, for the folder alone cannot tell who it was; but not what another run declares, changed while that one wrote (`writers.py`).
+Landlock opens a whole folder so that a file in it can be replaced; what else was written there is reported with the
+run, never hidden. `preparing` surveys the folders before the run, `saving` asks at its end, in a thread. Both looks are
+bounded. Somebody else's change at the same time is reported as well, for the folder alone cannot tell who it was; but
+not what another run declares, changed while that one wrote (`writers.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _PASSED_OVER = "__pycache__"
 
 
 class Surveyed(Struct, frozen=True):
-    """A folder before the run: when that was, by the clock that file systems use, and the names in it (None: too many)."""
+    """A folder before the run: when that was, by the clock that file systems use,
+    and the names in it (None: too many)."""
 
     folder: str
     at: int

@@ -1,8 +1,10 @@
-"""What became of a run's workspace: which outputs it made, changed or removed there, and what else it touched (rule 27).
+"""What became of a run's workspace: which outputs it made, changed or removed there,
+and what else it touched (rule 27).
 
-`preparing` makes one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect` (by `saving`) when its
-last process is gone; both block, and run in a thread. The workspace was laid out by `workspaces/run_workspaces.py`; what is collected is recorded and put in
-place as the outputs of a strict run are. No link is followed in it, and nothing of git is run there.
+`preparing` makes one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect`
+(by `saving`) when its last process is gone; both block, and run in a thread. The workspace was laid out by
+`workspaces/run_workspaces.py`; what is collected is recorded and put in place as the outputs of a strict run are. No
+link is followed in it, and nothing of git is run there.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ class _Given(Struct, frozen=True):
 
 
 class WorkspaceArea:
-    """One run's. `staging` is the area in the state folder that `place.folder` lies in, `root` what stands for the real one."""
+    """One run's.
+
+    `staging` is the area in the state folder that `place.folder` lies in, `root` what stands for the real one.
+    """
 
     def __init__(self, staging: str, root: str, place: WorkspaceOrder) -> None:
         self._staging = staging
@@ -110,7 +115,8 @@ class WorkspaceArea:
                 count += 1
                 if count > MOST_FILES:
                     raise OperatorError(
-                        f"its workspace has more than {MOST_FILES} files, too many to be looked through; narrow its bindings, or its root"
+                        f"its workspace has more than {MOST_FILES} files, too many to be looked through; "
+                        "narrow its bindings, or its root"
                     )
                 yield (
                     os.path.relpath(entry.path, self._root),
@@ -150,7 +156,8 @@ class WorkspaceArea:
             return None
         finally:
             os.close(folder_fd)
-        # Of what the run has, not of what is there now: whoever changed it since the copy was made is in conflict with the run.
+        # Of what the run has, not of what is there now: whoever changed it since the copy was made is in conflict with
+        # the run.
         return digest_entry(path, None)
 
     def _compare(self, below: str, path: str, given: _Given | None) -> StagedOutput | None:
@@ -170,7 +177,8 @@ class WorkspaceArea:
 
 
 def _read_head(git_dir: str) -> str | None:
-    """The commit a repository is at, by its files alone: a run wrote them, so git is not asked; None where they do not say."""
+    """The commit a repository is at, by its files alone: a run wrote them, so git is not asked;
+    None where they do not say."""
     words = _read_line(f"{git_dir}/HEAD")
     if words.startswith("ref: refs/heads/") and ".." not in words:
         words = _read_line(f"{git_dir}/{words.removeprefix('ref: ')}")

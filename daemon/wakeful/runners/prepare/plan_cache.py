@@ -1,9 +1,11 @@
-"""What the last run of each session could touch, for its next run: the same, as long as its order and the file system say the same.
+"""What the last run of each session could touch, for its next run: the same,
+as long as its order and the file system say the same.
 
-The runner has one; `preparing` asks it where a run is prepared on the loop, and the runner tells it what may come again (`ready`). Telling from
-scratch what a run may touch takes some fifty questions to the file system; asking whether the answers are still the same takes a fifth of that. For
-the sessions that ran last even the thread that will spawn the next run has taken on its policy. Nothing is believed unseen: every place that
-counts is looked at again before a start, and what was readied for other files than are there now is given up.
+The runner has one; `preparing` asks it where a run is prepared on the loop, and the runner tells it what may come again
+(`ready`). Telling from scratch what a run may touch takes some fifty questions to the file system; asking whether the
+answers are still the same takes a fifth of that. For the sessions that ran last even the thread that will spawn the
+next run has taken on its policy. Nothing is believed unseen: every place that counts is looked at again before a start,
+and what was readied for other files than are there now is given up.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ NEXT_SUFFIX = ".next"
 
 
 class Readied(Struct, frozen=True):
-    """A thread, mostly, that has taken on a policy, and the folder of its run, which that opens whatever it is called."""
+    """A thread, mostly, that has taken on a policy, and the folder of its run,
+    which that opens whatever it is called."""
 
     confined: Confinement
     policy: Policy
@@ -45,7 +48,8 @@ class Readied(Struct, frozen=True):
     mounts: Mounts | None
 
     def suits(self, policy: Policy) -> bool:
-        """Is it the one it took on, but for the name of the folder? /etc may be another since, or merely have been looked through again."""
+        """Is it the one it took on, but for the name of the folder? /etc may be another since,
+        or merely have been looked through again."""
         is_alike = self.policy.guard is policy.guard and self._list_others(self.policy) == self._list_others(policy)
         return is_alike and all(mounts is None or mounts.are_same() for mounts in (self.mounts, self.confined.mounts))
 
@@ -118,7 +122,10 @@ class KnownPlans:
         *,
         is_ahead: bool = False,
     ) -> tuple[Reach, ConfinedLaunch | None]:
-        """As `reach.find_reach`, and raises what that does; and how to launch it, where that was readied. Makes the run's folders."""
+        """As `reach.find_reach`, and raises what that does; and how to launch it, where that was readied.
+
+        Makes the run's folders.
+        """
         known = self._recall(order, environment, protected)
         # Where one is known, the folders that last are there: it has been looked whether they are still the same.
         if known is None:
@@ -204,7 +211,8 @@ def _is_lasting(order: RunOrder) -> bool:
 
 
 def _can_wait(policy: Policy, folder: str) -> bool:
-    """Mounts go by names, of which the run's folder gets another; and what lies beside something hidden was listed one by one, and may be joined by more."""
+    """Mounts go by names, of which the run's folder gets another; and what lies beside something hidden was listed
+    one by one, and may be joined by more."""
     if policy.spared:
         return False
     if policy.shielded:
@@ -217,5 +225,6 @@ def _shape(order: RunOrder) -> RunOrder:
     """What all runs of a session have in common, until its spec changes."""
     return replace(
         order,
-        run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(), secrets=(), token="", allowance=Amounts(), is_traced=False,
+        run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(),
+        secrets=(), token="", allowance=Amounts(), is_traced=False,
     )  # fmt: skip

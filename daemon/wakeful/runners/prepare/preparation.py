@@ -1,8 +1,9 @@
 """What is found out before anything of a run exists: how its command and check are launched, and what is noted of it.
 
-`LiveRun` asks once per run, and once more for the check of a run that an earlier daemon started. Looks at the file system, makes folders,
-copies outputs and may try strace, so it blocks; where that can take longer than a moment it is asked in a thread (`is_quick`). Starts no
-program of the run. What it refuses is raised in words for the run's record, and then nothing is left open.
+`LiveRun` asks once per run, and once more for the check of a run that an earlier daemon started. Looks at the file
+system, makes folders, copies outputs and may try strace, so it blocks; where that can take longer than a moment it is
+asked in a thread (`is_quick`). Starts no program of the run. What it refuses is raised in words for the run's record,
+and then nothing is left open.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     launch: Launch = launch_bare
     # The same launch, where it is one into a view of the run's own.
     view: BubblewrapLaunch | None = None
-    # A shell in a view that was made before, for the first launch if that is still the same view. Its taker's to give up.
+    # A shell in a view that was made before, for the first launch if that is still the same view.
+    # Its taker's to give up.
     waiting: WaitingView | None = None
     isolation: Enforced | None = None
     # Folders that are opened wider than what may be written there.
@@ -95,7 +97,8 @@ def is_staged(order: RunOrder) -> bool:
 
 
 def is_quick(order: RunOrder) -> bool:
-    """Otherwise outputs are copied, every place of a view or workspace is looked at, or strace is tried: not on the loop."""
+    """Otherwise outputs are copied, every place of a view or workspace is looked at, or strace is tried:
+    not on the loop."""
     return (
         order.confinement.level in ("standard", "none")
         and order.workspace is None
@@ -107,7 +110,8 @@ def is_quick(order: RunOrder) -> bool:
 def prepare(order: RunOrder, begun: Prepared, around: Surroundings, *, is_ahead: bool = False) -> Prepared:
     """Raises OperatorError, or OSError and ValueError as a spawn does.
 
-    `is_ahead`, of a quick order: its start is not sure yet. `NotYet` is raised where something would have to be made outside of the run's own folders."""
+    `is_ahead`, of a quick order: its start is not sure yet. `NotYet` is raised where something would have to be made
+    outside of the run's own folders."""
     # A plan comes with the folders.
     plans = around.plans if is_quick(order) and order.confinement.level == "standard" else None
     if plans is None:
@@ -130,7 +134,8 @@ def prepare(order: RunOrder, begun: Prepared, around: Surroundings, *, is_ahead:
 def prepare_next(
     order: RunOrder, environment: dict[str, str], places: NextPlaces, protected: Protected
 ) -> BubblewrapLaunch | None:
-    """The view of a run that differs from this strict one only in what each run has of its own; None where it cannot be made before there is one.
+    """The view of a run that differs from this strict one only in what each run has of its own;
+    None where it cannot be made before there is one.
 
     Raises as `prepare` does, and `NotYet`; then nothing is left."""
     coming = replace(order, folder=places.folder, staging=places.staging)
@@ -156,7 +161,10 @@ def prepare_next(
 def confine(
     order: RunOrder, begun: Prepared, around: Surroundings, plans: KnownPlans | None = None, *, is_ahead: bool = False
 ) -> Prepared:
-    """Find out what it may touch. A staging of `begun` is one that was filled before, and is used as it is. `plans` are for the loop alone."""
+    """Find out what it may touch.
+
+    A staging of `begun` is one that was filled before, and is used as it is. `plans` are for the loop alone.
+    """
     if not order.confinement.is_enforced:
         noted = replace(begun, isolation=Enforced(order.confinement.level, ("everything",)))
         return _observe(order, noted, around) if order.is_traced or order.confinement.level == "observe" else noted

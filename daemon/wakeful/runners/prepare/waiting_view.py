@@ -1,8 +1,10 @@
-"""The view of a strict session's next run, made while the session rests, and a shell in it that waits to become the run's program.
+"""The view of a strict session's next run, made while the session rests,
+and a shell in it that waits to become the run's program.
 
-`preparing` makes the view, the runner has a shell wait in it, and `LiveRun` takes that: bubblewrap needs some ten milliseconds for a view, a shell
-one to wake. Nothing is believed unseen: at a start all is found out as ever, and the shell is used only where the view that would be made
-now is the one it waits in. It does what it is told as a whole or not at all: when the daemon dies it reads an end, and ends.
+`preparing` makes the view, the runner has a shell wait in it, and `LiveRun` takes that: bubblewrap needs some ten
+milliseconds for a view, a shell one to wake. Nothing is believed unseen: at a start all is found out as ever, and the
+shell is used only where the view that would be made now is the one it waits in. It does what it is told as a whole or
+not at all: when the daemon dies it reads an end, and ends.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from wakeful.runners.process.mark import can_mark, mark_of, marking, set_mark
 _PLAIN_SHELL, _ANY_SHELL = "/bin/dash", "/bin/sh"
 _WAITING = ("-c", "echo; . /dev/stdin")
 _IS_THERE = b"\n"
-# Other shells have variables of their own, and none can set every name: who is started by this has exactly those that are told. It takes 0.9 ms.
+# Other shells have variables of their own, and none can set every name:
+# who is started by this has exactly those that are told. It takes 0.9 ms.
 _BECOME = b"/usr/bin/env -i"
 _SETTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEANT_FOR_SHELLS = frozenset(
@@ -42,7 +45,8 @@ _PATIENCE_SECONDS = 2.0
 
 
 def can_wait(order: RunOrder) -> bool:
-    """Not what is laid out for one run alone; and where a mark stands in the environment only, no process could be given one later."""
+    """Not what is laid out for one run alone; and where a mark stands in the environment only,
+    no process could be given one later."""
     is_plain = order.workspace is None and not order.repositories and not order.is_traced and not order.is_agent
     return order.confinement.level == "strict" and is_plain and can_mark()
 
@@ -128,7 +132,10 @@ class WaitingView:
         return all(identify(f"/proc/{self.pids[-1]}/root{place}") == found for place, found in view.list_shown())
 
     def release(self, mark: int, argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
-        """Become a program of the run with this mark; its output is the caller's. None: nothing of it was begun, nor will be."""
+        """Become a program of the run with this mark; its output is the caller's.
+
+        None: nothing of it was begun, nor will be.
+        """
         words = _spell(self._shell, argv, {**environment, "PWD": self._view.cwd})
         try:
             for pid in self.pids:

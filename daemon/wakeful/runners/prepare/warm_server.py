@@ -1,9 +1,9 @@
 """A run of an agent without the second its libraries take to be read: a server that has read them forks it.
 
-The daemon asks (`WarmServer`), over a pair of sockets that no one else holds; the server (`serve`) is one process with one thread, and what it
-forks confines itself by the policy it was handed before it does anything else, as any run is confined. It forks twice, so that the run
-becomes the daemon's child, who is a subreaper: watched, signalled and reaped like every other. Where a server is not ready, or gone, a
-run starts cold.
+The daemon asks (`WarmServer`), over a pair of sockets that no one else holds; the server (`serve`) is one process with
+one thread, and what it forks confines itself by the policy it was handed before it does anything else, as any run is
+confined. It forks twice, so that the run becomes the daemon's child, who is a subreaper: watched, signalled and reaped
+like every other. Where a server is not ready, or gone, a run starts cold.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class WarmServer:
     """The daemon's end. Nothing is started before `warm_up`, and nothing here outlives `close`."""
 
     def __init__(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        """`argv` is the program that calls `serve`; the descriptor of its end follows, and what it is to read. `environment` holds nothing that a run
-        may not know: what it forks can read it."""
+        """`argv` is the program that calls `serve`; the descriptor of its end follows, and what it is to read.
+        `environment` holds nothing that a run may not know: what it forks can read it."""
         self._argv = argv
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,14 +88,18 @@ class WarmServer:
 
     @property
     def is_warming(self) -> bool:
-        """Is it under way to be ready? Whoever waits for it waits no longer than for a start of their own, and reads nothing twice."""
+        """Is it under way to be ready?
+
+        Whoever waits for it waits no longer than for a start of their own, and reads nothing twice.
+        """
         is_late = time.monotonic() - self._started > _LONGEST_WARMING_SECONDS
         return self._process is not None and not is_late and not self.is_ready() and self._process.poll() is None
 
     def warm_up(self, libraries: Iterable[str]) -> int | None:
         """Start it, unless it lives; its pid where it was started now. Returns at once: it is ready when it says so.
 
-        `libraries` are what its runs will need, by the names of providers; what is not among them a run reads itself."""
+        `libraries` are what its runs will need, by the names of providers;
+        what is not among them a run reads itself."""
         if self._process is not None and self._process.poll() is None:
             return None
         self.close()
@@ -121,7 +125,10 @@ class WarmServer:
         return self._is_ready
 
     def fork(self, request: ForkRequest, output: int) -> int:
-        """A new process, by its number: it writes to `output`, and is confined before its first step. Raises OSError where there is none."""
+        """A new process, by its number: it writes to `output`, and is confined before its first step.
+
+        Raises OSError where there is none.
+        """
         assert self._socket is not None
         try:
             handed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [output]))]

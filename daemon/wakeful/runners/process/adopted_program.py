@@ -1,8 +1,10 @@
-"""A program of a run that an earlier daemon started, from the moment it is taken over until nothing that descends from it is alive.
+"""A program of a run that an earlier daemon started, from the moment it is taken over until nothing that descends from
+it is alive.
 
-Attended as a `Process` is, which it is not: this one is nobody's child here. Its end is told by its pidfd, its signals go through that, its
-leftovers are found by their mark (the system's first process inherits them, not we), and what it used is seen from outside, by samples
-and by its control group, since only a parent is told exactly. `LiveRun` makes one when it goes on with a run.
+Attended as a `Process` is, which it is not: this one is nobody's child here. Its end is told by its pidfd, its signals
+go through that, its leftovers are found by their mark (the system's first process inherits them, not we), and what it
+used is seen from outside, by samples and by its control group, since only a parent is told exactly.
+`LiveRun` makes one when it goes on with a run.
 """
 
 from __future__ import annotations

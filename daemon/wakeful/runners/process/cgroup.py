@@ -2,8 +2,9 @@
 
 Beside the mark, never instead of it: a process enters its group a moment after it started, so what it forked
 before that is outside. Entering takes 0.1 to 8 ms (measured: the kernel waits for a grace period), so it is done
-in a thread; killing and removing take 0.05 ms. CPU time is counted for every group; memory and processes are bounded where their controllers
-can be switched on, which needs a daemon that sits in a group of its own (DelegateSubgroup=). Without delegation: nothing here is used.
+in a thread; killing and removing take 0.05 ms. CPU time is counted for every group; memory and processes are bounded
+where their controllers can be switched on, which needs a daemon that sits in a group of its own (DelegateSubgroup=).
+Without delegation: nothing here is used.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Cgroups:
         return int(_read_counts(f"{self._path(mark)}/memory.events").get("oom_kill", 0)) > 0
 
     def cpu_seconds(self, mark: int) -> float:
-        """What its members have spent since they entered, the dead included; counted by the kernel with or without a controller."""
+        """What its members have spent since they entered, the dead included;
+        counted by the kernel with or without a controller."""
         return int(_read_counts(f"{self._path(mark)}/cpu.stat").get("usage_usec", 0)) / 1e6
 
     def marks(self) -> list[int]:
@@ -90,7 +92,10 @@ class Cgroups:
 
 
 def find_delegated() -> Cgroups | None:
-    """The subtree systemd gave us (Delegate=yes), or None. Being root is not enough: an undelegated tree has another writer."""
+    """The subtree systemd gave us (Delegate=yes), or None.
+
+    Being root is not enough: an undelegated tree has another writer.
+    """
     mount = _find_mount()
     own = _find_own()
     if mount is None or own is None:
@@ -106,7 +111,10 @@ def find_delegated() -> Cgroups | None:
 
 
 def _switch_on(folder: str) -> None:
-    """Let the groups of runs be bounded. Only where no process sits in `folder` itself, or systemd could not start the next daemon in it."""
+    """Let the groups of runs be bounded.
+
+    Only where no process sits in `folder` itself, or systemd could not start the next daemon in it.
+    """
     with open(f"{folder}/cgroup.controllers", encoding="ascii") as file:
         wanted = [f"+{name}" for name in file.read().split() if name in _CONTROLLERS]
     if wanted:

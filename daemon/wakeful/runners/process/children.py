@@ -26,7 +26,10 @@ _FREEZING_ROUNDS = 20
 
 
 def become_subreaper() -> Sign | None:
-    """Once per daemon, before the first run: orphans of runs come to us, not to init. Returns the sign of the run that started us, if one did."""
+    """Once per daemon, before the first run: orphans of runs come to us, not to init.
+
+    Returns the sign of the run that started us, if one did.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         reason = os.strerror(ctypes.get_errno())
@@ -72,7 +75,8 @@ class Children:
         self._own.discard(pid)
 
     def adopted(self) -> list[int]:
-        """Children nobody here spawned, zombies included; asked at the end of every run, beside threads that compute."""
+        """Children nobody here spawned, zombies included; asked at the end of every run,
+        beside threads that compute."""
         return [pid for pid in proc.orphans_of(self._pid) if pid not in self._own]
 
     def end_run(self, mark: int, run_id: str, state: str, reaped: Callable[[Reaped], None]) -> list[int]:
@@ -95,7 +99,8 @@ class Children:
         return left
 
     def freeze_run(self, mark: int, run_id: str, state: str) -> None:
-        """Stop what was adopted from this run, and what descends from that: a storm of forks would go on faster than it can be ended.
+        """Stop what was adopted from this run, and what descends from that:
+        a storm of forks would go on faster than it can be ended.
 
         A stopped process forks no more, so a few rounds find all; SIGKILL ends it as any other."""
         stopped: set[int] = set()
@@ -129,7 +134,8 @@ class Children:
     def _is_ours_to_end(
         self, stat: proc.ProcessStat, live: Mapping[int, str], oldest_start: float | None, state: str
     ) -> bool:
-        # A run has a session of its own and nothing gets back into ours; what is older than we are came with our launcher.
+        # A run has a session of its own and nothing gets back into ours;
+        # what is older than we are came with our launcher.
         if stat.session == self._session or stat.started < self._since:
             return False
         mark = read_mark(stat.pid)

@@ -1,8 +1,9 @@
 """Limits of a run (`run: limits`): set before its first instruction, by a shell that becomes the program.
 
-Setting them from outside, after the spawn, is a race that a hostile program wins; setting them on the daemon for the moment of a spawn would
-limit its own writers. So only a run that declares limits is started through `sh`, which sets them and execs (0.7 ms). What counts per process
-in the kernel, and for a whole run in the spec, is also looked at while the run lives (`find_excess`), and said in `unenforced`.
+Setting them from outside, after the spawn, is a race that a hostile program wins; setting them on the daemon for the
+moment of a spawn would limit its own writers. So only a run that declares limits is started through `sh`, which sets
+them and execs (0.7 ms). What counts per process in the kernel, and for a whole run in the spec, is also looked at while
+the run lives (`find_excess`), and said in `unenforced`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Launched = TypeVar("Launched")
 NO_LIMITS = RunLimits()
 # Of all processes that the user may have, so many are kept from runs.
 SPARED_PROCESSES = 64
-# How often a run with limits is looked at as a whole; one with a budget alone more and more rarely, since that counts on.
+# How often a run with limits is looked at as a whole; one with a budget alone more and more rarely,
+# since that counts on.
 LOOK_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 # Of its budget, what grows while it runs.
@@ -64,8 +66,9 @@ def _list_settings(limits: RunLimits) -> list[str]:
 def launch_sparing(launch: Callable[[], Launched]) -> tuple[Launched, bool]:
     """What is launched is refused a process before the daemon and people are; False where it was launched without that.
 
-    By the soft limit of the daemon itself for the moment of a spawn, as the mark is: there is no gap. The kernel counts all processes of the user, so
-    where they are many the spawn itself is refused; then it takes one of those in reserve. Root is not held to it: `find_crowd` does that."""
+    By the soft limit of the daemon itself for the moment of a spawn, as the mark is: there is no gap. The kernel counts
+    all processes of the user, so where they are many the spawn itself is refused; then it takes one of those in
+    reserve. Root is not held to it: `find_crowd` does that."""
     limits = resource.getrlimit(resource.RLIMIT_NPROC)
     if (most := _find_spared()) is None:
         return launch(), True
@@ -103,7 +106,8 @@ def count_all() -> int | None:
 
 
 def count_oom_kills() -> int | None:
-    """How many processes of the machine the kernel ended for want of memory since it started; None where that is not told."""
+    """How many processes of the machine the kernel ended for want of memory since it started;
+    None where that is not told."""
     try:
         with open("/proc/vmstat", "rb", buffering=0) as file:
             text = file.read()
@@ -117,12 +121,15 @@ def find_crowd(most: int, pid: int) -> str | None:
     """Whether a run that names no limit has more processes than others leave it, in words."""
     if len(proc.descendants_of(pid)) < most:
         return None
-    return f"it had more than {most:,} processes at a time; if it needs them, say run.limits.processes in its spec, or limits.processes in wakeful.yaml"
+    return (
+        f"it had more than {most:,} processes at a time; if it needs them, say run.limits.processes in its spec, "
+        "or limits.processes in wakeful.yaml"
+    )
 
 
 def find_excess(limits: RunLimits, pids: Sequence[int], counted_cpu_seconds: float = 0.0) -> str | None:
-    """What the processes of a run exceed together, in words; None while they do not. `counted_cpu_seconds`: what its control group counted,
-    of those that are gone from sight, too."""
+    """What the processes of a run exceed together, in words; None while they do not. `counted_cpu_seconds`: what its
+    control group counted, of those that are gone from sight, too."""
     if limits.processes is not None and len(pids) > limits.processes:
         return f"it had more than {limits.processes} processes (run.limits.processes)"
     if limits.memory_bytes is not None and sum(map(proc.own_memory, pids)) > limits.memory_bytes:

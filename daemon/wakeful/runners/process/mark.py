@@ -2,10 +2,10 @@
 
 It stands in two places. `WAKEFUL_RUN=<run id>` in the environment (rule 41) is readable by people, and
 lost by `env -i`. The soft limit RLIMIT_RTTIME is not lost: fork, exec, setsid, a cleared environment and the daemon's
-own death leave it alone, a zombie still shows it, and a value of more than 36,000 years limits nobody. The daemon sets it on
-itself for the moment of a spawn, so there is no gap in which a child could fork unmarked; the rest of the time it carries
-OWN, by which its own git and probe processes are known. `read_sign` tells a run's process from a person's, whichever daemon
-started the run; the name of a run's control group counts there, too. Never signals anybody.
+own death leave it alone, a zombie still shows it, and a value of more than 36,000 years limits nobody. The daemon sets
+it on itself for the moment of a spawn, so there is no gap in which a child could fork unmarked; the rest of the time it
+carries OWN, by which its own git and probe processes are known. `read_sign` tells a run's process from a person's,
+whichever daemon started the run; the name of a run's control group counts there, too. Never signals anybody.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _GROUP = re.compile(rb"/wakeful-(1[0-9a-f]{15})(?=[/\n])")
 
 
 class Sign(Struct, frozen=True):
-    """The evidence that a daemon started a process, for a run or for itself. `words` say where the evidence was found."""
+    """The evidence that a daemon started a process, for a run or for itself.
+
+    `words` say where the evidence was found.
+    """
 
     mark: int
     words: str
@@ -45,7 +48,10 @@ def mark_of(state: str, run_id: str) -> int:
 
 
 def mark_own() -> Sign | None:
-    """Once per daemon, before it spawns anything. Returns the sign this process had before: a run may have started this daemon."""
+    """Once per daemon, before it spawns anything.
+
+    Returns the sign this process had before: a run may have started this daemon.
+    """
     before = read_sign(os.getpid(), "")
     set_mark(OWN)
     return before
@@ -68,7 +74,10 @@ def marking(mark: int) -> Iterator[None]:
 
 
 def set_mark(mark: int, pid: int = 0) -> None:
-    """For good; on the calling process itself, unless told. Raises OSError where that other one is not ours, or is gone."""
+    """For good; on the calling process itself, unless told.
+
+    Raises OSError where that other one is not ours, or is gone.
+    """
     hard = resource.prlimit(pid, _LIMIT)[1]
     if hard == resource.RLIM_INFINITY:
         resource.prlimit(pid, _LIMIT, (mark, hard))
@@ -111,7 +120,8 @@ def read_run(pid: int, runs: Mapping[int, str], state: str) -> str | None:
 def read_sign(pid: int, state: str) -> Sign | None:
     """Find the evidence that some daemon, not necessarily this one, started a process. None: a person started it.
 
-    Raises ProcessLookupError when the process is gone, and OSError where there is no descriptor to look with. `state` is this daemon's state folder, links resolved."""
+    Raises ProcessLookupError when the process is gone, and OSError where there is no descriptor to look with.
+    `state` is this daemon's state folder, links resolved."""
     limits = _read(f"/proc/{pid}/limits")
     # Everybody may read it as long as the process, or its zombie, is there.
     if not limits:
@@ -144,7 +154,10 @@ def _value(environ: bytes, name: bytes) -> str | None:
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc, empty when its process is gone or not ours to look at. Raises OSError where there is no descriptor to look with."""
+    """A file of /proc, empty when its process is gone or not ours to look at.
+
+    Raises OSError where there is no descriptor to look with.
+    """
     try:
         return reserve.read_file(path)
     except OSError as error:

@@ -1,8 +1,9 @@
 """Ends what an earlier daemon left running: found by mark, confirmed by start time, signalled through a pidfd.
 
 One scan of /proc serves all runs (64 live ones are gone within a second); descendants that shed their mark are found
-through their parents. Blocks: `CommandRunner.recover` and `AdoptedProcess` call it in a thread. A run counts as gone only when a scan finds
-nobody; what the kernel does not end is looked at again and again, and reported never rather than wrongly.
+through their parents. Blocks: `CommandRunner.recover` and `AdoptedProcess` call it in a thread. A run counts as gone
+only when a scan finds nobody; what the kernel does not end is looked at again and again,
+and reported never rather than wrongly.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ def end_orphans(
 
 
 def end_strays(cgroups: Cgroups, spared: Collection[int]) -> None:
-    """End what an earlier daemon left in our control groups and no run in the log claims: replays, probes, its own git. Blocks.
+    """End what an earlier daemon left in our control groups and no run in the log claims: replays, probes, its own git.
 
-    `spared` are the marks of runs that the log knows. A daemon marks whatever it starts, so what has no mark is somebody else's; and what has a
-    parent in here belongs to that.
+    Blocks.
+
+    `spared` are the marks of runs that the log knows. A daemon marks whatever it starts, so what has no mark is
+    somebody else's; and what has a parent in here belongs to that.
     """
     for mark in cgroups.marks():
         if mark not in spared:
@@ -143,7 +146,8 @@ def _wait_for_any(members: list[ProcessStat], seconds: float) -> None:
 
 
 def _open_confirmed(stat: ProcessStat) -> int | None:
-    """A pidfd of exactly the process that was found: opened first, then compared, so that its number is not reused between."""
+    """A pidfd of exactly the process that was found: opened first, then compared,
+    so that its number is not reused between."""
     try:
         fd = os.pidfd_open(stat.pid)
     except ProcessLookupError:

@@ -1,10 +1,11 @@
 """A run's output in memory: the first half of the limit, the last half, and the true count.
 
-Bytes in, bytes out: output may be binary, endless, or without a single line end. Whatever a run writes, no more than the limit
-is held. Followers read by position, so that a slow one costs nothing: what it was too slow for, it is told about in words.
-The bytes of secrets are held here and let out nowhere: `kept` and `follow` redact what they give. Not as it comes in: a flood
-costs nothing, and a secret that became known during the run is found in what came before, too.
-The bytes lie in one stretch of memory with their count in front, so that a descriptor of it is all that a later daemon needs to go on.
+Bytes in, bytes out: output may be binary, endless, or without a single line end. Whatever a run writes, no more than
+the limit is held. Followers read by position, so that a slow one costs nothing: what it was too slow for, it is told
+about in words. The bytes of secrets are held here and let out nowhere: `kept` and `follow` redact what they give. Not
+as it comes in: a flood costs nothing, and a secret that became known during the run is found in what came before, too.
+The bytes lie in one stretch of memory with their count in front,
+so that a descriptor of it is all that a later daemon needs to go on.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class Kept(NamedTuple):
 class Capture:
     """Head and tail of a stream. `redactor` is asked whenever something is let out.
 
-    `memory` is a file in memory to keep it in, empty or with what an earlier daemon captured under the same limit; without one,
-    what is captured is this process's alone. It is not closed here, and must be open until something was captured.
+    `memory` is a file in memory to keep it in, empty or with what an earlier daemon captured under the same limit;
+    without one, what is captured is this process's alone. It is not closed here,
+    and must be open until something was captured.
     """
 
     def __init__(
@@ -138,7 +140,8 @@ class Capture:
             await waiting
 
     def ends(self, most_bytes: int) -> bytes:
-        """The end of what is kept of its beginning, and that of the rest: unredacted, to be looked through and not to be shown."""
+        """The end of what is kept of its beginning, and that of the rest: unredacted,
+        to be looked through and not to be shown."""
         return self._head()[-most_bytes:] + b"\n" + self._tail()[-most_bytes:]
 
     def mentions(self, words: Iterable[bytes]) -> bool:

@@ -1,7 +1,9 @@
-"""What a descriptor of a process tells and does, for processes that are nobody's child here: how it ended, and signals to its group.
+"""What a descriptor of a process tells and does, for processes that are nobody's child here: how it ended,
+and signals to its group.
 
-A process that outlived its daemon is reaped by somebody else, so its exit status cannot be waited for; who held a pidfd of it before can
-still ask (PIDFD_GET_INFO, Linux 6.15). A signal through a pidfd reaches that process's group or nobody: a number may be reused.
+A process that outlived its daemon is reaped by somebody else, so its exit status cannot be waited for; who held a pidfd
+of it before can still ask (PIDFD_GET_INFO, Linux 6.15). A signal through a pidfd reaches that process's group or
+nobody: a number may be reused.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ def signal_group(pidfd: int, number: int) -> None:
 
 
 def can_tell_ends() -> bool:
-    """Does this kernel tell how a process ended that somebody else reaped? Tried, once per daemon, with a process that does nothing."""
+    """Does this kernel tell how a process ended that somebody else reaped?
+
+    Tried, once per daemon, with a process that does nothing.
+    """
     try:
         pid = os.posix_spawn(_TRIAL, [_TRIAL], {})
     except OSError:

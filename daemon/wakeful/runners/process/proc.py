@@ -74,8 +74,9 @@ def children_of(pid: int) -> list[int]:
 
 
 def orphans_of(pid: int) -> list[int]:
-    """Direct children, zombies included, among which is every orphan that came to a subreaper: the kernel gives them to its first
-    thread, which has the process's number. What its other threads spawned and still hold is not among them."""
+    """Direct children, zombies included, among which is every orphan that came to a subreaper: the kernel gives them to
+    its first thread, which has the process's number. What its other threads spawned and still hold is not among
+    them."""
     return _list_children(pid, str(pid))
 
 

@@ -1,7 +1,8 @@
 """One program of a run, from its spawn until nothing that descends from it is alive.
 
-`LiveRun` launches it (the command, then perhaps its check), signals it, and is called back once, on the loop, when the tree is gone
-and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers. Knows nothing of timeouts.
+`LiveRun` launches it (the command, then perhaps its check), signals it, and is called back once, on the loop, when the
+tree is gone and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers.
+Knows nothing of timeouts.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ class Surroundings(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """How the program itself ended, and who of its tree could not be ended. Neither code nor signal: the status was lost."""
+    """How the program itself ended, and who of its tree could not be ended.
+
+    Neither code nor signal: the status was lost.
+    """
 
     exit_code: int | None
     signal: int | None
@@ -129,7 +133,8 @@ class Spent:
 
 
 class Attended(ABC):
-    """What a program of a run is like, whoever started it: a pidfd, the reading end of its output, samples of what it uses, signals."""
+    """What a program of a run is like, whoever started it: a pidfd, the reading end of its output,
+    samples of what it uses, signals."""
 
     pid: int
     _pidfd: int
@@ -226,8 +231,8 @@ class Process(Attended):
         is_wrapped: bool = False,
         handed: Sequence[int] = (),
     ) -> None:
-        """Spawn now, the way `launch` does it. `is_wrapped`: what is spawned only waits for the program, and is not signalled.
-        `handed` are descriptors of the caller's that it gets, too.
+        """Spawn now, the way `launch` does it. `is_wrapped`: what is spawned only waits for the program, and is not
+        signalled. `handed` are descriptors of the caller's that it gets, too.
 
         Raises OSError, ValueError or OperatorError, and then nothing was left running.
         """
@@ -249,7 +254,8 @@ class Process(Attended):
             )
 
         try:
-            # The mark is this process's for a moment, whichever thread spawns: the loop, which waits, spawns nothing else.
+            # The mark is this process's for a moment, whichever thread spawns: the loop, which waits,
+            # spawns nothing else.
             with marking(self._mark):
                 popen, is_spared = launch_sparing(lambda: launch(spawn))
         except BaseException:
@@ -278,7 +284,10 @@ class Process(Attended):
         return True
 
     def take_over(self, fork: Callable[[int], int]) -> None:
-        """`fork` is given the writing end of its output, and returns the number of a process that has become our child. Raises OSError."""
+        """`fork` is given the writing end of its output, and returns the number of a process that has become our child.
+
+        Raises OSError.
+        """
         output, writer = os.pipe()
         self._is_wrapped = False
         try:
@@ -343,7 +352,8 @@ class Process(Attended):
         return True
 
     def _is_held(self) -> bool:
-        """Whether whoever traces the program has yet to take note of its end: until then it is not ours to take (strace, a debugger)."""
+        """Whether whoever traces the program has yet to take note of its end:
+        until then it is not ours to take (strace, a debugger)."""
         try:
             is_ours = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
@@ -393,7 +403,10 @@ class Process(Attended):
 
 
 def _signal_inside(leader: int, number: int) -> None:
-    """The group without its leader. The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none."""
+    """The group without its leader.
+
+    The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none.
+    """
     for pid in proc.descendants_of(leader):
         try:
             fd = os.pidfd_open(pid)
@@ -430,7 +443,8 @@ def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
     except OSError:
         # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
         return
-    # What it had started before that, and what those had. A number that is free again meanwhile is nobody's until the kernel has given out all others.
+    # What it had started before that, and what those had. A number that is free again meanwhile is nobody's until the
+    # kernel has given out all others.
     entered = {pid}
     for _ in range(_LAYERS):
         for child in set(proc.descendants_of(pid)) - entered:

@@ -1,7 +1,9 @@
-"""Descriptors in reserve for looking at processes: who belongs to a run must be known also when the daemon has no descriptor left.
+"""Descriptors in reserve for looking at processes: who belongs to a run must be known also when the daemon has no
+descriptor left.
 
-`proc` and `mark` read /proc through it. Without it a shortage looked like "there is no such process": what a run left behind was not found, and
-so not ended, and a process of a run could have passed for a person's. Held from the daemon's start (`hold`); other programs hold none.
+`proc` and `mark` read /proc through it. Without it a shortage looked like "there is no such process": what a run left
+behind was not found, and so not ended, and a process of a run could have passed for a person's. Held from the daemon's
+start (`hold`); other programs hold none.
 """
 
 from __future__ import annotations

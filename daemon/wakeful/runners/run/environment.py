@@ -1,7 +1,7 @@
 """What a run finds: its environment, and the files of its private folder that the environment names.
 
-Nothing is inherited but what stands in the allow-list: the daemon's own environment holds the secrets of whoever started
-it, and the sockets by which systemd supervises it. Written once per run, on the hot path: no fsync, no thread.
+Nothing is inherited but what stands in the allow-list: the daemon's own environment holds the secrets of whoever
+started it, and the sockets by which systemd supervises it. Written once per run, on the hot path: no fsync, no thread.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from wakeful.secrets.store import name_variable
 from wakeful.system.private_folders import make_private
 
 # Who and where one is, how to speak, where programs and temporary files are. Left out on purpose: XDG_RUNTIME_DIR and
-# DBUS_SESSION_BUS_ADDRESS (through the user's bus a run can start processes outside its own tree), SSH_AUTH_SOCK and every other
-# credential, DISPLAY, PYTHON*, LD_*, and TMPDIR: a run has a temporary folder of its own, that goes with it.
+# DBUS_SESSION_BUS_ADDRESS (through the user's bus a run can start processes outside its own tree), SSH_AUTH_SOCK and
+# every other credential, DISPLAY, PYTHON*, LD_*, and TMPDIR: a run has a temporary folder of its own,
+# that goes with it.
 _INHERITED = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL")
 _INHERITED_PREFIX = "LC_"
 # How systemd talks to the daemon: not even a spec hands this on, or a run could answer in the daemon's name.
@@ -61,7 +62,10 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
 
 
 def name_folder(order: RunOrder) -> str:
-    """What a run calls its folder. In a view of its own each finds it under the same name: a view may be made before it is known for which run."""
+    """What a run calls its folder.
+
+    In a view of its own each finds it under the same name: a view may be made before it is known for which run.
+    """
     return f"{os.path.dirname(order.folder)}/{_OWN_IN_VIEW}" if order.confinement.level == "strict" else order.folder
 
 
@@ -92,7 +96,8 @@ def program_of(order: RunOrder) -> tuple[str, ...]:
 
 
 def check_program(name: str, cwd: str, environment: Mapping[str, str]) -> None:
-    """Raises as the spawn itself would, for where another program is spawned that starts this one, and would fail in words of its own."""
+    """Raises as the spawn itself would, for where another program is spawned that starts this one,
+    and would fail in words of its own."""
     path = name if "/" not in name else os.path.join(cwd, name)
     if shutil.which(path, path=environment.get("PATH", "")) is not None:
         return

@@ -1,8 +1,9 @@
 """Runs that outlive the daemon: what the next one needs of each, held by the supervisor of both as descriptors.
 
-Of every run the supervisor has five: its process, the reading end of its output, what was captured of that, a keepsake in words of our
-own, and the list of what it found. All are memory: no secret and no token comes to a disk by it. A run can neither reach nor forge one, since the supervisor takes
-them from the daemon alone. `LiveRun` keeps, `CommandRunner` takes and drops; a run that is not kept whole ends with its daemon, as ever.
+Of every run the supervisor has five: its process, the reading end of its output, what was captured of that, a keepsake
+in words of our own, and the list of what it found. All are memory: no secret and no token comes to a disk by it. A run
+can neither reach nor forge one, since the supervisor takes them from the daemon alone. `LiveRun` keeps, `CommandRunner`
+takes and drops; a run that is not kept whole ends with its daemon, as ever.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class DescriptorStore(Protocol):
 
 
 class Keepsake(Struct, frozen=True, kw_only=True):
-    """What of a run is in no log and no descriptor. Times are of clocks that all processes share until the next boot."""
+    """What of a run is in no log and no descriptor.
+
+    Times are of clocks that all processes share until the next boot.
+    """
 
     format: int = _FORMAT
     # The state folder: its log is the one that knows the run.
@@ -166,7 +170,10 @@ class KeptRuns:
             self.drop(run_id)
 
     def take(self, run_id: str, state: str) -> LeftRun | None:
-        """What was left of this run, once; None where that is nothing, or not enough to go on with. `state` is our state folder."""
+        """What was left of this run, once; None where that is nothing, or not enough to go on with.
+
+        `state` is our state folder.
+        """
         fds = self._left.pop(run_id, ())
         found = _sort(fds)
         keepsake = _read(found[_KEEPSAKE]) if _KEEPSAKE in found else None

@@ -121,7 +121,8 @@ def _find_program(session: Session, run: OpenRun, premises: Premises) -> tuple[t
 
 
 def _open_for_agent(spec: SessionSpec, agent: AgentSpec, premises: Premises) -> Confinement:
-    """The process that thinks reads its own code, speaks with its models and servers, and fetches; its tools are held to what the spec says."""
+    """The process that thinks reads its own code, speaks with its models and servers, and fetches;
+    its tools are held to what the spec says."""
     confinement = spec.confinement
     network = confinement.network
     if network is not True:

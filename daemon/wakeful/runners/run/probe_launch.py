@@ -1,7 +1,9 @@
-"""Starts a probe as the runs of its session are started: with its secrets, under its isolation, and known to be no person.
+"""Starts a probe as the runs of its session are started: with its secrets, under its isolation,
+and known to be no person.
 
-`CommandRunner.launch_probe` is handed by wiring to the source of probes, which reads what it prints. A probe writes nothing but a temporary folder of its
-own and what `allow` opens; it reads what its session binds. Its folders go with it. It has no token, so the control socket refuses it.
+`CommandRunner.launch_probe` is handed by wiring to the source of probes, which reads what it prints. A probe writes
+nothing but a temporary folder of its own and what `allow` opens; it reads what its session binds. Its folders go with
+it. It has no token, so the control socket refuses it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class ProbePlaces(NamedTuple):
 async def launch_probe(
     name: str, target: ProbeTarget, around: Surroundings, inherited: Mapping[str, str], places: ProbePlaces
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """The program, started, with both outputs piped; who leaves this has ended it. Raises OperatorError, OSError and ValueError.
+    """The program, started, with both outputs piped; who leaves this has ended it.
+
+    Raises OperatorError, OSError and ValueError.
 
     Its processes carry the mark of a run that is called `name`."""
     order = _make_order(name, target, places, around)
@@ -78,7 +82,10 @@ async def launch_probe(
 
 
 def _make_order(name: str, target: ProbeTarget, places: ProbePlaces, around: Surroundings) -> RunOrder:
-    """Whatever is asked of an order where confinement is worked out. `observe` denies a run nothing, and nobody reads what a probe would be denied."""
+    """Whatever is asked of an order where confinement is worked out.
+
+    `observe` denies a run nothing, and nobody reads what a probe would be denied.
+    """
     confinement = (
         target.confinement if target.confinement.level != "observe" else replace(target.confinement, level="none")
     )

@@ -76,12 +76,16 @@ def describe_survivors(pids: Sequence[int]) -> str:
 
 
 def describe_replaced(paths: Sequence[str]) -> str:
-    return f"{', '.join(paths)} was saved while it ran: an editor puts a new file in the place of the old one, which is not open to a run that began before; the next one reads it"
+    return (
+        f"{', '.join(paths)} was saved while it ran: an editor puts a new file in the place of the old one, which "
+        "is not open to a run that began before; the next one reads it"
+    )
 
 
 def refuse_unconfined() -> str:
     return (
-        "this kernel has no Landlock, so the run cannot be confined and was not started; use Linux 5.13 or newer with landlock in lsm=,"
+        "this kernel has no Landlock, so the run cannot be confined and was not started; "
+        "use Linux 5.13 or newer with landlock in lsm=,"
         " or say isolation: none in its spec and allow_unisolated: true in wakeful.yaml"
     )
 

@@ -1,7 +1,8 @@
 """One run under way: its command, its check, its time, its stops, and its one report.
 
-`CommandRunner` makes one per order and forgets it when it reports. Everything happens on the loop but what blocks: what `preparing` finds out
-where that takes longer than a moment, and what `saving` does at the end, are done in the runner's own threads.
+`CommandRunner` makes one per order and forgets it when it reports. Everything happens on the loop but what blocks: what
+`preparing` finds out where that takes longer than a moment, and what `saving` does at the end,
+are done in the runner's own threads.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ class LiveRun:
             self._note_defect(error)
 
     def _note_defect(self, error: Exception) -> None:
-        """Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback."""
+        """Nobody would ever end a run that stops halfway in us: it fails in words,
+        and who runs the daemon gets the traceback."""
         self._problem = self._problem or describe_defect(error)
         told = {"message": f"{self.order.run_id}: a defect of wakeful", "exception": error}
         self._around.loop.call_soon_threadsafe(self._around.loop.call_exception_handler, told)
@@ -355,7 +357,8 @@ class LiveRun:
         if isinstance(prepared.launch, ConfinedLaunch):
             found = prepared.launch.policy
             policy = ForkPolicy(
-                grants=found.grants, network=found.network, listens=found.listens, looks_up_names=found.looks_up_names, shielded=found.shielded,
+                grants=found.grants, network=found.network, listens=found.listens,
+                looks_up_names=found.looks_up_names, shielded=found.shielded,
                 kept_writable=found.kept_writable, spared=found.spared, hidden=found.hidden, closed=CLOSED.known,
             )  # fmt: skip
         request = ForkRequest(environment=prepared.environment, cwd=prepared.cwd, mark=self.mark, policy=policy)
@@ -384,7 +387,8 @@ class LiveRun:
         self._minding = self._around.loop.call_later(pause, self._mind, pause)
 
     def _mind(self, pause: float) -> None:
-        """What the spec bounds for the run, and the kernel for each of its processes at most: looked at while it lives."""
+        """What the spec bounds for the run, and the kernel for each of its processes at most:
+        looked at while it lives."""
         process, order = self._process, self.order
         if process is None or process.is_over:
             return
@@ -406,7 +410,8 @@ class LiveRun:
         self._mind_after(pause)
 
     def _count_processes(self) -> None:
-        """Its processes are counted only where the machine has many more than there were: to walk a tree takes longer than to ask for a number."""
+        """Its processes are counted only where the machine has many more than there were: to walk a tree takes
+        longer than to ask for a number."""
         self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
         if self._oom_kills is None:
             self._oom_kills = limits.count_oom_kills()
@@ -455,13 +460,19 @@ class LiveRun:
         self._finish(ending)
 
     def _find_starvation(self, ending: Ending) -> str | None:
-        """Was it killed because memory ended? Its control group knows for sure; without one the kernel's count of such kills is asked."""
+        """Was it killed because memory ended?
+
+        Its control group knows for sure; without one the kernel's count of such kills is asked.
+        """
         if ending.is_starved:
             return limits.describe_memory(self.order.limits)
         is_killed = ending.signal == signal.SIGKILL or ending.exit_code == _KILLED_EXIT
         if not is_killed or self._oom_kills is None or (limits.count_oom_kills() or 0) <= self._oom_kills:
             return None
-        return "it was killed while the machine had no more memory (oom): the kernel ended processes for that meanwhile; bound it with run.limits.memory, or give it more"
+        return (
+            "it was killed while the machine had no more memory (oom): the kernel ended processes for that "
+            "meanwhile; bound it with run.limits.memory, or give it more"
+        )
 
     def _begin_check(self, ending: Ending) -> None:
         """`ending` is the command's, and the run's if no check is begun."""
@@ -475,7 +486,11 @@ class LiveRun:
         confining.add_done_callback(lambda _: self._launch_check(ending))
 
     def _confine_again(self) -> None:
-        """Blocks. The check of a run that we did not start is as confined as its command was, by what its spec opens now; on record is what that had."""
+        """Blocks.
+
+        The check of a run that we did not start is as confined as its command was, by what its spec opens now;
+        on record is what that had.
+        """
         noted = self._prepared
         self._take_prepared(lambda: confine(self.order, noted, self._around), self.order.check or ())
         self._prepared = replace(self._prepared, isolation=noted.isolation, surveyed=noted.surveyed)
@@ -571,7 +586,10 @@ class LiveRun:
         )
 
     def _find_replaced(self) -> list[str]:
-        """Files that it reads by their names and speaks of, and that are not what they were when it began. A folder lets in what comes into it, a file is itself."""
+        """Files that it reads by their names and speaks of, and that are not what they were when it began.
+
+        A folder lets in what comes into it, a file is itself.
+        """
         began = time.time() - (time.monotonic() - self._started) - _LAG_SECONDS
         patterns = ((text, parse_under(text, self.order.root)) for text in self.order.reads)
         literal = {text: pattern.base for text, pattern in patterns if pattern.is_literal}

@@ -1,7 +1,8 @@
 """Where the private folders of runs lie: in memory, if the system has such a place.
 
-A run's folder is written between the durable intention and the spawn. On a disk whose journal is being flushed, making it took
-2.7 ms (measured); in memory 0.09 ms, and the run's token never reaches a disk. Wiring calls this once, before any run starts.
+A run's folder is written between the durable intention and the spawn. On a disk whose journal is being flushed, making
+it took 2.7 ms (measured); in memory 0.09 ms, and the run's token never reaches a disk. Wiring calls this once,
+before any run starts.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ TREES_SUFFIX = ".trees"
 
 
 def open_run_folders(state: str, environ: Mapping[str, str], kept: Collection[str] = ()) -> str:
-    """A folder of our own for this state folder's runs; what a daemon that died left in it is removed, but for what runs with the ids
-    in `kept` go on with."""
+    """A folder of our own for this state folder's runs; what a daemon that died left in it is removed, but for what
+    runs with the ids in `kept` go on with."""
     state = os.path.realpath(state)
     name = f"wakeful-runs-{os.getuid()}-{hashlib.blake2b(os.fsencode(state), digest_size=6).hexdigest()}"
     # systemd's RUNTIME_DIRECTORY may be a list; the first is as good as any.
@@ -50,7 +51,8 @@ def empty(folder: str, kept: Collection[str] = ()) -> None:
 
 
 def _make_own(folder: str) -> bool:
-    """Whether there is now a folder that nobody else owns: /dev/shm is open to all, also to those who wait for our name."""
+    """Whether there is now a folder that nobody else owns: /dev/shm is open to all,
+    also to those who wait for our name."""
     try:
         if os.path.lexists(folder):
             if not _is_own(os.lstat(folder)):

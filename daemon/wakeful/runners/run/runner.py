@@ -1,8 +1,9 @@
 """Runs commands and scripts: the runner behind `run: command` and `run: script`.
 
 Keeps the runs under way and what they share, and tidies up the daemon's adopted children. The reactor calls it as
-`contract.Runner` says. Latency first: what a start needs is found out while its record is being flushed (`foresee`), `start` spawns
-before it returns, and nothing is awaited between a durable intention and the command's first instruction.
+`contract.Runner` says. Latency first: what a start needs is found out while its record is being flushed (`foresee`),
+`start` spawns before it returns, and nothing is awaited between a durable intention and the command's first
+instruction.
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ from wakeful.system.blocking_pool import Pool
 _TIDY_SECONDS = 5.0
 # What is killed takes a moment to die, and is reaped in the next round.
 _AGAIN_SECONDS = 0.05
-# How long what was found out for a start holds: the record takes a millisecond, on a busy disk some ten. Later the world may be another.
+# How long what was found out for a start holds: the record takes a millisecond, on a busy disk some ten.
+# Later the world may be another.
 _FORESEEN_SECONDS = 0.05
-# No run ended for so long: there is time to make ready for the next. Each takes half a millisecond, and others have their turn in between.
+# No run ended for so long: there is time to make ready for the next. Each takes half a millisecond,
+# and others have their turn in between.
 _QUIET_SECONDS = 0.05
 _BREATH_SECONDS = 0.005
 # Blocking work at a run's end: saving output, removing folders, entering control groups.
@@ -77,7 +80,10 @@ class _Foreseen(Struct, frozen=True):
 
 
 class CommandRunner:
-    """Constructed on the loop, after `become_subreaper`. `state` is the state folder: it tells our runs from another daemon's."""
+    """Constructed on the loop, after `become_subreaper`.
+
+    `state` is the state folder: it tells our runs from another daemon's.
+    """
 
     def __init__(
         self,
@@ -95,7 +101,8 @@ class CommandRunner:
         left: Iterable[str] = (),
         origin: Sign | None = None,
     ) -> None:
-        """`left` are the ids of runs that an earlier daemon began and the log does not know the end of: `recover` follows for each.
+        """`left` are the ids of runs that an earlier daemon began and the log does not know the end of:
+        `recover` follows for each.
 
         `origin` is the sign of the run that started this daemon, None where a person did."""
         self._report = report
@@ -147,7 +154,8 @@ class CommandRunner:
         return self._around.protected
 
     def guard(self, places: tuple[str, ...]) -> None:
-        """Besides what was named at construction, no run that starts from now on may change these: specs of attached projects."""
+        """Besides what was named at construction, no run that starts from now on may change these:
+        specs of attached projects."""
         protected = replace(self._protected, rest=(*self._protected.rest, *places))
         if protected != self._around.protected:
             self._around = replace(self._around, protected=protected)
@@ -155,7 +163,8 @@ class CommandRunner:
     def foresee(self, order: RunOrder) -> None:
         if order.run_id in self._runs or not is_quick(order):
             return
-        # Whatever is wrong with it is found again by its start, which tells it; so is what cannot be known without an effect.
+        # Whatever is wrong with it is found again by its start, which tells it;
+        # so is what cannot be known without an effect.
         with contextlib.suppress(Exception):
             begun = begin(order, build_environment(order, self._inherited))
             self._foreseen[order.run_id] = _Foreseen(
@@ -188,7 +197,8 @@ class CommandRunner:
             raise
 
     def _make_memory(self, order: RunOrder) -> int | None:
-        """Where its output is captured, if somebody keeps that beyond us; a run that nobody has room to keep ends with the daemon."""
+        """Where its output is captured, if somebody keeps that beyond us;
+        a run that nobody has room to keep ends with the daemon."""
         kept = self._around.kept
         # A replay has no token: it is in no log, and nobody's to go on with.
         if kept is None or not order.token:
@@ -208,7 +218,10 @@ class CommandRunner:
 
     @asynccontextmanager
     async def launch_probe(self, target: ProbeTarget, places: ProbePlaces) -> AsyncIterator[subprocess.Popen[bytes]]:
-        """It is in no log, and whoever asked reads what it says and ends it; what left its group is ended here. Raises as a start does."""
+        """It is in no log, and whoever asked reads what it says and ends it; what left its group is ended here.
+
+        Raises as a start does.
+        """
         if self._closing.is_set():
             raise OperatorError("the daemon is stopping")
         name = f"probe-{token_hex(6)}"
@@ -418,7 +431,10 @@ class CommandRunner:
 
 
 def _was_ended_from_outside(left: LeftRun) -> bool:
-    """Was it killed while no daemon was there? Then most likely by whoever ended the daemon, too: that is no failure of the run's own."""
+    """Was it killed while no daemon was there?
+
+    Then most likely by whoever ended the daemon, too: that is no failure of the run's own.
+    """
     status = read_status(left.pidfd)
     if status is None or not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in (signal.SIGTERM, signal.SIGKILL):
         return False

@@ -1,6 +1,8 @@
-"""One request of HTTP and the beginning of its answer, on a connection that ends with it: what checks of services ask with.
+"""One request of HTTP and the beginning of its answer, on a connection that ends with it:
+what checks of services ask with.
 
-No library: nothing is kept open, no redirect is followed, and what answers is believed no more than a status, a few headers and some bytes.
+No library: nothing is kept open, no redirect is followed, and what answers is believed no more than a status,
+a few headers and some bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ class ServiceDown(OperatorError):
 
 
 class Heard(NamedTuple):
-    """The head of an answer; the rest is read from `reader`, as far as it is wanted. Names of headers are in small letters."""
+    """The head of an answer; the rest is read from `reader`, as far as it is wanted.
+
+    Names of headers are in small letters.
+    """
 
     status: int
     headers: dict[str, str]

@@ -1,7 +1,8 @@
-"""Whether an agent's MCP server is there: an address answers the first request of the protocol, a program is found where it would be started.
+"""Whether an agent's MCP server is there: an address answers the first request of the protocol,
+a program is found where it would be started.
 
-Called by services, for bindings of `mcp:NAME`. No key is sent and no program is started: a check has the daemon's rights, and a run has not.
-A conversation that a server began for the check is ended again.
+Called by services, for bindings of `mcp:NAME`. No key is sent and no program is started: a check has the daemon's
+rights, and a run has not. A conversation that a server began for the check is ended again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Probes: commands whose standard output is a version.
 
-The reactor follows targets and asks for looks; a look has the command started as the runs of its session are (`LaunchProbe`), without
-a shell, in a process group of its own, and with a hard limit in time and output. Anything but exit code 0 is unknown, with words (rule 5).
-A probe hints itself every `check_every`. It decides nothing, and nothing of its group outlives its look.
+The reactor follows targets and asks for looks; a look has the command started as the runs of its session are
+(`LaunchProbe`), without a shell, in a process group of its own, and with a hard limit in time and output. Anything but
+exit code 0 is unknown, with words (rule 5). A probe hints itself every `check_every`. It decides nothing, and nothing
+of its group outlives its look.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _CHUNK_BYTES = 64 * 1024
 # What programs say where they were not let.
 _DENIALS = ("Permission denied", "Operation not permitted", "Read-only file system")
 
-# The command, started where it is held to what its session may touch, with both outputs piped. Raises OperatorError, OSError and ValueError;
-# who leaves it has ended it.
+# The command, started where it is held to what its session may touch, with both outputs piped. Raises OperatorError,
+# OSError and ValueError; who leaves it has ended it.
 LaunchProbe = Callable[[ProbeTarget], AbstractAsyncContextManager[subprocess.Popen[bytes]]]
 # The end of its complaints without the values of secrets.
 Redact = Callable[[bytes], bytes]
@@ -84,7 +85,8 @@ async def read_probe(target: ProbeTarget, process: PipedProcess, redact: Redact)
     if code != 0:
         ended = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
         raise ProbeFailure(
-            f"probe {target.argv[0]} failed with {ended}{': ' + complaint if complaint else ''}{_hint(target, complaint)}"
+            f"probe {target.argv[0]} failed with "
+            f"{ended}{': ' + complaint if complaint else ''}{_hint(target, complaint)}"
         )
     if version is None:
         raise ProbeFailure(
@@ -106,7 +108,10 @@ def _hint(target: ProbeTarget, complaint: str) -> str:
 
 
 async def _digest(stream: asyncio.StreamReader) -> str | None:
-    """Hashed as it comes; None where it is more than a version has any use for. Read to its end, so that nobody blocks."""
+    """Hashed as it comes; None where it is more than a version has any use for.
+
+    Read to its end, so that nobody blocks.
+    """
     digest, size = hashlib.blake2b(digest_size=16), 0
     while chunk := await stream.read(_CHUNK_BYTES):
         size += len(chunk)

@@ -1,7 +1,7 @@
 """Services as conditions: `tcp://host:port`, `http://…`, `https://…`, `unix:/path` and `mcp:NAME`, each up or down.
 
-The reactor follows targets and asks for looks; a look connects, for HTTP also asks, and reports "up" or "down" with words.
-Down is a version, not unknown: while it holds the session sleeps. A service hints itself every `check_every`.
+The reactor follows targets and asks for looks; a look connects, for HTTP also asks, and reports "up" or "down" with
+words. Down is a version, not unknown: while it holds the session sleeps. A service hints itself every `check_every`.
 Nothing is sent but one HEAD request, to an MCP server its first request, and no connection outlives its look.
 """
 

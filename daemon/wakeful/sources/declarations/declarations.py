@@ -1,8 +1,9 @@
 """The declarations themselves as a source: sessions.d/, its agents and wakeful.yaml.
 
-Wiring hands it a reader (trust.HouseReader). `DeclarationsWatch` calls `look()` in a thread, on a hint, on SIGHUP and every `poll_seconds`, and
-`take()` on the loop with what was read. A reading that finds nothing new costs one stat a file and reports nothing. Differences leave as one
-batch (rule 26). Decides nothing about sessions, and forgets nothing that a broken file once said.
+Wiring hands it a reader (trust.HouseReader). `DeclarationsWatch` calls `look()` in a thread, on a hint, on SIGHUP and
+every `poll_seconds`, and `take()` on the loop with what was read. A reading that finds nothing new costs one stat a
+file and reports nothing. Differences leave as one batch (rule 26). Decides nothing about sessions, and forgets nothing
+that a broken file once said.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ DeclarationsReport = Callable[[SpecsRead | SettingsRead | AgentsRead], None]
 
 
 class Reading(Protocol):
-    """Everything that is declared at one look. `refused` is keyed by session name, `agents/<name>` or `wakeful.yaml`."""
+    """Everything that is declared at one look.
+
+    `refused` is keyed by session name, `agents/<name>` or `wakeful.yaml`.
+    """
 
     @property
     def settings(self) -> Settings: ...
@@ -89,11 +93,13 @@ class Declarations:
 
     @property
     def poll_seconds(self) -> float:
-        """How long to wait before looking again unasked: often for few files, rarely for 10,000 (which cost 0.1 s to stat)."""
+        """How long to wait before looking again unasked: often for few files,
+        rarely for 10,000 (which cost 0.1 s to stat)."""
         return max(LEAST_POLL_SECONDS, self._cost_seconds / POLL_SHARE)
 
     def folders(self) -> tuple[str, ...]:
-        """The folders in which a change may show, as of the last reading; none of them needs to be watched below itself."""
+        """The folders in which a change may show, as of the last reading;
+        none of them needs to be watched below itself."""
         return self._folders
 
     def is_news(self, folder: str, name: str) -> bool:
@@ -108,10 +114,12 @@ class Declarations:
         return reading
 
     def take(self, reading: Reading) -> None:
-        """Report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order: a spec finds its agent there.
+        """Report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order:
+        a spec finds its agent there.
 
-        The first reading always reports settings and specs. On the loop, since the core decides upon the reports: comparing 10,000 specs
-        that did not change takes 5 ms, and deciding upon 10,000 new ones, at a first start, 1 to 2 s."""
+        The first reading always reports settings and specs. On the loop, since the core decides upon the reports:
+        comparing 10,000 specs that did not change takes 5 ms, and deciding upon 10,000 new ones, at a first start,
+        1 to 2 s."""
         self._before_report()
         self._folders = reading.folders
         self._reading = reading
@@ -136,7 +144,8 @@ class Declarations:
             self._report(agents)
 
     def report_again(self, name: str) -> None:
-        """Report the declaration of this name once more, although nothing changed: its session was closed and is open again."""
+        """Report the declaration of this name once more, although nothing changed:
+        its session was closed and is open again."""
         declaration = (self._declared or {}).get(name)
         refused = {key: words for key, words in self._refused.items() if is_refused(name, {key: words})}
         # Its file may have gone while its log took no records; one that cannot be read has not gone.

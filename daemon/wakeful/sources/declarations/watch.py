@@ -1,7 +1,9 @@
-"""Keeps the declarations read: by hints on their folders, after a short quiet for an editor's steps, and by a slow poll.
+"""Keeps the declarations read: by hints on their folders, after a short quiet for an editor's steps,
+and by a slow poll.
 
-Wiring constructs it. The daemon takes the first reading at its start, asks for one on SIGHUP, and runs `keep` beside everything else. Files are
-read in a thread: 10,000 of them take 4 s to parse and 0.1 s to stat. `Declarations` compares what was read with what was known.
+Wiring constructs it. The daemon takes the first reading at its start, asks for one on SIGHUP, and runs `keep` beside
+everything else. Files are read in a thread: 10,000 of them take 4 s to parse and 0.1 s to stat. `Declarations` compares
+what was read with what was known.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class DeclarationsWatch:
         return await asyncio.to_thread(self._declarations.look)
 
     def take(self, reading: Reading) -> bool:
-        """Report the differences; whether another reading must follow, since a folder was only armed after it was read."""
+        """Report the differences; whether another reading must follow,
+        since a folder was only armed after it was read."""
         self._declarations.take(reading)
         self._read_at = self._loop.time()
         is_new = self._arm({self._specs, *self._declarations.folders()})
@@ -66,7 +69,8 @@ class DeclarationsWatch:
         return is_new or is_late
 
     def read(self) -> Awaitable[None]:
-        """Begin a reading now, or after the one under way; what is returned is done when its differences are reported."""
+        """Begin a reading now, or after the one under way;
+        what is returned is done when its differences are reported."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -79,7 +83,8 @@ class DeclarationsWatch:
         return asyncio.shield(asked)
 
     def outdate(self) -> None:
-        """A file and its session get another name: a reading under way may have found the old one, and is made again."""
+        """A file and its session get another name: a reading under way may have found the old one,
+        and is made again."""
         self._is_outdated = self._readings is not None
 
     async def _read_asked(self) -> None:
@@ -134,7 +139,10 @@ class DeclarationsWatch:
         self._hints.close()
 
     def _arm(self, folders: set[str]) -> bool:
-        """Watch these folders, and where one is missing the place at which it may come back. True: one of them was not watched before."""
+        """Watch these folders, and where one is missing the place at which it may come back.
+
+        True: one of them was not watched before.
+        """
         refused = self._hints.arm(folders)
         missing = [folder for folder, reason in refused.items() if reason in (NOT_THERE, NOT_A_FOLDER)]
         awaited: dict[str, set[str]] = {}
@@ -171,7 +179,8 @@ class DeclarationsWatch:
             self._loop.call_exception_handler({"message": "specs could not be read", "exception": error})
 
     def _is_about_specs(self, dirt: Dirt) -> bool:
-        """Beside sessions.d/ runs may write as often as they like, and a reading costs a stat for each of 10,000 files."""
+        """Beside sessions.d/ runs may write as often as they like,
+        and a reading costs a stat for each of 10,000 files."""
         if not isinstance(dirt, Dirty) or dirt.names is None:
             return True
         if not self._awaited.get(dirt.folder, set()).isdisjoint(dirt.names):
@@ -182,7 +191,8 @@ class DeclarationsWatch:
 
 
 def _find_above(folder: str) -> tuple[str, str]:
-    """The nearest folder above a missing one that is there, and the name below it by which the missing one would come."""
+    """The nearest folder above a missing one that is there,
+    and the name below it by which the missing one would come."""
     while not os.path.isdir(above := os.path.dirname(folder)) and above != folder:
         folder = above
     return above, os.path.basename(folder)

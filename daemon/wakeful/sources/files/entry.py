@@ -143,7 +143,10 @@ class Seen(Struct, eq=False, gc=False):
 
     @property
     def is_racy(self) -> bool:
-        """Whether the content may have changed since without any trace in the key. Clean means older than the margin."""
+        """Whether the content may have changed since without any trace in the key.
+
+        Clean means older than the margin.
+        """
         if not self.digest:
             return False
         changed, moved = _TIMES.unpack_from(self.key, _TIMES_OFFSET)
@@ -202,9 +205,11 @@ def read_key(path: str) -> bytes | None:
 def find_still(
     paths: Iterable[str], seen: Mapping[str, Seen], wants_content: bool
 ) -> tuple[dict[str, Seen], dict[str, os.stat_result | None]]:
-    """Those that are as they were last seen, told by one stat each; the others, each with that stat where there was one.
+    """Those that are as they were last seen, told by one stat each; the others,
+    each with that stat where there was one.
 
-    Nearly every path of a start is as it was left: 50,000 of them cost a call each here, and seven by way of `read_entry`.
+    Nearly every path of a start is as it was left: 50,000 of them cost a call each here,
+    and seven by way of `read_entry`.
     """
     still: dict[str, Seen] = {}
     others: dict[str, os.stat_result | None] = {}

@@ -1,7 +1,7 @@
 """One followed target: what is known of it, and which of its paths the next look must visit.
 
-The file source owns them, on the loop; a look in a thread reads one and changes nothing of it. Ten thousand of these are at rest in a large
-daemon, so nothing is kept twice.
+The file source owns them, on the loop; a look in a thread reads one and changes nothing of it. Ten thousand of these
+are at rest in a large daemon, so nothing is kept twice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Followed:
         self.looked_at: float | None = None
         # Folders armed for this target -> their mtime when they were listed, -1 where they were only armed.
         self.folders: dict[str, int] = {}
-        # The mount points that its paths lay on when they were last seen: where one is missing, nothing can be seen (rule 5).
+        # The mount points that its paths lay on when they were last seen: where one is missing,
+        # nothing can be seen (rule 5).
         self.mounts: frozenset[str] = frozenset()
         # Something was mounted or unmounted at one of them since: a run may have read what lies below (rule 17).
         self.is_remounted = False

@@ -94,7 +94,8 @@ class Survey:
 
 
 class Looker:
-    """What all looks share: the cache, the watcher, the state folder. Holds no state of its own; used from any thread."""
+    """What all looks share: the cache, the watcher, the state folder. Holds no state of its own;
+    used from any thread."""
 
     def __init__(
         self,
@@ -127,8 +128,8 @@ class Looker:
         reader: Reader | None = None,
         takes_open: bool = False,
     ) -> Finding:
-        """Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed is open for
-        writing; nothing has changed then but watches.
+        """Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that
+        changed is open for writing; nothing has changed then but watches.
         """
         survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
         changed = _list_changed(followed, survey)
@@ -533,7 +534,8 @@ def _list_changed(followed: Followed, survey: Survey) -> list[tuple[str, Seen | 
 
 
 def _find_open(changed: list[tuple[str, Seen | None, Seen]]) -> dict[str, int]:
-    """Those that somebody holds open for writing, with the time of their last change. A burst is asked about its newest files."""
+    """Those that somebody holds open for writing, with the time of their last change.
+    A burst is asked about its newest files."""
     newest = (
         changed
         if len(changed) <= _ASKED_AT_ONCE

@@ -1,9 +1,10 @@
 """The threads that looks are made in, apart by what could hold them up.
 
-Owned by the file source, which submits on the loop. Near looks share one thread: two of them in Python take each other's
-turns, and a burst of 100,000 files took half as long again. Looks at hundreds of paths have two, each with a process that
-reads for it: while one waits for its process, the other counts what it was told. What takes long for its bytes is apart, and
-what cannot be watched as well: a server that does not answer must not hold up the looks at this machine's files.
+Owned by the file source, which submits on the loop. Near looks share one thread: two of them in Python take each
+other's turns, and a burst of 100,000 files took half as long again. Looks at hundreds of paths have two, each with a
+process that reads for it: while one waits for its process, the other counts what it was told. What takes long for its
+bytes is apart, and what cannot be watched as well: a server that does not answer must not hold up the looks at this
+machine's files.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The paths one target matched, and their combined version: one changed path costs one addition, not a rehash of all.
 
-A version is the sum, modulo 2^512, of a 64-byte digest per path (its relative name, kind and content), finished with the
-count. Sums do not care for order and can be subtracted from, which is rule 6. Finding other contents with the same sum
-takes some 2^45 chosen files; whoever may choose a session's inputs has simpler ways to mislead it, so the sum guards
-against accident, for which it is far more than enough.
+A version is the sum, modulo 2^512, of a 64-byte digest per path (its relative name, kind and content), finished with
+the count. Sums do not care for order and can be subtracted from, which is rule 6. Finding other contents with the same
+sum takes some 2^45 chosen files; whoever may choose a session's inputs has simpler ways to mislead it, so the sum
+guards against accident, for which it is far more than enough.
 """
 
 from __future__ import annotations
@@ -77,9 +77,12 @@ class Manifest:
     def put_all(
         self, found: Mapping[str, Seen | None], evidence: Mapping[str, str] = MappingProxyType({})
     ) -> list[PathChange]:
-        """Let what was seen stand at each of these paths (None: nothing); the changes that count. `evidence` tells what was reported.
+        """Let what was seen stand at each of these paths (None: nothing); the changes that count.
 
-        All of a look at once, column by column: of 100,000 files changed at once, this is half of what a look costs here.
+        `evidence` tells what was reported.
+
+        All of a look at once, column by column: of 100,000 files changed at once,
+        this is half of what a look costs here.
         """
         members = self.members
         known = list(map(members.get, found))
@@ -143,7 +146,8 @@ class Manifest:
 
     @property
     def written(self) -> str:
-        """Moves when any content did, or was written and is equal again; not when attributes alone changed (rule 17)."""
+        """Moves when any content did, or was written and is equal again;
+        not when attributes alone changed (rule 17)."""
         return str(self._written)
 
     @property

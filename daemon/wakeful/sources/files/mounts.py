@@ -1,8 +1,9 @@
 """The mount table, as far as it concerns looking.
 
-It tells which folders lie on a file system whose changes inotify cannot see, because other machines write there behind our
-kernel; and which mount points a target lies on, so that a share that is not mounted is not taken for deleted files (rule 5).
-/proc/self/mountinfo is read again when the kernel says that it changed; where it does not exist, nothing is known.
+It tells which folders lie on a file system whose changes inotify cannot see, because other machines write there behind
+our kernel; and which mount points a target lies on, so that a share that is not mounted is not taken for deleted files
+(rule 5). /proc/self/mountinfo is read again when the kernel says that it changed; where it does not exist,
+nothing is known.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Mounts:
     def __init__(self, table: str = "/proc/self/mountinfo") -> None:
         self._lock = threading.Lock()
         self._poll = select.poll()
-        # Mount point -> kind of file system, and the number of the mount; and the points in order. The root of all is none of them.
+        # Mount point -> kind of file system, and the number of the mount; and the points in order.
+        # The root of all is none of them.
         self._kinds: dict[str, str] = {}
         self._numbers: dict[str, str] = {}
         self._points: list[str] = []
@@ -63,7 +65,8 @@ class Mounts:
         return kind if _REMOTE.fullmatch(kind) else None
 
     def find_points(self, root: str, base: str, folders: Container[str]) -> frozenset[str]:
-        """The mount points that a target needs: the one its base lies on, and those among the folders below it that were entered.
+        """The mount points that a target needs: the one its base lies on,
+        and those among the folders below it that were entered.
 
         A point above `root` is none of them: where that is not mounted, there is no root either.
         """

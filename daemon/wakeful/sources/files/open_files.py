@@ -1,8 +1,8 @@
 """Files that somebody holds open for writing: they are not quiet, and a look at them waits for the close.
 
-A look asks `is_open_for_writing` of the few files it found changed. The file source owns `OpenFiles`, on the loop, which says
-how long a look waits, and checks in between whether the file was closed. A file that stays open (a log, a database) delays its
-readers by a bounded time, and by less once it is known to stay open.
+A look asks `is_open_for_writing` of the few files it found changed. The file source owns `OpenFiles`, on the loop,
+which says how long a look waits, and checks in between whether the file was closed. A file that stays open (a log, a
+database) delays its readers by a bounded time, and by less once it is known to stay open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _CAN_ASK = hasattr(fcntl, "F_SETLEASE")
 
 
 class BeingWritten(Exception):
-    """A look found these files changed and open for writing: each with the wall time of its last change, in microseconds."""
+    """A look found these files changed and open for writing: each with the wall time of its last change,
+    in microseconds."""
 
     def __init__(self, paths: dict[str, int]) -> None:
         super().__init__(f"{len(paths)} files are open for writing")
@@ -42,7 +43,8 @@ class BeingWritten(Exception):
 def is_open_for_writing(path: str) -> bool:
     """Whether any process holds this regular file open for writing; False where the kernel does not say.
 
-    A read lease is refused while it is so. The kernel gives leases to a file's owner and to root, on local file systems.
+    A read lease is refused while it is so. The kernel gives leases to a file's owner and to root,
+    on local file systems.
     """
     if not _CAN_ASK:
         return False

@@ -1,9 +1,10 @@
 """A second process that lists folders and reads small files, for looks at hundreds of paths.
 
-Reading one file takes five system calls, and after each of them the interpreter must be had again: beside a loop that is busy
-with what was just found, a file that takes 16 us by itself takes 2 ms. So a large look asks this process, and waits once a
-batch. It answers for what is plain, a regular file that is small and keeps still, and says None of the rest: whoever asked
-looks there himself, and can tell what is wrong. Started on the loop when a look will need it, ended when it has rested.
+Reading one file takes five system calls, and after each of them the interpreter must be had again: beside a loop that
+is busy with what was just found, a file that takes 16 us by itself takes 2 ms. So a large look asks this process, and
+waits once a batch. It answers for what is plain, a regular file that is small and keeps still, and says None of the
+rest: whoever asked looks there himself, and can tell what is wrong. Started on the loop when a look will need it,
+ended when it has rested.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from wakeful.sources.files.entry import (
 # From so many paths on it is worth asking, and starting it (some 40 ms).
 WORTH_ASKING = 512
 _FOLDERS_AT_ONCE = 16
-# Two answers about so many files fit into a pipe: a question sent ahead never waits for an answer that nobody reads yet.
+# Two answers about so many files fit into a pipe: a question sent ahead never waits for an answer that nobody reads
+# yet.
 _FILES_AT_ONCE = 256
 _REST_SECONDS = 10.0
 _LENGTH = struct.Struct("<I")
@@ -66,7 +68,10 @@ class ReaderGone(Exception):
 
 
 class Reader:
-    """Asked by one thread at a time. Started and ended on the loop: what is spawned while a run is would carry that run's mark."""
+    """Asked by one thread at a time.
+
+    Started and ended on the loop: what is spawned while a run is would carry that run's mark.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -164,8 +169,8 @@ class Reader:
 
 
 def _spawn() -> subprocess.Popen[bytes]:
-    # A program of its own, never a fork of a process with threads. -P: not of the present folder. A session of its own: a
-    # Ctrl-C is meant for the daemon. Its errors are seen where ours are.
+    # A program of its own, never a fork of a process with threads. -P: not of the present folder. A session of its own:
+    # a Ctrl-C is meant for the daemon. Its errors are seen where ours are.
     words = [sys.executable, "-P", "-m", __name__]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 

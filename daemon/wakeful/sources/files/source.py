@@ -39,8 +39,8 @@ from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 _TICK_SECONDS = 1.0
 # Of the clock that file systems stamp by, at most.
 _COARSE_TICK_US = 10_000
-# New folders armed at once when they are reported, so that what follows in them is heard during settle; a larger tree is
-# left to the look, which arms before it lists.
+# New folders armed at once when they are reported, so that what follows in them is heard during settle; a larger tree
+# is left to the look, which arms before it lists.
 _ARMED_AT_ONCE = 64
 # Longer than any look is put off, so that such a folder is not forgotten before somebody had time to look.
 _APPROVAL_SECONDS = 2 * LONGEST_HOLD_SECONDS
@@ -79,7 +79,8 @@ class FileSource:
         lanes: Lanes | None = None,
         find_since: Callable[[str], int | None] = lambda key: None,
     ) -> None:
-        """`find_since` gives the moment since which it counts whether a path of a target moved; None: it does not count."""
+        """`find_since` gives the moment since which it counts whether a path of a target moved;
+        None: it does not count."""
         self._report = report
         self.defects = defects or Defects()
         self._find_since = find_since
@@ -157,7 +158,8 @@ class FileSource:
         return self._lanes.is_near_taken
 
     def hear(self) -> None:
-        """Take in what the watcher and the mount table have not told yet: what a run's inputs went through must be known before its end is."""
+        """Take in what the watcher and the mount table have not told yet:
+        what a run's inputs went through must be known before its end is."""
         self._hints.hear()
         self._take_mounts()
 
@@ -241,7 +243,8 @@ class FileSource:
             self._submit(self._lanes.long, whole, finish, fail)
 
     def _wait_for_close(self, followed: Followed, generation: int, errand: Errand, written: BeingWritten) -> None:
-        """A changed file is still being written. The look waits, or takes the file as it is once it has waited long enough."""
+        """A changed file is still being written. The look waits,
+        or takes the file as it is once it has waited long enough."""
         held = self._open_files.hold(followed.target, written.paths)
         if held is None:
             self._begin(followed, generation, errand, takes_open=True)
@@ -320,7 +323,8 @@ class FileSource:
         )
 
     def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
-        """A write that came before the stat of a look is in the watcher's queue by now: then it was more than attributes (rule 17)."""
+        """A write that came before the stat of a look is in the watcher's queue by now:
+        then it was more than attributes (rule 17)."""
         if not finding.unwritten:
             return
         self._hints.hear()
@@ -447,7 +451,8 @@ class FileSource:
     def _take_path(
         self, path: str, hinted: dict[str, None], evidence: Evidence = "unknown", *, is_swept: bool = False
     ) -> None:
-        """`is_swept`: its stat moved. A report of that path which waits for its look says whether it was written (rule 17)."""
+        """`is_swept`: its stat moved. A report of that path which waits for its look says whether it was written
+        (rule 17)."""
         for one in self._links.list_with(path) if path in self._links else (path,):
             for followed in self._trie.find(one):
                 if followed.walker.means(one) and not (is_swept and followed.is_marked(one)):
@@ -659,7 +664,8 @@ class FileSource:
         )
 
     def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
-        """For `why PATH`: each target that means it, excludes it or nearly means it. To nobody the state folder means anything."""
+        """For `why PATH`: each target that means it, excludes it or nearly means it.
+        To nobody the state folder means anything."""
         path = os.path.abspath(path)
         if self._state.holds(path):
             return []
@@ -669,7 +675,8 @@ class FileSource:
 
 
 def _leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int]:
-    """All that lie in none of these trees; the very same where there are none: of 2,000 folders each save would make a copy."""
+    """All that lie in none of these trees; the very same where there are none:
+    of 2,000 folders each save would make a copy."""
     inside = tuple(f"{tree}/" for tree in trees)
     return (
         {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}

@@ -1,8 +1,9 @@
-"""What was last seen at every path, for the whole daemon (rule 10), and kept over restarts so that nothing is read twice.
+"""What was last seen at every path, for the whole daemon (rule 10),
+and kept over restarts so that nothing is read twice.
 
 A cache: it lives in a database file of its own, is written in batches by a thread, and is thrown away when it cannot be
-read. Beside the paths it keeps the last version per target: if the kept paths still add up to it, an edit made while the
-daemon was down has a known delta. Owned by the file source; nothing here is ever the truth.
+read. Beside the paths it keeps the last version per target: if the kept paths still add up to it, an edit made while
+the daemon was down has a known delta. Owned by the file source; nothing here is ever the truth.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class StatCache:
     ) -> None:
         """Read the paths that an earlier daemon saw; None keeps everything in memory.
 
-        A path in which `holds_secret` finds the value of a secret is not written to the disk, and is hashed again by the next daemon."""
+        A path in which `holds_secret` finds the value of a secret is not written to the disk,
+        and is hashed again by the next daemon."""
         self.seen: dict[str, Seen] = {}
         self._versions: dict[str, str] = {}
         # Target -> the mount points it lies on; few lie on any.
@@ -289,7 +291,8 @@ class Batch:
         return ((key,) for key, points in self._mounts.items() if points is None)
 
     def leave_out(self, holds_secret: Callable[[bytes], bool]) -> Batch:
-        """The same, with the paths that hold a secret among those to be removed: one may have been written before the secret was known."""
+        """The same, with the paths that hold a secret among those to be removed:
+        one may have been written before the secret was known."""
         if not holds_secret(b"\0".join(map(os.fsencode, self._paths))):
             return self
         return Batch(

@@ -1,8 +1,10 @@
-"""Second looks at paths that no hint names: the slow sweep, the polls, and the paths that were hashed too soon after a change.
+"""Second looks at paths that no hint names: the slow sweep, the polls,
+and the paths that were hashed too soon after a change.
 
-Driven by the file source's timer, on the loop. The sweep looks at every path again within ten minutes, whatever the hints said or failed to
-say. It finds what no watcher reports: writes through mmap or a hard link elsewhere, lost hints, a replaced ancestor. One slice a second, a
-stat per path, at most a millisecond; it reads no content. Polls are for folders that cannot be watched.
+Driven by the file source's timer, on the loop. The sweep looks at every path again within ten minutes, whatever the
+hints said or failed to say. It finds what no watcher reports: writes through mmap or a hard link elsewhere, lost hints,
+a replaced ancestor. One slice a second, a stat per path, at most a millisecond; it reads no content. Polls are for
+folders that cannot be watched.
 """
 
 from __future__ import annotations

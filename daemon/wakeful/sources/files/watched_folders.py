@@ -1,8 +1,8 @@
 """The armed folders with the number of targets that need each, and the links whose files lie in other folders.
 
-Owned by the file source, on the loop. A folder that no target needs any more is handed out to be disarmed. A folder that was armed as
-soon as it was reported is kept for a while, until a look has found and counted it. Looks tell where each link leads; a hint about a file
-is then a hint about its links as well.
+Owned by the file source, on the loop. A folder that no target needs any more is handed out to be disarmed. A folder
+that was armed as soon as it was reported is kept for a while, until a look has found and counted it. Looks tell where
+each link leads; a hint about a file is then a hint about its links as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class WatchedFolders:
         return folder in self._needed
 
     def renew(self, before: Mapping[str, int], left: dict[str, int], found: Mapping[str, int]) -> dict[str, int]:
-        """One target needed the folders `before` and needs those `left`, of which `found` were just visited; what it is to keep."""
+        """One target needed the folders `before` and needs those `left`, of which `found` were just visited;
+        what it is to keep."""
         for folder in left.keys() - before.keys():
             self._needed[folder] = self._needed.get(folder, 0) + 1
         for folder, mtime in found.items():

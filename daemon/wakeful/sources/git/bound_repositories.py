@@ -1,8 +1,10 @@
-"""Which repository each bound folder belongs to: the one that was there when it was bound, until a person puts another in its place.
+"""Which repository each bound folder belongs to: the one that was there when it was bound,
+until a person puts another in its place.
 
-A run that may write around `.git` could put a pointer, links or borrowed objects there, and the daemon would read somebody else's repository for it.
-`commits` and `checkouts` ask before they read. What was found is kept in the state folder. Another repository counts by itself where all of
-it lies in its own place, or git's way back leads here; what nothing but the checkout says needs that no run could have done it, or a person's word.
+A run that may write around `.git` could put a pointer, links or borrowed objects there, and the daemon would read
+somebody else's repository for it. `commits` and `checkouts` ask before they read. What was found is kept in the state
+folder. Another repository counts by itself where all of it lies in its own place, or git's way back leads here; what
+nothing but the checkout says needs that no run could have done it, or a person's word.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ class BoundRepositories:
             running = self._find_writer(found.top, was_there=was_there, is_running=True)
             if running is not None:
                 raise GitRefusal(
-                    f"{found.top} has another repository since a run of {running} is under way, which could write there; it counts when that has ended"
+                    f"{found.top} has another repository since a run of {running} is under way, which could write "
+                    "there; it counts when that has ended"
                 )
             return
         writer = self._find_writer(found.top, was_there=was_there, is_running=False)

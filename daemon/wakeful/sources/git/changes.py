@@ -1,7 +1,7 @@
 """What a look at commits says beyond the id: which paths differ, which commits brought it, what is pending.
 
-`commits` has found the head and the object at the path; these functions turn them into a `LookResult`. A detail that cannot
-be read (a tree that was collected, a list too long) is left out and never makes a known version unknown.
+`commits` has found the head and the object at the path; these functions turn them into a `LookResult`. A detail that
+cannot be read (a tree that was collected, a list too long) is left out and never makes a known version unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _SEARCHED_COMMITS = 256
 
 
 class Question(NamedTuple):
-    """One look: the head was found, `path` lies inside the repository, `shown` is the same path as the spec writes it."""
+    """One look: the head was found, `path` lies inside the repository,
+    `shown` is the same path as the spec writes it."""
 
     key: str
     generation: int
@@ -83,7 +84,8 @@ async def look_at_tree(repository: Repository, question: Question, found: Found 
 
 
 async def look_at_each_commit(repository: Repository, question: Question) -> LookResult:
-    """The version is the newest commit that touches the path; `pending` are those after `base`, oldest first (rule 38)."""
+    """The version is the newest commit that touches the path; `pending` are those after `base`,
+    oldest first (rule 38)."""
     version = await find_newest(repository, question.head, question.path, question.line) or ABSENT
     is_rewritten = False
     pending: list[str] = []
@@ -150,7 +152,10 @@ async def _describe_touching(
 
 
 async def _list_touching(repository: Repository, question: Question, since: str | None, previous: str) -> list[str]:
-    """Commits since another head that changed the path, newest first. Where that head is unknown, those since the previous version."""
+    """Commits since another head that changed the path, newest first.
+
+    Where that head is unknown, those since the previous version.
+    """
     if since is None:
         return await _list_back_to(repository, question, previous)
     commits = await repository.list_range(question.head, without=since, newest=_ASKED_COMMITS + 1)
@@ -158,7 +163,8 @@ async def _list_touching(repository: Repository, question: Question, since: str 
         return await _list_back_to(repository, question, previous)
     if not commits:
         return []
-    # Thousands of sessions can follow one branch: their ranges are the same, and a line to git costs a hundredth of a process.
+    # Thousands of sessions can follow one branch: their ranges are the same,
+    # and a line to git costs a hundredth of a process.
     trees = await repository.find(
         [*(f"{commit}:{question.path}" for commit in commits), f"{commits[-1]}^1:{question.path}"]
     )
@@ -166,7 +172,8 @@ async def _list_touching(repository: Repository, question: Question, since: str 
 
 
 async def _list_back_to(repository: Repository, question: Question, previous: str) -> list[str]:
-    """Commits that changed the path since it was last as in the previous version, newest first; none where it never was so."""
+    """Commits that changed the path since it was last as in the previous version, newest first;
+    none where it never was so."""
     commits = await repository.list_touching(question.head, path=question.path, newest=_SEARCHED_COMMITS)
     found = await repository.find(
         [f"{commit}:{question.path}" if question.path else f"{commit}^{{tree}}" for commit in commits]

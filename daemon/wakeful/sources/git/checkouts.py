@@ -1,9 +1,9 @@
 """Checkouts for forks, and merged texts: what workspaces ask of git (sources/contract.py).
 
-A checkout is what `git clone --shared` makes: a repository of its own that borrows the objects of the user's. It is put together
-here, because clone starts `upload-pack` inside the user's repository and so under its config (git before 2.45 would fetch for a
-partial clone by a program named there). In the user's repository only rev-parse is run; the files are written by a git that
-sees no config but that of the new repository, which has no hooks, no filters and no remotes.
+A checkout is what `git clone --shared` makes: a repository of its own that borrows the objects of the user's. It is put
+together here, because clone starts `upload-pack` inside the user's repository and so under its config (git before 2.45
+would fetch for a partial clone by a program named there). In the user's repository only rev-parse is run; the files are
+written by a git that sees no config but that of the new repository, which has no hooks, no filters and no remotes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The one way this program speaks to git: by commands that run no code a repository configures, and that write nothing.
 
-`commits` asks here for commits, trees and ids. In a repository only rev-parse, rev-list, merge-base and cat-file are ever
-run (no sink fires in any of them, with a canary in each); which paths changed is found by reading tree objects, never by `git diff`.
-Everything git could be told by the repository to start (fsmonitor, hooks, filters, pagers, signature programs,
-transports of a partial clone) is closed off in the arguments and the environment as well. No index is read, no lock taken.
+`commits` asks here for commits, trees and ids. In a repository only rev-parse, rev-list, merge-base and cat-file are
+ever run (no sink fires in any of them, with a canary in each); which paths changed is found by reading tree objects,
+never by `git diff`. Everything git could be told by the repository to start (fsmonitor, hooks, filters, pagers,
+signature programs, transports of a partial clone) is closed off in the arguments and the environment as well.
+No index is read, no lock taken.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class GitRefusal(OperatorError):
 
 
 class Found(NamedTuple):
-    """An object git knows: its id, its kind (commit, tree, blob, tag), and its size in bytes where git was asked for it."""
+    """An object git knows: its id, its kind (commit, tree, blob, tag),
+    and its size in bytes where git was asked for it."""
 
     id: str
     kind: str
@@ -163,8 +165,8 @@ async def answer_git(
 async def locate(folder: str, *, is_explicit: bool = False) -> Place:
     """Find the repository around a folder; git itself checks there that its owner may be trusted.
 
-    A bare repository is accepted only where a spec names it: one that lies inside a checkout is how strangers' config is
-    brought in.
+    A bare repository is accepted only where a spec names it: one that lies inside a checkout is how strangers' config
+    is brought in.
     """
     settings = [*await list_trusted_folders()]
     if is_explicit:
@@ -177,7 +179,8 @@ async def locate(folder: str, *, is_explicit: bool = False) -> Place:
 
 
 def identify(git_dir: str) -> tuple[int, int, int]:
-    """Which folder this is; another one under the same name is another repository, also where it was given the number of the one before."""
+    """Which folder this is; another one under the same name is another repository,
+    also where it was given the number of the one before."""
     try:
         status = os.stat(git_dir)
     except OSError as error:
@@ -210,12 +213,14 @@ class Repository:
     async def list_touching(
         self, tip: str, *, path: str, newest: int | None = None, is_whole_graph: bool = False
     ) -> list[str]:
-        """Commits of the first-parent line that touch a path, newest first; with `is_whole_graph`, of all that is reachable."""
+        """Commits of the first-parent line that touch a path, newest first; with `is_whole_graph`,
+        of all that is reachable."""
         words = ["rev-list", "--full-history" if is_whole_graph else "--first-parent", tip]
         return await self._list([*words, *([f"--max-count={newest}"] if newest is not None else [])], path)
 
     async def list_parents(self, tip: str, *, without: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Commits reachable from a tip with their parents, parents first, without those that git knows to be reachable from others."""
+        """Commits reachable from a tip with their parents, parents first,
+        without those that git knows to be reachable from others."""
         words = [
             f"--git-dir={self.place.git_dir}",
             "rev-list",
@@ -241,12 +246,18 @@ class Repository:
         return self._last_range[1]
 
     async def is_ancestor(self, older: str, tip: str) -> bool:
-        """Whether `older` is reachable from `tip`. Not by rev-list: its exclusions are wrong where commit dates run backwards."""
+        """Whether `older` is reachable from `tip`.
+
+        Not by rev-list: its exclusions are wrong where commit dates run backwards.
+        """
         words = [f"--git-dir={self.place.git_dir}", "merge-base", "--is-ancestor", older, tip]
         return await ask_git(words, self.place.common_dir)
 
     async def read_tree(self, tree_id: str) -> dict[bytes, TreeEntry]:
-        """A tree's entries by name. The last few are kept: ids never change their meaning, and neighbours share parents."""
+        """A tree's entries by name.
+
+        The last few are kept: ids never change their meaning, and neighbours share parents.
+        """
         entries = self._trees.get(tree_id)
         if entries is None:
             entries = parse_tree(await self.read(tree_id), len(tree_id) // 2)

@@ -1,8 +1,8 @@
 """Which commits are new since a position, and changed a path: the walks behind `each_commit` (rule 38).
 
-`first-parent` follows the line of a branch and takes a merge as one commit. `all` takes every commit that was not reachable
-before and that differs from each of its parents. git's own path limits with exclusions are not asked: they judge a merge by
-those of its parents that are not excluded, and stop early where commit dates run backwards.
+`first-parent` follows the line of a branch and takes a merge as one commit. `all` takes every commit that was not
+reachable before and that differs from each of its parents. git's own path limits with exclusions are not asked: they
+judge a merge by those of its parents that are not excluded, and stop early where commit dates run backwards.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ async def list_line(repository: Repository, head: str, base: str, path: str) -> 
 
 
 async def list_graph(repository: Repository, head: str, tips: Sequence[str], path: str) -> list[str]:
-    """Positions of all commits that touch the path and are not reachable from `tips`, each after those it was made of."""
+    """Positions of all commits that touch the path and are not reachable from `tips`,
+    each after those it was made of."""
     parents = await _list_new(repository, head, tips)
     touching = set(await _find_touching(repository, parents, path))
     # The marks that stand for what was seen below a commit: tips, and commits that come before it here.

@@ -1,7 +1,9 @@
-"""What was committed between two versions, with contents: the two sides of every file that differs, for who shows diffs.
+"""What was committed between two versions, with contents: the two sides of every file that differs,
+for who shows diffs.
 
-`commits` hands over the repository and what its binding means. Objects are read by their ids, through the same processes as every
-look: no `git diff`, so that no textconv, no external program and no filter of the repository has a say. What cannot be read says why.
+`commits` hands over the repository and what its binding means. Objects are read by their ids, through the same
+processes as every look: no `git diff`, so that no textconv, no external program and no filter of the repository has a
+say. What cannot be read says why.
 """
 
 from __future__ import annotations

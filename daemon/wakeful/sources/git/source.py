@@ -1,9 +1,9 @@
 """Commits as versions: the tree of branch:path, or with each_commit the commits that touch it.
 
-The reactor follows targets here and asks for looks; each answer is a `TargetLooked`. Branches are compared by a poll that
-costs one line per branch however many sessions follow it, every 2 to 10 seconds, and at once when a watched folder of the
-repository changes; what moved is reported as hints. Nothing is written into a repository, nothing it configures is
-run (see `git`), and a repository that cannot be read is unknown, never "deleted" (rule 5).
+The reactor follows targets here and asks for looks; each answer is a `TargetLooked`. Branches are compared by a poll
+that costs one line per branch however many sessions follow it, every 2 to 10 seconds, and at once when a watched folder
+of the repository changes; what moved is reported as hints. Nothing is written into a repository, nothing it configures
+is run (see `git`), and a repository that cannot be read is unknown, never "deleted" (rule 5).
 """
 
 from __future__ import annotations
@@ -208,7 +208,8 @@ class CommitSource:
         await export_tree(watched.repository, tree, destination)
 
     async def compare(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
-        """What differs between two versions that looks found, with contents; of each_commit, what the one commit did."""
+        """What differs between two versions that looks found, with contents; of each_commit,
+        what the one commit did."""
         followed = self._followed.get(key)
         if followed is None:
             return Compared(problem="it is bound no longer")
@@ -396,7 +397,8 @@ class CommitSource:
         self._start(watched.repository.close(), "wakeful: let go of a repository")
 
     def _find_hold(self, watched: _Watched) -> str | None:
-        """What moves HEAD through commits that are nobody's result yet, in words, for as long as that may hold a look."""
+        """What moves HEAD through commits that are nobody's result yet, in words,
+        for as long as that may hold a look."""
         git_dir = watched.repository.place.git_dir
         hold = next((words for marker, words in _HOLDS if os.path.exists(os.path.join(git_dir, marker))), None)
         if hold is not None and watched.held_since is None:
@@ -470,7 +472,8 @@ class CommitSource:
             heads = await self._find_heads(watched)
             moved = {ref for ref, head in heads.items() if watched.heads.get(ref, head) != head}
             hinted |= await self._find_moved(watched, heads, moved)
-            # Not in the place of all: a look may have found a ref meanwhile that this round did not ask for, and its next move is to be told.
+            # Not in the place of all: a look may have found a ref meanwhile that this round did not ask for,
+            # and its next move is to be told.
             watched.heads = {ref: head for ref, head in (watched.heads | heads).items() if ref in watched.refs}
             self._arm(watched)
             await watched.repository.end_idle_reader(_READER_IDLE_SECONDS)

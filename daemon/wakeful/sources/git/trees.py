@@ -1,7 +1,7 @@
 """Trees of a repository as what they hold: which paths differ between two of them, and a clean copy of one as files.
 
-`commits` finds changed paths here, runs get their `export` here. Both read objects through `git.Repository` and compare ids:
-no checkout, no index, no filter, no attribute of the repository has a say. An export writes only below its
+`commits` finds changed paths here, runs get their `export` here. Both read objects through `git.Repository` and compare
+ids: no checkout, no index, no filter, no attribute of the repository has a say. An export writes only below its
 destination, creates everything anew and follows no link.
 """
 
@@ -34,7 +34,8 @@ class _TooMany(Exception):
 async def find_changes(
     repository: Repository, before: Found | None, after: Found | None, path: str
 ) -> tuple[PathChange, ...] | None:
-    """Every file that differs between two objects that stood at `path`, in order; None where they are too many to name."""
+    """Every file that differs between two objects that stood at `path`, in order;
+    None where they are too many to name."""
     comparison = _Comparison(repository)
     try:
         await comparison.compare(_entry_of(before), _entry_of(after), path)
@@ -44,7 +45,8 @@ async def find_changes(
 
 
 async def export_tree(repository: Repository, tree: str, destination: str) -> None:
-    """Write a tree as files below a folder that does not exist yet: contents, x bits and links as they were committed."""
+    """Write a tree as files below a folder that does not exist yet: contents,
+    x bits and links as they were committed."""
     await _Export(repository).write_tree(tree, os.fsencode(destination), 0)
 
 

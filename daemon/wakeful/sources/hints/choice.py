@@ -1,7 +1,8 @@
 """The choice of a watcher: by the setting `hints`, by what this system can do, and again whenever the setting changes.
 
-Wiring hands `HintsSwitch.make` to every source as its maker of watchers, and tells `choose` each new setting. A source notices nothing but a
-`Lost`, after which it looks at everything: by then the new watcher is armed for every folder of the old one.
+Wiring hands `HintsSwitch.make` to every source as its maker of watchers, and tells `choose` each new setting. A source
+notices nothing but a `Lost`, after which it looks at everything:
+by then the new watcher is armed for every folder of the old one.
 """
 
 from __future__ import annotations

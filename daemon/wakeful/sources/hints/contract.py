@@ -18,7 +18,8 @@ class Dirty(Struct, frozen=True):
     """Something may have changed in this folder: these names, or (None) any.
 
     `folders` are those of the names that are or were folders themselves; None where the implementation cannot tell.
-    `unwritten` are those of which no write was reported: their attributes changed, or somebody closed them. None: it cannot tell.
+    `unwritten` are those of which no write was reported: their attributes changed, or somebody closed them.
+    None: it cannot tell.
     """
 
     folder: str
@@ -68,7 +69,8 @@ class Hints(Protocol):
         ...
 
     def hear(self) -> None:
-        """Report at once what the system holds ready, also of files that are still being written; nothing where that cannot be known."""
+        """Report at once what the system holds ready, also of files that are still being written;
+        nothing where that cannot be known."""
         ...
 
     def close(self) -> None:

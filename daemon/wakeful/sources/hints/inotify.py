@@ -1,8 +1,8 @@
 """Hints by raw inotify: one instance and one reader for the whole daemon, about a millisecond, no cost at rest.
 
-asyncinotify holds the instance and the way into libc; watches are plain numbers and events are read here in bulk, because
-its objects cost ten times the call itself (10,000 folders at a start) and a burst would overflow the queue. Overflow is
-visible, and said as `Lost`.
+asyncinotify holds the instance and the way into libc; watches are plain numbers and events are read here in bulk,
+because its objects cost ten times the call itself (10,000 folders at a start) and a burst would overflow the queue.
+Overflow is visible, and said as `Lost`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from asyncinotify._ffi import libc
 
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
 
-# No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE: a log that stays open is also a change.
+# No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE:
+# a log that stays open is also a change.
 _WATCHED = int(
     Mask.MODIFY | Mask.CLOSE_WRITE | Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
     | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR | Mask.EXCL_UNLINK
@@ -37,8 +38,8 @@ _LONGEST_EVENT_BYTES = _HEADER.size + 256
 # A burst is taken in turns with the rest of the loop: the descriptor stays readable, so the next turn follows at once.
 # One turn takes a whole queue of the usual length: where its end was lost, what stands before that need not be told.
 _READS_PER_TURN = 16
-# In a burst each event would be a batch of its own (100,000 files: 41,000 reports, measured): after so many turns within
-# one breath the next waits for the following breath. A single save takes two or three turns and never waits.
+# In a burst each event would be a batch of its own (100,000 files: 41,000 reports, measured): after so many turns
+# within one breath the next waits for the following breath. A single save takes two or three turns and never waits.
 _TURNS_PER_BREATH = 8
 _BREATH_SECONDS = 0.01
 # A file that was created or written to and not yet closed is reported after one to two of these: its writer is at work,
@@ -79,7 +80,8 @@ class _Instance(Inotify):
         return watch
 
     def disown(self) -> None:
-        """Its descriptor is closed already, and the number may be another file's: it is never closed by us, nor when this object goes."""
+        """Its descriptor is closed already, and the number may be another file's: it is never closed by us,
+        nor when this object goes."""
         self._finalizer.detach()
 
     def unwatch(self, wd: int) -> None:
@@ -204,7 +206,10 @@ class InotifyHints:
             self._report(dirt)
 
     def _give_up(self, problem: OSError) -> None:
-        """It cannot be read any more: nobody may wait for its events. Another one takes its place, at once the first time, later if that fails, too."""
+        """It cannot be read any more: nobody may wait for its events.
+
+        Another one takes its place, at once the first time, later if that fails, too.
+        """
         if self._is_read:
             self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False

@@ -1,8 +1,8 @@
 """Hints by watchfiles: for systems without inotify, and wherever `hints: watchfiles` asks for it.
 
-watchfiles cannot add a folder to a running watch, so folders are watched in groups of doubling size, each with a notifier
-and a thread of its own: n folders cost n log n, and a handful of notifiers. It drops overflow silently and dies on a
-name that is not UTF-8 (measured with 1.3.0), so a very large batch and every error are reported as `Lost`.
+watchfiles cannot add a folder to a running watch, so folders are watched in groups of doubling size, each with a
+notifier and a thread of its own: n folders cost n log n, and a handful of notifiers. It drops overflow silently and
+dies on a name that is not UTF-8 (measured with 1.3.0), so a very large batch and every error are reported as `Lost`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 30.0
 # How long the ends of groups are waited for; each ends with its next look, if it lives.
 _CLOSING_SECONDS = 5.0
-# The kernel's queue holds 16,384 events, two or three to a file: a batch of this size may be what an overflow left over.
+# The kernel's queue holds 16,384 events, two or three to a file:
+# a batch of this size may be what an overflow left over.
 _SUSPICIOUS_BATCH = 4096
 
 

@@ -1,8 +1,8 @@
 """The embedded engine of the log: one SQLite file, one writer, any number of readers.
 
-`open_log` is called by wiring, once; `open_reader` by tools beside a running daemon. The store is looked at through a reading
-connection first: a damaged one is never touched by a writing connection, which would overwrite what might be rescued.
-Appends go to the writer's queue; reads happen here, on the caller's thread.
+`open_log` is called by wiring, once; `open_reader` by tools beside a running daemon. The store is looked at through a
+reading connection first: a damaged one is never touched by a writing connection, which would overwrite what might be
+rescued. Appends go to the writer's queue; reads happen here, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import TypeVar
 
 import apsw
 
-from wakeful.eventlog import backup, bodies, chain, imports, payloads, reads, search, verify
-from wakeful.eventlog.anchor import AnchorFile, judge_store, read_anchor
+from wakeful.eventlog import chain
 from wakeful.eventlog.contract import (
     Append,
     Appended,
@@ -44,10 +43,11 @@ from wakeful.eventlog.contract import (
     StoreReadOnly,
     StoreUnfinished,
 )
-from wakeful.eventlog.migrate import load_migrations, migrate, read_version, refuse_newer
-from wakeful.eventlog.presence import Presence
-from wakeful.eventlog.statelock import StateLock, lock_state
-from wakeful.eventlog.store import (
+from wakeful.eventlog.search_text import Query
+from wakeful.eventlog.sqlite import backup, imports, payload_check, payloads, queries, search, verification
+from wakeful.eventlog.sqlite.anchor import AnchorFile, judge_store, read_anchor
+from wakeful.eventlog.sqlite.file_identity import FileIdentity
+from wakeful.eventlog.sqlite.files import (
     RAISE_DESCRIPTORS,
     StoreFiles,
     connect_reader,
@@ -63,7 +63,9 @@ from wakeful.eventlog.store import (
     remove_database,
     say_unfinished,
 )
-from wakeful.eventlog.writer import AppendCall, Call, ImportCall, KeepCall, SnapshotCall, Writer
+from wakeful.eventlog.sqlite.schema import load_migrations, migrate, read_version, refuse_newer
+from wakeful.eventlog.sqlite.writer import AppendCall, Call, ImportCall, KeepCall, SnapshotCall, Writer
+from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.text.counting import count
 
 Kept = TypeVar("Kept")
@@ -129,7 +131,8 @@ def open_reader(state_dir: Path) -> SqliteLog:
 
 
 def judge_state(state_dir: Path) -> str | None:
-    """Why a daemon would not write to the store of this folder, in words; None when it would, also when there is no store yet.
+    """Why a daemon would not write to the store of this folder, in words; None when it would,
+    also when there is no store yet.
 
     Compares the end of the store with its anchor and nothing else: quick, takes no lock and changes nothing."""
     files = StoreFiles(state_dir)
@@ -178,15 +181,18 @@ def _open_locked(
         migrate(connection, migrations, files.database)
         anchor = AnchorFile(files.anchor, read_mark(connection))
         search.forget_outdated(files, connection)  # a crash may have come between an erasure and this
-        presence = Presence(files, connection.execute("PRAGMA page_size").get)
-        return SqliteLog(files, Writer(connection, anchor, on_fatal, presence, tell), None, lock)
+        identity = FileIdentity(files, connection.execute("PRAGMA page_size").get)
+        return SqliteLog(files, Writer(connection, anchor, on_fatal, identity, tell), None, lock)
     except BaseException:
         connection.close()
         raise
 
 
 def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None:
-    """Why a database that has tables is not written to, in words; None where it is. Raises where it cannot even be read as a log."""
+    """Why a database that has tables is not written to, in words; None where it is.
+
+    Raises where it cannot even be read as a log.
+    """
     refuse_newer(connection, load_migrations(), files.database)
     if read_version(connection) == 0:
         if count_tables(connection) == 0:
@@ -201,7 +207,8 @@ def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None
 
 
 def _refuse_empty_start(files: StoreFiles) -> None:
-    """A store without records beside an anchor that remembers some, or beside what only runs of another log left: starting empty would hide the loss."""
+    """A store without records beside an anchor that remembers some, or beside what only runs of another log left:
+    starting empty would hide the loss."""
     anchor = read_anchor(files.anchor)
     if anchor is not None and anchor.flush > 0:
         raise StoreBehindAnchor(
@@ -210,9 +217,11 @@ def _refuse_empty_start(files: StoreFiles) -> None:
     remains = [name for name in _REMAINS if _holds_files(files.state_dir / name)]
     if remains:
         raise StoreBehindAnchor(
-            f"{files.state_dir} has no log, but holds what the runs of one left ({', '.join(remains)}): its log was deleted or moved away. "
+            f"{files.state_dir} has no log, but holds what the runs of one left ({', '.join(remains)}): "
+            "its log was deleted or moved away. "
             "Put it back, or go back to a backup with: wakeful restore BACKUP. "
-            f"To begin anew with an empty log, move the rest out of the way: mv {shlex.quote(str(files.state_dir))} {shlex.quote(f'{files.state_dir}.old')}"
+            f"To begin anew with an empty log, move the rest out of the way: mv {shlex.quote(str(files.state_dir))} "
+            f"{shlex.quote(f'{files.state_dir}.old')}"
         )
 
 
@@ -224,7 +233,7 @@ def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:
     try:
         anchor = read_anchor(files.anchor)
         newest = read_mark(connection)
-        reads.try_opening(connection)
+        queries.try_opening(connection)
         return judge_store(anchor, newest, read_roll(connection, anchor.flush) if anchor else None)
     except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError) as error:
         return f"it cannot be read: {error}"
@@ -255,9 +264,7 @@ class SqliteLog:
         return self._read_only
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
-        waiter = Durable(
-            loop=asyncio.get_running_loop(), is_begun_at_once=self._writer is not None and self._writer.is_idle
-        )
+        waiter = Durable(loop=asyncio.get_running_loop())
         self._put(AppendCall(appends, at, waiter))
         return waiter
 
@@ -302,21 +309,22 @@ class SqliteLog:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Record]:
-        wanted = reads.Slice(from_seq, to_seq, kinds, run, author, newest_first)
+        wanted = queries.Slice(from_seq, to_seq, kinds, run, author, newest_first)
         with self._told(f"session {session}"):
-            yield from reads.read_slice(self._reader(), session, wanted, since, until, limit)
+            yield from queries.read_slice(self._reader(), session, wanted, since, until, limit)
 
     def head(self, session: str) -> Head:
         return imports.read_head(self._reader(), session)
 
     def heads(self) -> dict[str, Head]:
-        return reads.read_heads(self._reader())
+        return queries.read_heads(self._reader())
 
     def find_key(self, session: str, key: str) -> Appended | None:
         row = (
             self._reader()
             .execute(
-                "SELECT i.first_seq, i.last_seq FROM session s JOIN idempotency i ON i.session = s.key WHERE s.id = ? AND i.key = ?",
+                "SELECT i.first_seq, i.last_seq FROM session s JOIN idempotency i ON i.session = s.key WHERE s.id = ? "
+                "AND i.key = ?",
                 (session, key),
             )
             .fetchone()
@@ -326,7 +334,8 @@ class SqliteLog:
     def find_keys(self, key: str) -> list[Appended]:
         # One seek a session: an index by key alone would cost every append that has one.
         rows = self._reader().execute(
-            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key AND i.key = ? ORDER BY s.key",
+            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key AND "
+            "i.key = ? ORDER BY s.key",
             (key,),
         )
         return [Appended(*row) for row in rows]
@@ -347,7 +356,8 @@ class SqliteLog:
             return (
                 self._reader()
                 .execute(
-                    "SELECT n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s JOIN snapshot n ON n.session = s.key "
+                    "SELECT n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s JOIN snapshot n "
+                    "ON n.session = s.key "
                     "WHERE s.id = ? AND n.seq <= ? ORDER BY n.seq DESC LIMIT 1",
                     (session, bound),
                 )
@@ -358,16 +368,16 @@ class SqliteLog:
         connection = connect_reader(self._files.database)
         told: set[str] = set()
         try:
-            for session, snapshot, records in reads.read_tails(connection):
+            for session, snapshot, records in queries.read_tails(connection):
                 told.add(session)
                 if snapshot is None or chain.hash_bytes(snapshot.state) == snapshot.state_hash:
                     yield session, snapshot, records
                 else:
                     yield self._read_tail(session)
-        except bodies.UNREADABLE:
+        except payload_check.UNREADABLE:
             # One session's pages stopped the pass over all of them: the others are read one by one.
             with self._told("the table of sessions"):
-                left = [session for session in reads.read_sessions(self._reader()) if session not in told]
+                left = [session for session in queries.read_sessions(self._reader()) if session not in told]
             for session in left:
                 yield self._read_tail(session)
         finally:
@@ -376,7 +386,7 @@ class SqliteLog:
     def _read_tail(self, session: str) -> tuple[str, Snapshot | None, list[Record] | StoreDamaged]:
         try:
             snapshot = self.snapshot(session)
-            end = reads.read_ends(self._reader()).get(session)
+            end = queries.read_ends(self._reader()).get(session)
             return session, snapshot, list(self.read(session, from_seq=snapshot.seq + 1 if snapshot else 1, to_seq=end))
         except StoreDamaged as damaged:
             return session, None, damaged
@@ -395,7 +405,7 @@ class SqliteLog:
         most_bytes: int | None = None,
     ) -> tuple[int, list[Record]]:
         with self._told(f"the records after {position}"):
-            return reads.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
+            return queries.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         return self._keep(lambda connection: imports.begin(connection, session, last_seq, head, extend))
@@ -414,7 +424,7 @@ class SqliteLog:
         return self._keep(lambda connection: imports.finish(connection, session, is_inert))
 
     def sizes(self) -> dict[str, int]:
-        return reads.read_sizes(self._reader())
+        return queries.read_sizes(self._reader())
 
     def imports(self) -> tuple[Import, ...]:
         return imports.read_imports(self._reader())
@@ -449,9 +459,7 @@ class SqliteLog:
         author: str | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        return search.search(
-            self._files, self._reader(), search.Wanted(text, session, since, until, kinds, author, limit)
-        )
+        return search.search(self._files, self._reader(), Query(text, session, since, until, kinds, author, limit))
 
     def _keep(self, work: Callable[[apsw.Connection], Kept], *, is_erasing: bool = False) -> Kept:
         """Have the writer do something to the store, and wait for it."""
@@ -461,7 +469,7 @@ class SqliteLog:
 
     def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
         is_tool = self._writer is None and self._lock is None
-        return verify.verify_store(self._files.database, self._files.anchor, session, progress, is_apart=is_tool)
+        return verification.verify_store(self._files.database, self._files.anchor, session, progress, is_apart=is_tool)
 
     def backup(self, path: Path, progress: Progress | None = None) -> Report:
         return backup.back_up(self._files, path, progress)
@@ -485,7 +493,7 @@ class SqliteLog:
         """Pages that cannot be read are told in words."""
         try:
             yield
-        except bodies.UNREADABLE as error:
+        except payload_check.UNREADABLE as error:
             raise StoreDamaged(f"{self._files.database}: {what} cannot be read: {error}; {_WHAT_TO_DO}") from error
 
     def _reader(self) -> apsw.Connection:

@@ -3,7 +3,7 @@
 Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one session at
 a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200 measured), the chain
 nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once where there are cores for them: the
-chain here, the payloads in a second process (bodies.py), and SQLite's look at its own pages on a thread, without Python's lock.
+chain here, the payloads in a second process (payload_check.py), and SQLite's look at its own pages on a thread, without Python's lock.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from typing import Any
 import apsw
 import msgspec
 
-from wakeful.eventlog import bodies, chain
-from wakeful.eventlog.anchor import Mark, judge_store, read_anchor
+from wakeful.eventlog import chain
 from wakeful.eventlog.contract import Finding, Progress, Report
-from wakeful.eventlog.imports import read_imports
-from wakeful.eventlog.migrate import load_migrations, read_version
-from wakeful.eventlog.store import connect_reader, read_mark, read_roll
+from wakeful.eventlog.sqlite import payload_check
+from wakeful.eventlog.sqlite.anchor import Mark, judge_store, read_anchor
+from wakeful.eventlog.sqlite.files import connect_reader, read_mark, read_roll
+from wakeful.eventlog.sqlite.imports import read_imports
+from wakeful.eventlog.sqlite.schema import load_migrations, read_version
 from wakeful.text.counting import count
 
 PROGRESS_RECORDS = 10_000
-_UNREADABLE = bodies.UNREADABLE
+_UNREADABLE = payload_check.UNREADABLE
 _LINK_BROKEN = "its hash does not follow from its content and the record before it"
-# As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq", "Tree 9 page 9 cell 0: ...".
+# As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq",
+# "Tree 9 page 9 cell 0: ...".
 _INDEX_DISAGREES = re.compile(r"missing from index|entries in index|values differ from index|non-unique entry in index")
 _TREE = re.compile(r"Tree (\d+) ")
 _SCHEMA_ROWS = "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'"
@@ -62,7 +64,8 @@ def verify_store(
     *,
     is_apart: bool = False,
 ) -> Report:
-    """Check one session, or everything: then also the anchor (a backup has none), the order of all and SQLite's own structure.
+    """Check one session, or everything: then also the anchor (a backup has none),
+    the order of all and SQLite's own structure.
 
     `is_apart`: this process may start a second one for a large store. A daemon may not: it counts its children."""
     counts = _Counts(progress=progress)
@@ -71,8 +74,11 @@ def verify_store(
     connection = connect_reader(database)
     try:
         connection.execute("BEGIN")  # one moment of a store that may be growing
-        is_large = is_apart and _count_about(connection) >= bodies.WORTH_RECORDS
-        with ThreadPoolExecutor(1) as beside, bodies.check_beside(database, session, is_apart=is_large) as payloads:
+        is_large = is_apart and _count_about(connection) >= payload_check.WORTH_RECORDS
+        with (
+            ThreadPoolExecutor(1) as beside,
+            payload_check.start_check(database, session, is_apart=is_large) as payloads,
+        ):
             structure = beside.submit(_check_structure_beside, database) if session is None else None
             findings, found = _check_sessions(connection, session, counts, payloads)
             unfinished = _count_unfinished(connection)
@@ -97,8 +103,8 @@ def verify_store(
 
 
 def _check_sessions(
-    connection: apsw.Connection, session: str | None, counts: _Counts, payloads: bodies.BodiesAhead
-) -> tuple[list[Finding], bodies.Bodies]:
+    connection: apsw.Connection, session: str | None, counts: _Counts, payloads: payload_check.PendingCheck
+) -> tuple[list[Finding], payload_check.PayloadFindings]:
     """Chains and payloads side by side, then what is kept beside the records; findings in the order of sessions."""
     try:
         rows: list[tuple[Any, ...]] = connection.execute(
@@ -107,7 +113,9 @@ def _check_sessions(
         sessions = [_Session(*row) for row in rows]
         counts.total = _count_records(connection, sessions, session)
     except _UNREADABLE as error:
-        return [Finding("store", f"the table of sessions cannot be read: {error}")], bodies.Bodies({}, 0, 0)
+        return [Finding("store", f"the table of sessions cannot be read: {error}")], payload_check.PayloadFindings(
+            {}, 0, 0
+        )
     counts.sessions = len(sessions)
     broken = {one.name: list(_guarded_records(connection, one, counts)) for one in sessions}
     found = payloads.result()
@@ -164,7 +172,8 @@ def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Co
 
 
 def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterator[tuple[int, str]]:
-    """Which record's text is none: SQLite hands the bytes out as they are, and one flipped bit of them can stop a reading."""
+    """Which record's text is none: SQLite hands the bytes out as they are,
+    and one flipped bit of them can stop a reading."""
     columns = ("kind", "author", "parent", "rationale")
     read = ", ".join(f"CAST({column} AS BLOB)" for column in columns)
     rows = connection.execute(
@@ -318,7 +327,10 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
 
 
 def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
-    """Compare the declarations of tables and indices with those that the migrations make. SQLite itself accepts a column of another name."""
+    """Compare the declarations of tables and indices with those that the migrations make.
+
+    SQLite itself accepts a column of another name.
+    """
     made = apsw.Connection(":memory:")
     try:
         for step in load_migrations():

@@ -1,8 +1,8 @@
 """Payloads that leave the log and come back: erased for good, or archived and restored.
 
-Every function here runs on the writer's connection, inside its transaction, and touches one batch: a million payloads in one
-transaction would grow the write-ahead log by all of them and hold every append back. A payload with a NULL body was erased; one
-without a row inside the archived span is kept elsewhere; one without a row anywhere else is damage.
+Every function here runs on the writer's connection, inside its transaction, and touches one batch: a million payloads
+in one transaction would grow the write-ahead log by all of them and hold every append back. A payload with a NULL body
+was erased; one without a row inside the archived span is kept elsewhere; one without a row anywhere else is damage.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import apsw
 
-from wakeful.eventlog import chain
 from wakeful.eventlog.contract import BadImport, Conflict, Record, Span, StoreDamaged
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.imports import check_payload
+from wakeful.eventlog.sqlite.files import StoreFiles
 
 BATCH = 2_000
 # How the copies are called that the store makes of itself before something changes it.
@@ -42,17 +42,20 @@ def erase(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> int
 
 
 def archive(connection: apsw.Connection, session: str, first: int, last: int) -> int:
-    """Take the payloads of one batch out; the span grows with it, so that a crash between two batches leaves no damage."""
+    """Take the payloads of one batch out; the span grows with it,
+    so that a crash between two batches leaves no damage."""
     key = find_session(connection, session)
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     if last > newest:
         raise BadImport(f"session {session}: an archive through seq {last}, but its log ends at {newest}")
     connection.execute(
-        "INSERT INTO archived VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET first_seq = 1, last_seq = max(last_seq, excluded.last_seq)",
+        "INSERT INTO archived VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET first_seq = 1, last_seq = max(last_seq, "
+        "excluded.last_seq)",
         (key, last),
     )
     connection.execute(
-        "DELETE FROM payload WHERE body IS NOT NULL AND event IN (SELECT id FROM event WHERE session = ? AND seq BETWEEN ? AND ?)",
+        "DELETE FROM payload WHERE body IS NOT NULL AND event IN (SELECT id FROM event WHERE session = ? "
+        "AND seq BETWEEN ? AND ?)",
         (key, first, last),
     )
     return connection.changes()
@@ -74,7 +77,7 @@ def restore(connection: apsw.Connection, session: str, records: Sequence[Record]
         "SELECT id, payload_hash FROM event WHERE session = ? AND seq >= ? ORDER BY seq", (key, span.first)
     )
     for record, (event, digest) in zip(records, events, strict=False):
-        _check_payload(session, record, digest)
+        check_payload(record, digest)
         connection.execute("INSERT OR IGNORE INTO payload VALUES (?, ?)", (event, record.payload))
         restored += connection.changes()
     events.close()
@@ -105,7 +108,10 @@ def find_session(connection: apsw.Connection, session: str) -> int | None:
 
 
 def erase_in_copies(files: StoreFiles, session: str, seqs: Sequence[int]) -> None:
-    """The same in the copies the store made of itself: before a migration, a mending, a restore. They keep their chain, too."""
+    """The same in the copies the store made of itself: before a migration, a mending, a restore.
+
+    They keep their chain, too.
+    """
     unreadable = []
     for path in find_copies(files):
         copy = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -117,7 +123,8 @@ def erase_in_copies(files: StoreFiles, session: str, seqs: Sequence[int]) -> Non
             copy.close()
     if unreadable:
         raise StoreDamaged(
-            f"the payloads are erased from the log, but an old copy of it cannot be read and may hold them: {', '.join(unreadable)}; delete it"
+            "the payloads are erased from the log, but an old copy of it cannot be read and may hold them: "
+            f"{', '.join(unreadable)}; delete it"
         )
 
 
@@ -152,14 +159,6 @@ def _find_events(copy: apsw.Connection, session: str, seqs: Sequence[int]) -> It
         event = copy.execute(sql, (session, seq)).get
         if event is not None:
             yield event
-
-
-def _check_payload(session: str, record: Record, digest: bytes) -> None:
-    found = record.payload_hash if record.payload is None else chain.hash_bytes(record.payload)
-    if found != digest:
-        raise BadImport(
-            f"session {session}, seq {record.seq}: its payload is not the one that was recorded; the archive is damaged"
-        )
 
 
 def _count_change(connection: apsw.Connection) -> None:

@@ -1,8 +1,9 @@
-"""What is told from the records is told again where it disagrees with them: indexes, steps of the clock, snapshots, keys, the search.
+"""What is told from the records is told again where it disagrees with them: indexes, steps of the clock,
+snapshots, keys, the search.
 
-Called by `wakeful doctor --mend` with the daemon stopped; it takes the daemon's lock. It never writes to a record or a payload: damage
-there is named, and a backup is the way back. Before the first write a copy of the store is made and kept, as before a migration.
-Done twice, the second time finds nothing to do and writes nothing.
+Called by `wakeful doctor --mend` with the daemon stopped; it takes the daemon's lock. It never writes to a record or a
+payload: damage there is named, and a backup is the way back. Before the first write a copy of the store is made and
+kept, as before a migration. Done twice, the second time finds nothing to do and writes nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ from pathlib import Path
 
 import apsw
 
-from wakeful.eventlog import bodies, chain, search
-from wakeful.eventlog.anchor import judge_store, read_anchor
+from wakeful.eventlog import chain
 from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged, StoreFull
-from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
-from wakeful.eventlog.reads import try_opening
-from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import (
+from wakeful.eventlog.sqlite import payload_check, search
+from wakeful.eventlog.sqlite.anchor import judge_store, read_anchor
+from wakeful.eventlog.sqlite.files import (
     StoreFiles,
     connect_reader,
     connect_writer,
@@ -28,7 +27,10 @@ from wakeful.eventlog.store import (
     refuse_affected,
     say_unfinished,
 )
-from wakeful.eventlog.verify import verify_store
+from wakeful.eventlog.sqlite.queries import try_opening
+from wakeful.eventlog.sqlite.schema import copy_database, load_migrations, refuse_newer
+from wakeful.eventlog.sqlite.verification import verify_store
+from wakeful.eventlog.state_lock import lock_state
 from wakeful.text.counting import count
 
 # The one index that has a name of its own, and so can be made anew whatever its pages hold.
@@ -42,7 +44,8 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
     files = StoreFiles(state_dir)
     if not files.database.exists():
         raise StoreDamaged(
-            f"{files.database} does not exist; there is nothing to mend, go back to a backup with: wakeful restore BACKUP"
+            f"{files.database} does not exist; there is nothing to mend, go back to a backup with: "
+            "wakeful restore BACKUP"
         )
     lock = lock_state(state_dir)
     try:
@@ -54,7 +57,8 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
         return _mend_database(files, report, done)
     except (apsw.FullError, OSError) as error:
         raise StoreFull(
-            f"{files.folder} cannot be mended: {error}; a copy of the store and its indexes need room beside it, nothing was lost: make room and repeat"
+            f"{files.folder} cannot be mended: {error}; a copy of the store and its indexes need room beside it, "
+            "nothing was lost: make room and repeat"
         ) from error
     finally:
         lock.release()
@@ -71,7 +75,7 @@ def find_search_damage(state_dir: Path) -> str | None:
             found = [line for (line,) in index.execute("PRAGMA integrity_check") if line != "ok"]
         finally:
             index.close()
-    except (*bodies.UNREADABLE, apsw.CantOpenError) as error:
+    except (*payload_check.UNREADABLE, apsw.CantOpenError) as error:
         return str(error)
     return "; ".join(found[:_WORST_FIRST]) or None
 
@@ -86,9 +90,10 @@ def _refuse_unjudged(files: StoreFiles) -> None:
         try_opening(connection)
         anchor = read_anchor(files.anchor)
         wrong = judge_store(anchor, read_mark(connection), read_roll(connection, anchor.flush) if anchor else None)
-    except bodies.UNREADABLE as error:
+    except payload_check.UNREADABLE as error:
         raise StoreDamaged(
-            f"{files.database} cannot be read: {error}; that cannot be mended, go back to a backup with: wakeful restore BACKUP"
+            f"{files.database} cannot be read: {error}; that cannot be mended, go back to a backup with: "
+            "wakeful restore BACKUP"
         ) from error
     finally:
         connection.close()
@@ -116,7 +121,7 @@ def _mend_database(files: StoreFiles, report: Report, done: list[str]) -> Mended
         for mend in (_mend_clock_steps, _drop_snapshots, _drop_keys):
             done += _in_one_step(connection, mend)
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except bodies.UNREADABLE as error:
+    except payload_check.UNREADABLE as error:
         done.append(f"then it could not go on: {error}")
     finally:
         connection.close()
@@ -144,7 +149,7 @@ def _rebuild_indexes(connection: apsw.Connection) -> list[str]:
         with connection:
             connection.execute("REINDEX")
         return ["all indexes were made anew from the records"]
-    except bodies.UNREADABLE:
+    except payload_check.UNREADABLE:
         # Its pages cannot even be walked to be given back.
         return _replace_event_index(connection)
 
@@ -177,7 +182,8 @@ def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
         "CREATE TEMP TABLE true_step (session INTEGER, seq INTEGER, PRIMARY KEY (session, seq)) WITHOUT ROWID"
     )
     connection.execute(
-        "INSERT INTO true_step SELECT session, seq FROM (SELECT session, seq, at, lag(at) OVER (PARTITION BY session ORDER BY seq) AS before "
+        "INSERT INTO true_step SELECT session, seq FROM (SELECT session, seq, at, "
+        "lag(at) OVER (PARTITION BY session ORDER BY seq) AS before "
         "FROM event) WHERE at < before"
     )
     missing = "SELECT session, seq FROM temp.true_step EXCEPT SELECT session, seq FROM main.clock_step"
@@ -195,7 +201,8 @@ def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
 
 def _drop_snapshots(connection: apsw.Connection) -> Iterator[str]:
     rows = connection.execute(
-        "SELECT n.session, s.id, n.seq, CAST(n.state AS BLOB), n.state_hash FROM snapshot n JOIN session s ON s.key = n.session"
+        "SELECT n.session, s.id, n.seq, CAST(n.state AS BLOB), "
+        "n.state_hash FROM snapshot n JOIN session s ON s.key = n.session"
     )
     damaged = [(key, name, seq) for key, name, seq, state, digest in rows if chain.hash_bytes(state) != digest]
     for key, name, seq in damaged:
@@ -206,9 +213,13 @@ def _drop_snapshots(connection: apsw.Connection) -> Iterator[str]:
 def _drop_keys(connection: apsw.Connection) -> Iterator[str]:
     """A key that names records which are not there would answer a repeated call with nothing."""
     rows = connection.execute(
-        "SELECT i.session, s.id, i.key FROM idempotency i JOIN session s ON s.key = i.session WHERE NOT (i.first_seq BETWEEN 1 AND i.last_seq "
+        "SELECT i.session, s.id, i.key FROM idempotency i JOIN session s ON s.key = i.session WHERE NOT (i.first_seq "
+        "BETWEEN 1 AND i.last_seq "
         "AND i.last_seq <= (SELECT coalesce(max(seq), 0) FROM event WHERE session = i.session))"
     ).fetchall()
     for session, name, key in rows:
         connection.execute("DELETE FROM idempotency WHERE session = ? AND key = ?", (session, key))
-        yield f"session {name}: the key {key!r} named records that are not there and is dropped; its call can be made again"
+        yield (
+            f"session {name}: the key {key!r} named records that are not there and is dropped; "
+            "its call can be made again"
+        )

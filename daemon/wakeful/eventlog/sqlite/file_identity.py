@@ -1,8 +1,9 @@
 """Are the files of an open store still the ones that were opened, under their names?
 
-SQLite writes on to a file that was deleted, and nobody finds what it wrote. So the writer looks before it acknowledges a group, and every few
-seconds at rest: each file must have the device and inode it had when the store was opened, and must not be shorter than it was. Five calls of `stat`.
-A folder that is gone or replaced takes its files with it, so folders are looked at only to say what became of them.
+SQLite writes on to a file that was deleted, and nobody finds what it wrote. So the writer looks before it acknowledges
+a group, and every few seconds at rest: each file must have the device and inode it had when the store was opened, and
+must not be shorter than it was. Five calls of `stat`. A folder that is gone or replaced takes its files with it, so
+folders are looked at only to say what became of them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import os
 
 import msgspec
 
-from wakeful.eventlog.statelock import LOCK
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.sqlite.files import StoreFiles
+from wakeful.eventlog.state_lock import LOCK
 
 _FRAME_HEADER_BYTES = 24
 _WAL_HEADER_BYTES = 32
@@ -31,7 +32,7 @@ class Loss(msgspec.Struct, frozen=True):
     is_whole: bool
 
 
-class Presence:
+class FileIdentity:
     """The files of one store as its writer opened them; made while all of them are there."""
 
     def __init__(self, files: StoreFiles, page_bytes: int) -> None:
@@ -42,7 +43,10 @@ class Presence:
         self._folders = {name: _look(name) for name in (str(files.state_dir), str(files.folder))}
 
     def find_loss(self, wal_frames: int = 0) -> Loss | None:
-        """The first file that is not the one that was opened; None when all are. `wal_frames`: so many the write-ahead log must hold."""
+        """The first file that is not the one that was opened; None when all are.
+
+        `wal_frames`: so many the write-ahead log must hold.
+        """
         for path, known in self._files.items():
             found = _find(path)
             if found is None or not _is_same(known, found):
@@ -53,7 +57,10 @@ class Presence:
         return None
 
     def holds_frames(self, wal_frames: int) -> bool:
-        """Is the write-ahead log as long as its frames? The one call that every group can afford before it is written."""
+        """Is the write-ahead log as long as its frames?
+
+        The one call that every group can afford before it is written.
+        """
         found = _find(self._wal)
         return found is not None and found.st_size >= self._find_wal_bytes(wal_frames)
 
@@ -72,7 +79,8 @@ class Presence:
         return Loss(f"{path} is gone" if found is None else f"{path} was replaced by another", is_whole=True)
 
     def _find_least(self, path: str, known: _Known, size: int, wal_frames: int) -> int:
-        """Neither the main file nor the anchor is ever made shorter while the store is open; the write-ahead log is, by its writer."""
+        """Neither the main file nor the anchor is ever made shorter while the store is open;
+        the write-ahead log is, by its writer."""
         if path in (self._database, self._anchor):
             least, known.size = known.size, max(known.size, size)
             return least

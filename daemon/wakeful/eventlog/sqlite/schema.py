@@ -1,8 +1,8 @@
 """The numbered steps from an empty file to today's schema.
 
-The engine calls `migrate` once at open, before anything is written. A step is a file `NNN_words.sql`, applied whole in one
-transaction with its number as the store's version; a released step is never edited. Before a step changes a store that holds
-something, a copy is taken through the backup API and kept. A store of a newer release is refused untouched.
+The engine calls `migrate` once at open, before anything is written. A step is a file `NNN_words.sql`, applied whole in
+one transaction with its number as the store's version; a released step is never edited. Before a step changes a store
+that holds something, a copy is taken through the backup API and kept. A store of a newer release is refused untouched.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from wakeful.eventlog.anchor import sync_folder
 from wakeful.eventlog.contract import NewerSchema
+from wakeful.system.private_folders import sync_folder
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Migration(msgspec.Struct, frozen=True):
 @functools.cache
 def load_migrations() -> tuple[Migration, ...]:
     """The steps of this release, in order, numbered from 1 without a gap."""
-    folder = resources.files("wakeful.eventlog") / "migrations"
+    folder = resources.files("wakeful.eventlog.sqlite") / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(Migration(int(name[:3]), name, (folder / name).read_text(encoding="utf-8")) for name in names)
 
@@ -44,12 +44,16 @@ def refuse_newer(connection: apsw.Connection, migrations: tuple[Migration, ...],
     found, known = read_version(connection), migrations[-1].number
     if found > known:
         raise NewerSchema(
-            f"{database} has schema {found}, this release knows up to {known}; install the newer wakeful again, the store was not touched"
+            f"{database} has schema {found}, this release knows up to {known}; install the newer wakeful again, "
+            "the store was not touched"
         )
 
 
 def migrate(connection: apsw.Connection, migrations: tuple[Migration, ...], database: Path) -> None:
-    """Bring the store to the newest schema. Killed at any point, the next open goes on where the last whole step ended."""
+    """Bring the store to the newest schema.
+
+    Killed at any point, the next open goes on where the last whole step ended.
+    """
     found = read_version(connection)
     for step in migrations:
         if step.number <= found:

@@ -20,10 +20,10 @@ from eventlog.test_sqlite_crash import acknowledged, assert_nothing_lost
 from processes import is_stopped
 from waiting import PATIENCE_SECONDS, eventually
 from wakeful.eventlog.contract import StateInUse, StoreBehindAnchor, StoreFailed, StoreFull, StoreGone, StoreUnsafe
-from wakeful.eventlog.presence import Presence
 from wakeful.eventlog.sqlite import judge_state, open_log
-from wakeful.eventlog.statelock import find_holder, lock_state
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.sqlite.file_identity import FileIdentity
+from wakeful.eventlog.sqlite.files import StoreFiles
+from wakeful.eventlog.state_lock import find_holder, lock_state
 from wakeful.system.private_folders import make_plain, make_private
 
 APPENDER = Path(__file__).with_name("appender.py")
@@ -126,10 +126,10 @@ def test_a_log_at_rest_notices_that_its_files_are_gone(tmp_path: Path) -> None:
 
 def test_a_file_that_grows_is_the_same_file(tmp_path: Path) -> None:
     log = open_log(tmp_path / "state")
-    presence = Presence(StoreFiles(tmp_path / "state"), 8192)
+    identity = FileIdentity(StoreFiles(tmp_path / "state"), 8192)
     append(log, "a", *("x" * 1000 for _ in range(3000)))
-    assert presence.find_loss() is None
-    lost = presence.find_loss(wal_frames=1_000_000)
+    assert identity.find_loss() is None
+    lost = identity.find_loss(wal_frames=1_000_000)
     assert lost is not None
     assert "events.db-wal was cut to" in lost.words
     log.close()

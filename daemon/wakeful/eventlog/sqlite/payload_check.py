@@ -1,7 +1,8 @@
 """Payloads against their hashes: the half of a verification that can be done apart from the chain.
 
-`verify` calls it on its own connection, or, for a large store and outside of a daemon, has a second process do it meanwhile: a million
-records are then verified in half the time. It tells what was erased from what is archived from what is damaged.
+`verify` calls it on its own connection, or, for a large store and outside of a daemon, has a second process do it
+meanwhile: a million records are then verified in half the time.
+It tells what was erased from what is archived from what is damaged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import apsw
 import msgspec
 
 from wakeful.eventlog import chain
-from wakeful.eventlog.store import connect_reader
+from wakeful.eventlog.sqlite.files import connect_reader
 
 # The last: SQLite hands out the bytes of a text as they are, damaged ones, too.
 UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, UnicodeDecodeError)
@@ -30,7 +31,7 @@ _CHANGED = "its payload is not the one that was recorded"
 _GONE = "its payload is gone, and not by erasure"
 
 
-class Bodies(msgspec.Struct, frozen=True):
+class PayloadFindings(msgspec.Struct, frozen=True):
     """What was found: per session the seqs whose payload does not hold and why, and how many are rightly not there."""
 
     wrong: dict[str, list[tuple[int, str]]]
@@ -38,7 +39,7 @@ class Bodies(msgspec.Struct, frozen=True):
     archived: int
 
 
-def check_bodies(database: Path, session: str | None) -> Bodies:
+def check_payloads(database: Path, session: str | None) -> PayloadFindings:
     """All payloads of one session or of all, through a connection of its own."""
     connection = connect_reader(database)
     wrong: dict[str, list[tuple[int, str]]] = {}
@@ -60,27 +61,28 @@ def check_bodies(database: Path, session: str | None) -> Bodies:
         pass  # the table of sessions: told by the check of the records
     finally:
         connection.close()
-    return Bodies(wrong, erased, archived)
+    return PayloadFindings(wrong, erased, archived)
 
 
 @contextmanager
-def check_beside(database: Path, session: str | None, *, is_apart: bool) -> Iterator[BodiesAhead]:
+def start_check(database: Path, session: str | None, *, is_apart: bool) -> Iterator[PendingCheck]:
     """Begin the check in a second process where that is wanted; the answer is had when it is asked for."""
     if not is_apart or (os.cpu_count() or 1) < 2:
-        yield BodiesAhead(database, session, None)
+        yield PendingCheck(database, session, None)
         return
-    # A program of its own, never a fork: that would share the connections this process has open. -P: not of the present folder.
-    words = [sys.executable, "-P", "-m", __name__, str(database), *([session] if session is not None else [])]
+    # A program of its own, never a fork: a fork would share the open connections of this process. -P: nothing of the present folder.
+    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", str(database)]
+    words = [*command, *([session] if session is not None else [])]
     with subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         try:
-            yield BodiesAhead(database, session, process)
+            yield PendingCheck(database, session, process)
         finally:
             process.kill()  # nothing to do where it has answered
 
 
-class BodiesAhead:
+class PendingCheck:
     """A check under way elsewhere, or one still to be made here."""
 
     def __init__(self, database: Path, session: str | None, process: subprocess.Popen[bytes] | None) -> None:
@@ -88,13 +90,13 @@ class BodiesAhead:
         self._session = session
         self._process = process
 
-    def result(self) -> Bodies:
+    def result(self) -> PayloadFindings:
         if self._process is not None:
             answer, _ = self._process.communicate()
             if self._process.returncode == 0:
-                return msgspec.json.decode(answer, type=Bodies)
+                return msgspec.json.decode(answer, type=PayloadFindings)
         # No second process, or it could not start or was ended: what it would have done is done here.
-        return check_bodies(self._database, self._session)
+        return check_payloads(self._database, self._session)
 
 
 class _Session:
@@ -142,8 +144,12 @@ class _Session:
         return not self._is_folded or self._erasures is None or seq in self._erasures
 
     def _read_erasures(self, connection: apsw.Connection, key: int) -> set[int] | None:
-        """The seqs that records of erasures name; None where such a record lies in the archive, and cannot be read here."""
-        sql = "SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? AND e.kind = ? ORDER BY e.seq DESC"
+        """The seqs that records of erasures name; None where such a record lies in the archive,
+        and cannot be read here."""
+        sql = (
+            "SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? AND "
+            "e.kind = ? ORDER BY e.seq DESC"
+        )
         named: dict[int, dict[str, object]] = {}
         rows: list[tuple[Any, ...]] = connection.execute(sql, (key, ERASURE)).fetchall()
         for seq, body in rows:
@@ -166,7 +172,8 @@ class _Erasure(msgspec.Struct):
 
 def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tuple[int, str, int, int]]:
     rows: list[tuple[Any, ...]] = connection.execute(
-        "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, -1) FROM session s LEFT JOIN archived a ON a.session = s.key "
+        "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, "
+        "-1) FROM session s LEFT JOIN archived a ON a.session = s.key "
         "WHERE s.id = coalesce(?, s.id) ORDER BY s.key",
         (session,),
     ).fetchall()
@@ -176,8 +183,4 @@ def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tup
 def main() -> None:
     """The second process: a database and perhaps a session in, what was found out."""
     database, *session = sys.argv[1:]
-    sys.stdout.buffer.write(msgspec.json.encode(check_bodies(Path(database), session[0] if session else None)))
-
-
-if __name__ == "__main__":
-    main()
+    sys.stdout.buffer.write(msgspec.json.encode(check_payloads(Path(database), session[0] if session else None)))

@@ -2,10 +2,10 @@
 
 A prefix of a hash chain is a valid chain: one flipped bit in the write-ahead log silently dropped 501 of 1,000
 acknowledged events while every check inside the database said ok. So after each flush the writer notes the store's
-mark here before it acknowledges. The note is with the kernel then (a daemon that is killed loses nothing of it); its flush comes
-milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may leave the anchor a few groups behind.
-There are two slots, each with its own checksum in its own 4 KiB block. The one that is written is never the one that was flushed last: a torn
-write can spoil the newer one, never both.
+mark here before it acknowledges. The note is with the kernel then (a daemon that is killed loses nothing of it); its
+flush comes milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may leave the anchor a few groups behind.
+There are two slots, each with its own checksum in its own 4 KiB block. The one that is written is never the one that
+was flushed last: a torn write can spoil the newer one, never both.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from wakeful.system.private_folders import sync_folder
 from wakeful.text.counting import count
 
 _SLOT_BYTES = 4096
@@ -37,13 +38,16 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None) -> str | None:
     """Why the store must not be written, in words; None when it holds everything that was acknowledged.
 
-    `roll_at_anchor` is the roll the store itself remembers for the anchor's flush. A store ahead of its anchor is sound:
-    a crash fell between the commit and the anchor, and what is ahead was never acknowledged.
+    `roll_at_anchor` is the roll the store itself remembers for the anchor's flush. A store ahead of its anchor is
+    sound: a crash fell between the commit and the anchor, and what is ahead was never acknowledged.
     """
     if anchor is None and newest.flush == 0:
         return None
     if anchor is None:
-        return f"its anchor is missing or unreadable, so nothing shows that {count(newest.position, 'record')} is all there was"
+        return (
+            f"its anchor is missing or unreadable, so nothing shows that {count(newest.position, 'record')} is all "
+            "there was"
+        )
     if anchor.store != newest.store:
         return f"its anchor belongs to another store ({anchor.store.hex()[:8]}, this one is {newest.store.hex()[:8]})"
     if newest.flush < anchor.flush:
@@ -75,7 +79,8 @@ class AnchorFile:
             self.flush()
 
     def note(self, mark: Mark) -> None:
-        """Put the mark down, in place and of fixed size, so that the flush touches no metadata and cannot run out of space."""
+        """Put the mark down, in place and of fixed size, so that the flush touches no metadata and cannot run out of
+        space."""
         body = _LAYOUT.pack(_MAGIC, mark.store, mark.flush, mark.position, mark.roll)
         slot = body + sha256(body).digest()
         written = os.pwrite(self._file, slot, self._slot * _SLOT_BYTES)
@@ -84,7 +89,10 @@ class AnchorFile:
         self.unflushed += 1
 
     def flush(self) -> None:
-        """Until what was noted is on disk. Where that fails, whether it is there is unknown, and it is not tried again."""
+        """Until what was noted is on disk.
+
+        Where that fails, whether it is there is unknown, and it is not tried again.
+        """
         os.fdatasync(self._file)
         self.unflushed = 0
         self._slot = 1 - self._slot
@@ -133,12 +141,3 @@ def _create(path: Path) -> None:
         os.close(file)
     os.replace(fresh, path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable; a synced file under an unsynced name can vanish in a power cut."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

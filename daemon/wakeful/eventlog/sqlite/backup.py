@@ -1,7 +1,8 @@
 """Copies out of the store and back in, each verified before it counts.
 
-`back_up` runs beside a live daemon; `restore` needs the daemon stopped and takes its lock. A restore builds the new folder
-complete, then swaps it in by renames: killed between them, the next open finishes it. The old folder is kept aside, always.
+`back_up` runs beside a live daemon; `restore` needs the daemon stopped and takes its lock. A restore builds the new
+folder complete, then swaps it in by renames: killed between them, the next open finishes it.
+The old folder is kept aside, always.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import apsw
 
-from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor, sync_folder
 from wakeful.eventlog.contract import BackupRefused, Progress, Report, RestoreRefused, StoreDamaged, StoreUnfinished
-from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
-from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import StoreFiles, connect_reader, prepare_folder, read_mark, read_roll
-from wakeful.eventlog.verify import verify_store
+from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark, judge_store, read_anchor
+from wakeful.eventlog.sqlite.files import StoreFiles, connect_reader, prepare_folder, read_mark, read_roll
+from wakeful.eventlog.sqlite.schema import copy_database, load_migrations, refuse_newer
+from wakeful.eventlog.sqlite.verification import verify_store
+from wakeful.eventlog.state_lock import lock_state
+from wakeful.system.private_folders import sync_folder
 from wakeful.text.counting import count
 
 
@@ -36,7 +38,8 @@ def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> 
     if not report.is_sound:
         first = report.findings[0]
         raise BackupRefused(
-            f"{path} was written but does not verify ({first.where}: {first.what}); run wakeful verify on the store itself"
+            f"{path} was written but does not verify ({first.where}: {first.what}); "
+            "run wakeful verify on the store itself"
         )
     return report
 
@@ -44,7 +47,8 @@ def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> 
 def restore(
     backup: Path, state_dir: Path, *, even_if_newer: bool = False, progress: Progress | None = None
 ) -> Path | None:
-    """Put a backup in the place of the store; returns the folder where the old one was put aside, None if there was none.
+    """Put a backup in the place of the store; returns the folder where the old one was put aside,
+    None if there was none.
 
     Refused while a daemon runs, and, unless told `even_if_newer`, when the store holds, or its anchor vouches
     for, records the backup does not have."""
@@ -89,7 +93,8 @@ def _check_backup(backup: Path, progress: Progress | None) -> None:
 def _refuse_newer_store(files: StoreFiles, backup: Path) -> None:
     """What was acknowledged counts, whether the store still has it or only its anchor remembers it.
 
-    The backup must hold each of both marks with the same roll: fewer records are refused, and so is as many of another history."""
+    The backup must hold each of both marks with the same roll: fewer records are refused,
+    and so is as many of another history."""
     anchor, newest = read_anchor(files.anchor), _read_newest(files)
     marks = [mark for mark in (anchor, newest) if mark is not None and mark.position]
     connection = connect_reader(backup)

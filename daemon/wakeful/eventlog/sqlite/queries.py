@@ -1,7 +1,8 @@
 """The SQL that reads records, and the pages it reads them in.
 
-Used by the engine and by verification. A read never keeps a cursor open between two records: an iterator someone forgot would
-hold the write-ahead log back for ever. So records come in pages, each its own short transaction, continued by key.
+Used by the engine and by verification. A read never keeps a cursor open between two records: an iterator someone forgot
+would hold the write-ahead log back for ever. So records come in pages, each its own short transaction,
+continued by key.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def make_record(session: str, row: Sequence[Any]) -> Record:
 
 
 def try_opening(connection: apsw.Connection) -> None:
-    """Read what a writer reads first, through a connection that cannot write: where that fails, no writer may touch the files."""
+    """Read what a writer reads first, through a connection that cannot write: where that fails,
+    no writer may touch the files."""
     connection.execute(
         "SELECT (SELECT max(key) FROM session), (SELECT count(*) FROM import), (SELECT count FROM payload_change)"
     ).fetchall()
@@ -89,7 +91,10 @@ def read_slice(
 def find_seqs(
     connection: apsw.Connection, key: int, wanted: Slice, since: int | None, until: int | None
 ) -> list[tuple[int, int]]:
-    """The ranges of seqs within the bounds, in the order of reading. More than one only where the clock was set back between."""
+    """The ranges of seqs within the bounds, in the order of reading.
+
+    More than one only where the clock was set back between.
+    """
     last: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     low, high = max(1, wanted.from_seq), last if wanted.to_seq is None else min(last, wanted.to_seq)
     if since is None and until is None:
@@ -137,14 +142,16 @@ def read_heads(connection: apsw.Connection) -> dict[str, Head]:
     )
     heads = {session: Head(seq, digest) for session, seq, digest in rows}
     cut = connection.execute(
-        f"SELECT s.id, e.seq, e.hash FROM ({_ENDS}) ends JOIN session s ON s.id = ends.session JOIN event e ON e.session = s.key AND e.seq = ends.seq WHERE {_LIVING}"
+        f"SELECT s.id, e.seq, e.hash FROM ({_ENDS}) ends JOIN session s ON s.id = ends.session JOIN event e ON "
+        f"e.session = s.key AND e.seq = ends.seq WHERE {_LIVING}"
     )
     return heads | {session: Head(seq, digest) for session, seq, digest in cut}
 
 
 def read_sizes(connection: apsw.Connection) -> dict[str, int]:
     rows = connection.execute(
-        f"SELECT s.id, coalesce(sum(length(p.body)), 0) FROM session s JOIN event e ON e.session = s.key LEFT JOIN payload p ON p.event = e.id WHERE {_LIVING} GROUP BY s.id"
+        "SELECT s.id, coalesce(sum(length(p.body)), 0) FROM session s JOIN event e ON e.session = s.key LEFT JOIN "
+        f"payload p ON p.event = e.id WHERE {_LIVING} GROUP BY s.id"
     )
     return dict(rows)
 
@@ -162,7 +169,8 @@ def read_after(
     chosen = "" if kinds is None else f"AND e.kind IN ({', '.join('?' * len(kinds))})"
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
     rows = connection.execute(
-        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
+        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON "
+        "p.event = e.id "
         f"WHERE e.id > ? AND e.id <= ? {chosen} {'' if imported else _OWN} ORDER BY e.id LIMIT ?",
         (position, newest, *(kinds or ()), limit),
     )
@@ -180,9 +188,11 @@ def read_after(
 def read_positions(
     connection: apsw.Connection, positions: Sequence[int], since: int | None, until: int | None
 ) -> Iterator[tuple[int, Record]]:
-    """The records at these places among all sessions, of these times, unless their import is not finished; no order is promised."""
+    """The records at these places among all sessions, of these times, unless their import is not finished;
+    no order is promised."""
     rows: list[tuple[Any, ...]] = connection.execute(
-        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
+        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON "
+        "p.event = e.id "
         f"WHERE e.id IN ({', '.join('?' * len(positions))}) AND {_WHOLE} AND e.at BETWEEN ? AND ?",
         (*positions, -(2**63) if since is None else since, _NO_LIMIT if until is None else until),
     ).fetchall()
@@ -202,7 +212,8 @@ def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | No
         "SELECT s.key, n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s "
         f"JOIN snapshot n ON n.session = s.key AND n.seq = {_NEWEST} WHERE {_LIVING} ORDER BY s.key"
     )
-    # One seek per session, as the plan shows; joined with a grouped table of newest snapshots it took 4 s at 10,000 sessions.
+    # One seek per session, as the plan shows; joined with a grouped table of newest snapshots it took 4 s at 10,000
+    # sessions.
     rows = connection.execute(
         f"""
         SELECT s.key, s.id, {_COLUMNS} FROM session s

@@ -1,8 +1,9 @@
 """One daemon per state folder, kept by the kernel.
 
-The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` on the folder itself and on the file `lock` in it,
-which ends with the process, however it ends. A deleted `lock` lets nobody in: the folder is still locked. What the file says about its holder is for people: a
-stale text never keeps anyone out. Only here is a state folder made.
+The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` on the
+folder itself and on the file `lock` in it, which ends with the process, however it ends. A deleted `lock` lets nobody
+in: the folder is still locked. What the file says about its holder is for people: a stale text never keeps anyone out.
+Only here is a state folder made.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from wakeful.eventlog.anchor import sync_folder
 from wakeful.eventlog.contract import StateInUse, StoreFull, StoreUnsafe
-from wakeful.eventlog.filesystem import refuse_remote
-from wakeful.system.private_folders import keep_folder, let_folder_go, make_private
+from wakeful.system.private_folders import keep_folder, let_folder_go, make_private, sync_folder
 from wakeful.system.state_folder import ignore_in_git
 
 LOCK = "lock"
@@ -40,7 +39,8 @@ class StateLock:
 
 
 def find_holder(state_dir: Path) -> int | None:
-    """The pid of the process that has the folder, as the kernel lists it; takes no lock, so it is never in anyone's way."""
+    """The pid of the process that has the folder, as the kernel lists it; takes no lock,
+    so it is never in anyone's way."""
     try:
         inodes = {str(os.stat(path).st_ino) for path in (state_dir, state_dir / LOCK) if os.path.exists(path)}
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -54,7 +54,10 @@ def find_holder(state_dir: Path) -> int | None:
 
 
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
-    """Take the folder for this process or raise StateInUse naming who has it. `started_at` is shown to the next who tries."""
+    """Take the folder for this process or raise StateInUse naming who has it.
+
+    `started_at` is shown to the next who tries.
+    """
     descriptors: list[int] = []
     try:
         _make_durable(state_dir)
@@ -75,7 +78,8 @@ def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
 
 
 def _make_durable(state_dir: Path) -> None:
-    """A new folder's name outlasts a power cut, as the log in it does: each folder above that was missing is synced, too."""
+    """A new folder's name outlasts a power cut, as the log in it does:
+    each folder above that was missing is synced, too."""
     existing = state_dir.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -93,7 +97,8 @@ def _take(descriptor: int, state_dir: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise StateInUse(
-            f"{state_dir} is in use by {_read_holder(state_dir)}; stop that daemon first or give this one its own --state"
+            f"{state_dir} is in use by {_read_holder(state_dir)}; "
+            "stop that daemon first or give this one its own --state"
         ) from error
 
 
@@ -115,8 +120,70 @@ def _name_holder(descriptor: int, started_at: str) -> None:
 def _explain(state_dir: Path, error: OSError) -> StoreFull | StoreUnsafe:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(
-            f"{state_dir} cannot be locked: {error.strerror}; nothing was changed in it: make room on its disk and start again"
+            f"{state_dir} cannot be locked: {error.strerror}; nothing was changed in it: "
+            "make room on its disk and start again"
         )
     return StoreUnsafe(
         f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state"
     )
+
+
+REMOTE = frozenset(
+    {
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb2",
+            "smb3",
+            "smbfs",
+            "ncpfs",
+            "afs",
+            "coda",
+            "ceph",
+            "glusterfs",
+            "lustre",
+            "beegfs",
+            "gpfs",
+            "orangefs",
+            "pvfs2",
+            "davfs",
+        ),
+        *("9p", "drvfs", "vboxsf", "vmhgfs", "prl_fs"),
+        *(
+            "fuse.sshfs",
+            "fuse.glusterfs",
+            "fuse.ceph",
+            "fuse.s3fs",
+            "fuse.gcsfuse",
+            "fuse.rclone",
+            "fuse.davfs2",
+            "fuse.vmhgfs-fuse",
+        ),
+    }
+)
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+def refuse_remote(folder: Path) -> None:
+    """Raise StoreUnsafe where a log would not be safe."""
+    file_system = find_file_system(folder)
+    if file_system in REMOTE:
+        raise StoreUnsafe(
+            f"{folder} lies on {file_system}, where a write-ahead log is not safe; choose a local folder with --state"
+        )
+
+
+def find_file_system(folder: Path) -> str:
+    """The type of the file system a folder lies on; "unknown" where the system does not say."""
+    device = os.stat(folder).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = _MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return "unknown"
+    for mount in mounts:
+        fields = mount.split(" ")
+        if fields[2] == wanted:
+            return fields[fields.index("-") + 1]
+    return "unknown"

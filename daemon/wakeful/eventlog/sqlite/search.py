@@ -1,72 +1,42 @@
 """Full text over all payloads: an index beside the log, never the truth.
 
-The engine asks it when somebody searches; at rest and while records are written it costs nothing. Each search first reads what was
-recorded since the last one, then asks. The index holds words and places, no text: what is found is read from the log. One that
-is missing, damaged, of another store or of another count of erasures is made anew, a million records in about half a minute.
+The engine asks it when somebody searches; at rest and while records are written it costs nothing. Each search first
+reads what was recorded since the last one, then asks. The index holds words and places, no text: what is found is read
+from the log. One that is missing, damaged, of another store or of another count of erasures is made anew, a million
+records in about half a minute.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import apsw
-import msgspec
 
-from wakeful.core.record.payloads import list_values
-from wakeful.eventlog import reads
-from wakeful.eventlog.contract import BadSearch, Record, StoreUnsafe
-from wakeful.eventlog.payloads import read_change
-from wakeful.eventlog.store import BUSY_MILLISECONDS, StoreFiles, read_mark
+from wakeful.eventlog.contract import Record, StoreUnsafe
+from wakeful.eventlog.search_text import Query, has_word, parse_phrases, read_text
+from wakeful.eventlog.sqlite import queries
+from wakeful.eventlog.sqlite.files import BUSY_MILLISECONDS, StoreFiles, read_mark
+from wakeful.eventlog.sqlite.payloads import read_change
 
 CATCH_UP_RECORDS = 5_000
 CANDIDATES = 500
 _LAYOUT = 2
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
-_WORDS = re.compile(r'"([^"]*)"|(\S+)')
 
 _SCHEMA = f"""
 PRAGMA user_version = {_LAYOUT};
 CREATE TABLE reached (store BLOB NOT NULL, change INTEGER NOT NULL, position INTEGER NOT NULL) STRICT;
-CREATE VIRTUAL TABLE word USING fts5 (text, session, kind, author, content = '', tokenize = 'unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE word USING fts5 (text, session, kind, author, content = '', tokenize = 'unicode61 \
+remove_diacritics 2');
 """
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What a search asks for; bounds are inclusive, None where there is none."""
-
-    text: str
-    session: str | None
-    since: int | None
-    until: int | None
-    kinds: Sequence[str] | None
-    author: str | None
-    limit: int
-
-    def holds(self, record: Record) -> bool:
-        return (
-            record.payload is not None
-            and (self.session is None or record.session == self.session)
-            and (self.kinds is None or record.kind in self.kinds)
-            and (self.author is None or record.author == self.author)
-        )
-
-    def write_query(self) -> str:
-        """All of it that words can narrow: a session among many is found by the index, not by reading the others' records."""
-        parts = [f"text : ({write_phrases(self.text)})"]
-        for column, names in (("session", [self.session]), ("kind", self.kinds or []), ("author", [self.author])):
-            quoted = [_quote(name) for name in names if name is not None and _has_word(name)]
-            if quoted and len(quoted) == len(names):
-                parts.append(f"{column} : ({' OR '.join(quoted)})")
-        return " AND ".join(parts)
-
-
-def search(files: StoreFiles, log: apsw.Connection, wanted: Wanted) -> list[Record]:
+def search(files: StoreFiles, log: apsw.Connection, wanted: Query) -> list[Record]:
     """Catch up, then ask. A damaged index is removed and made once more."""
-    query = wanted.write_query()
+    query = write_match(wanted)
     if wanted.kinds is not None and not wanted.kinds:
         return []
     try:
@@ -97,21 +67,20 @@ def remove(files: StoreFiles) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_phrases(text: str) -> str:
-    """The person's words as the index understands them: each a quoted phrase, so that no sign of theirs is an operator."""
-    phrases = []
-    for quoted, word in _WORDS.findall(text):
-        phrase, is_beginning = (quoted, False) if quoted else (word.rstrip("*"), word.endswith("*"))
-        # Marks alone have no word to look for.
-        if _has_word(phrase):
-            phrases.append(_quote(phrase) + ("*" if is_beginning else ""))
-    if not phrases:
-        raise BadSearch(f"nothing to search for in {text!r}; give at least one word")
-    return " AND ".join(phrases)
-
-
-def _has_word(text: str) -> bool:
-    return any(sign.isalnum() for sign in text)
+def write_match(wanted: Query) -> str:
+    """The search in the words of FTS5. Session, kinds and author narrow it, too: the index then passes over the records of others."""
+    phrases = [_quote(phrase.text) + ("*" if phrase.is_prefix else "") for phrase in parse_phrases(wanted.text)]
+    parts = [f"text : ({' AND '.join(phrases)})"]
+    columns: tuple[tuple[str, Sequence[str | None]], ...] = (
+        ("session", [wanted.session]),
+        ("kind", wanted.kinds or []),
+        ("author", [wanted.author]),
+    )
+    for column, names in columns:
+        quoted = [_quote(name) for name in names if name is not None and has_word(name)]
+        if quoted and len(quoted) == len(names):
+            parts.append(f"{column} : ({' OR '.join(quoted)})")
+    return " AND ".join(parts)
 
 
 def _quote(phrase: str) -> str:
@@ -119,15 +88,15 @@ def _quote(phrase: str) -> str:
     return f'"{escaped}"'
 
 
-def _search(files: StoreFiles, log: apsw.Connection, query: str, wanted: Wanted) -> list[Record]:
+def _search(files: StoreFiles, log: apsw.Connection, query: str, wanted: Query) -> list[Record]:
     index = _connect(files)
     try:
         _catch_up(index, log)
         found: list[Record] = []
         for positions in _ask(index, query):
-            records = dict(reads.read_positions(log, positions, wanted.since, wanted.until))
+            records = dict(queries.read_positions(log, positions, wanted.since, wanted.until))
             found += [
-                records[position] for position in positions if position in records and wanted.holds(records[position])
+                records[position] for position in positions if position in records and wanted.admits(records[position])
             ]
             if len(found) >= wanted.limit:
                 break
@@ -182,12 +151,13 @@ def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
 
 
 def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
-    """Read the log inside the index's own transaction: an erasure that comes between finds it locked, and empties it after."""
+    """Read the log inside the index's own transaction: an erasure that comes between finds it locked,
+    and empties it after."""
     is_behind = True
     while is_behind:
         with write_index(index):
             position = _prepare(index, log)
-            reached, records = reads.read_after(log, position, CATCH_UP_RECORDS, imported=True)
+            reached, records = queries.read_after(log, position, CATCH_UP_RECORDS, imported=True)
             is_behind = len(records) == CATCH_UP_RECORDS
             if not records:
                 return
@@ -214,14 +184,3 @@ def write_index(index: apsw.Connection) -> Iterator[None]:
         if index.in_transaction:
             index.execute("ROLLBACK")
         raise
-
-
-def read_text(record: Record) -> str:
-    """What a person could have read in a record: the values of its payload and its reason, without the names of fields."""
-    assert record.payload is not None
-    parts: list[str] = [record.rationale] if record.rationale else []
-    try:
-        parts += list_values(msgspec.json.decode(record.payload))
-    except msgspec.DecodeError:
-        parts.append(record.payload.decode(errors="replace"))
-    return "\n".join(parts)

@@ -1,9 +1,9 @@
 """The files of the SQLite store: where they lie, who may read them, and the only two ways they are opened.
 
-Called by the engine, by verification and by backup. Nothing here or elsewhere opens the database or its index but through SQLite:
-closing any other descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead log
-(measured: 100 acknowledged, 0 survived). The write-ahead log itself is never locked, and is made longer here, by its one writer.
-Exactly one connection writes; it also does all checkpoints.
+Called by the engine, by verification and by backup. Nothing here or elsewhere opens the database or its index but
+through SQLite: closing any other descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead
+log (measured: 100 acknowledged, 0 survived). The write-ahead log itself is never locked, and is made longer here, by
+its one writer. Exactly one connection writes; it also does all checkpoints.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from urllib.parse import quote
 
 import apsw
 
-from wakeful.eventlog.anchor import Mark, sync_folder
 from wakeful.eventlog.chain import NOTHING
 from wakeful.eventlog.contract import StoreDamaged, StoreShort, StoreUnfinished, StoreUnsafe
-from wakeful.eventlog.filesystem import refuse_remote
-from wakeful.system.private_folders import make_private
+from wakeful.eventlog.sqlite.anchor import Mark
+from wakeful.eventlog.state_lock import refuse_remote
+from wakeful.system.private_folders import make_private, sync_folder
 
 BUSY_MILLISECONDS = 10_000
 _READER_CACHE_KIB = 512
-# An older store is read beside the daemon that wrote it, and from its backups: as one that has nothing of what came later.
+# An older store is read beside the daemon that wrote it, and from its backups:
+# as one that has nothing of what came later.
 _CAME_WITH = {
     2: """
     CREATE TEMP TABLE import (session, last_seq, head);
@@ -36,9 +37,11 @@ _CAME_WITH = {
     """,
     3: "CREATE TEMP TABLE imported (session, first_seq, last_seq)",
 }
-# Of 4 KiB pages three records of 1 KiB fill one and waste a quarter: 1,501 bytes a record, 1,312 with these, an append as fast.
+# Of 4 KiB pages three records of 1 KiB fill one and waste a quarter: 1,501 bytes a record, 1,312 with these,
+# an append as fast.
 _PAGE_BYTES = 8192
-# A write-ahead log is cut to this when it is put away. One that is longer is held open by a reader, and grows with every append.
+# A write-ahead log is cut to this when it is put away. One that is longer is held open by a reader,
+# and grows with every append.
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 _WAL_HEADER_BYTES = 32
 _STEP_BYTES = 64 * 1024
@@ -46,7 +49,10 @@ _FREE_TIMES = 100  # of what is laid out ahead must be free
 
 
 class StoreFiles:
-    """The paths of a store inside a state folder. The log has a folder of its own so that a restore can swap it whole."""
+    """The paths of a store inside a state folder.
+
+    The log has a folder of its own so that a restore can swap it whole.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
@@ -92,9 +98,11 @@ def prepare_folder(files: StoreFiles) -> None:
 
 
 def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None]) -> None:
-    """A database with its schema and no records, which only we can read, whatever the umask; its -wal and -shm take the same mode from SQLite.
+    """A database with its schema and no records, which only we can read, whatever the umask;
+    its -wal and -shm take the same mode from SQLite.
 
-    It is made under another name and gets its own when it is complete and on disk: a start that was cut short leaves nothing that looks like a log."""
+    It is made under another name and gets its own when it is complete and on disk: a start that was cut short leaves
+    nothing that looks like a log."""
     fresh = files.database.with_name(f"{files.database.name}.new")
     remove_database(fresh)
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -108,7 +116,8 @@ def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None
 
 
 def remove_database(database: Path) -> None:
-    """Remove a database that nothing was acknowledged from, with the files that SQLite keeps beside it: those first, as they mean nothing without it."""
+    """Remove a database that nothing was acknowledged from, with the files that SQLite keeps beside it: those first,
+    as they mean nothing without it."""
     for end in ("-journal", "-wal", "-shm", ""):
         database.with_name(database.name + end).unlink(missing_ok=True)
 
@@ -116,7 +125,8 @@ def remove_database(database: Path) -> None:
 def is_blank(database: Path) -> bool:
     """Does the file hold no schema, or is there none? Under the lock.
 
-    A first start that was cut short left such a file in earlier releases, perhaps with a rollback journal, which a finished store never has."""
+    A first start that was cut short left such a file in earlier releases, perhaps with a rollback journal,
+    which a finished store never has."""
     if not database.exists():
         return True
     try:
@@ -152,7 +162,10 @@ def _roll_back(database: Path) -> apsw.Connection:
 
 
 def connect_writer(database: Path) -> apsw.Connection:
-    """The one connection that writes. Durable at every commit: synchronous=NORMAL lost 40 of 40 in a simulated power cut."""
+    """The one connection that writes.
+
+    Durable at every commit: synchronous=NORMAL lost 40 of 40 in a simulated power cut.
+    """
     connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     for pragma in (
@@ -171,11 +184,12 @@ def connect_writer(database: Path) -> apsw.Connection:
 
 
 def lay_out_wal(path: Path, size: int) -> None:
-    """Make the write-ahead log `size` bytes long, with zeros that are written and flushed: for its one writer, between two commits.
+    """Make the write-ahead log `size` bytes long, with zeros that are written and flushed: for its one writer,
+    between two commits.
 
-    A commit inside overwrites blocks that are there, and its flush has no new length to record: 0.20 ms beside 0.36 of a log that
-    grows. Zeros end a write-ahead log for whoever reads it, as the torn frame of a crash does; nothing SQLite wrote is touched.
-    A disk near its end is left alone: it only makes commits quicker."""
+    A commit inside overwrites blocks that are there, and its flush has no new length to record: 0.20 ms beside 0.36 of
+    a log that grows. Zeros end a write-ahead log for whoever reads it, as the torn frame of a crash does; nothing
+    SQLite wrote is touched. A disk near its end is left alone: it only makes commits quicker."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -219,18 +233,21 @@ def connect_reader(database: Path) -> apsw.Connection:
     except apsw.CantOpenError as error:
         if not has_descriptor():
             raise StoreShort(
-                f"{database} cannot be opened now: no file descriptor is left; call again later, or raise the limit ({RAISE_DESCRIPTORS})"
+                f"{database} cannot be opened now: no file descriptor is left; call again later, "
+                f"or raise the limit ({RAISE_DESCRIPTORS})"
             ) from error
         if database.is_file() and _is_mounted_read_only(database.parent):
             return _connect_beside_no_writer(database)
         raise StoreUnsafe(
-            f"{database} cannot be opened: {error}; that says nothing against the log: look at who may read it and write to its folder"
+            f"{database} cannot be opened: {error}; that says nothing against the log: "
+            "look at who may read it and write to its folder"
         ) from error
     except apsw.ReadOnlyError as error:
         if read_code(error) == apsw.SQLITE_READONLY_ROLLBACK:
             raise say_unfinished(database) from error
         raise StoreUnsafe(
-            f"{database} cannot be read: {error}; that says nothing against the log: look at who may write to its folder"
+            f"{database} cannot be read: {error}; that says nothing against the log: "
+            "look at who may write to its folder"
         ) from error
     except (apsw.NotADBError, apsw.CorruptError, apsw.IOError) as error:
         raise StoreDamaged(
@@ -239,13 +256,17 @@ def connect_reader(database: Path) -> apsw.Connection:
 
 
 def _refuse_hollow(database: Path) -> None:
-    """An empty file holds no log. SQLite must not open it: that would delete the write-ahead log beside it, which may hold every record."""
+    """An empty file holds no log.
+
+    SQLite must not open it: that would delete the write-ahead log beside it, which may hold every record.
+    """
     if not database.is_file() or database.stat().st_size:
         return
     wal = database.with_name(f"{database.name}-wal")
     if wal.exists() and _holds_frames(wal):
         raise StoreDamaged(
-            f"{database} is empty, but {wal.name} beside it holds records; keep a copy of both, then use: wakeful restore BACKUP"
+            f"{database} is empty, but {wal.name} beside it holds records; keep a copy of both, then use: "
+            "wakeful restore BACKUP"
         )
     raise say_unfinished(database)
 
@@ -269,12 +290,15 @@ def _connect_to_read(name: str, flags: int) -> apsw.Connection:
 
 
 def _connect_beside_no_writer(database: Path) -> apsw.Connection:
-    """On a read-only mount SQLite cannot make the index of a write-ahead log; a store closed in good order has no such log."""
+    """On a read-only mount SQLite cannot make the index of a write-ahead log;
+    a store closed in good order has no such log."""
     wal = database.with_name(f"{database.name}-wal")
     if wal.exists() and _holds_frames(wal):
         raise StoreUnsafe(
-            f"{database.parent} is mounted read-only, and its newest records still lie in {wal.name}, which cannot be read there; the log is "
-            "not damaged by that: copy the whole state folder to a place that can be written, and name that one with --state"
+            f"{database.parent} is mounted read-only, and its newest records still lie in {wal.name}, "
+            "which cannot be read there; the log is "
+            "not damaged by that: copy the whole state folder to a place that can be written, "
+            "and name that one with --state"
         )
     return _connect_to_read(
         f"file:{quote(str(database))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -319,7 +343,8 @@ def _keep_private(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid != os.geteuid():
         raise StoreUnsafe(
-            f"{folder} belongs to user {found.st_uid}, we run as {os.geteuid()}; choose a folder of our own with --state"
+            f"{folder} belongs to user {found.st_uid}, we run as {os.geteuid()}; "
+            "choose a folder of our own with --state"
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)

@@ -1,11 +1,11 @@
 """The one writer: a thread that owns the only connection that writes.
 
 The engine hands it calls through a queue; it takes all that wait (no artificial delay), writes them in one transaction,
-notes the anchor, makes sure that the files are still there, and only then answers, all of a group with one wake-up of the event loop. The anchor is flushed
-a little later. It also does every checkpoint.
+notes the anchor, makes sure that the files are still there, and only then answers, all of a group with one wake-up of
+the event loop. The anchor is flushed a little later. It also does every checkpoint.
 A write or flush that fails has an unknown effect, and a flush is never tried again: the writer stops acknowledging and
-calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log goes on
-(whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
+calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log
+goes on (whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ import apsw
 import msgspec
 
 from wakeful.eventlog import chain
-from wakeful.eventlog.anchor import AnchorFile, Mark
 from wakeful.eventlog.contract import (
     Append,
     Appended,
     BadAppend,
     BadImport,
     Conflict,
-    Durable,
     Head,
     Import,
     Record,
@@ -40,11 +38,10 @@ from wakeful.eventlog.contract import (
     StoreFull,
     StoreGone,
 )
-from wakeful.eventlog.group import Group, Tip
-from wakeful.eventlog.imports import read_imports
-from wakeful.eventlog.presence import Loss, Presence
-from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import (
+from wakeful.eventlog.group_commit import Group, Tip, choose_dropped
+from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark
+from wakeful.eventlog.sqlite.file_identity import FileIdentity, Loss
+from wakeful.eventlog.sqlite.files import (
     BUSY_MILLISECONDS,
     RAISE_DESCRIPTORS,
     WAL_KEPT_BYTES,
@@ -53,6 +50,7 @@ from wakeful.eventlog.store import (
     read_code,
     read_mark,
 )
+from wakeful.eventlog.sqlite.imports import read_imports
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -62,8 +60,8 @@ REST_PAGES = 500
 REST_SECONDS = 0.5
 # How long the write-ahead log is laid out to be: what gathers until it is put away at rest, and a little more.
 LAID_OUT_BYTES = 5 * 1024 * 1024
-# How long a note in the anchor waits for its flush, and how many groups one flush may be for. Whoever is answered acts on it, often by starting
-# a run, and a flush at the same time takes a third of a millisecond from that.
+# How long a note in the anchor waits for its flush, and how many groups one flush may be for. Whoever is answered acts
+# on it, often by starting a run, and a flush at the same time takes a third of a millisecond from that.
 ANCHOR_SECONDS = 0.005
 ANCHOR_GROUPS = 4
 # How often the files are looked at while nothing is appended.
@@ -88,7 +86,10 @@ class SnapshotCall(msgspec.Struct, frozen=True):
 
 
 class ImportCall(msgspec.Struct, frozen=True):
-    """A batch of records from elsewhere; it is the last call of its group. `is_whole`: nothing was announced, and nothing follows."""
+    """A batch of records from elsewhere; it is the last call of its group.
+
+    `is_whole`: nothing was announced, and nothing follows.
+    """
 
     session: str
     records: Sequence[Record]
@@ -122,12 +123,12 @@ class Writer:
         connection: apsw.Connection,
         anchor: AnchorFile,
         on_fatal: Callable[[StoreFailed], None],
-        presence: Presence,
+        identity: FileIdentity,
         tell: Callable[[str], None],
     ) -> None:
         self._connection = connection
         self._anchor = anchor
-        self._presence = presence
+        self._identity = identity
         self._tell = tell
         # The write-ahead log cannot be put away, and that was told.
         self._is_held_told = False
@@ -145,8 +146,6 @@ class Writer:
         self._noted_at = 0.0
         self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
         self.failed: StoreFailed | None = None
-        # It waits for a call, and takes the next at once.
-        self.is_idle = False
         connection.set_wal_hook(self._note_wal_pages)
         self._thread = threading.Thread(target=self._run, name="wakeful-log-writer", daemon=True)
         self._thread.start()
@@ -161,7 +160,7 @@ class Writer:
 
     def find_loss(self) -> StoreGone | None:
         """From any thread: the files are only looked at."""
-        lost = self._presence.find_loss(self._wal_pages)
+        lost = self._identity.find_loss(self._wal_pages)
         return _say_gone(lost) if lost is not None else None
 
     # What the store holds already, for the group (group.Known).
@@ -171,7 +170,8 @@ class Writer:
         if tip is not None:
             return tip
         row = self._connection.execute(
-            "SELECT s.key, e.seq, e.at, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
+            "SELECT s.key, e.seq, e.at, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? "
+            "ORDER BY e.seq DESC LIMIT 1",
             (session,),
         ).fetchone()
         if row is None:
@@ -189,7 +189,8 @@ class Writer:
 
     def read_hashes(self, session: str, first: int, last: int) -> list[bytes]:
         rows = self._connection.execute(
-            "SELECT e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? AND e.seq BETWEEN ? AND ? ORDER BY e.seq",
+            "SELECT e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? AND e.seq BETWEEN ? AND ? "
+            "ORDER BY e.seq",
             (session, first, last),
         )
         return [digest for (digest,) in rows]
@@ -220,9 +221,7 @@ class Writer:
         """All calls that wait, up to a group; and whether the writer shall stop after them."""
         calls: list[Call] = []
         events = 0
-        self.is_idle = True
         call = self._wait()
-        self.is_idle = False
         while not isinstance(call, Stop):
             calls.append(call)
             events += sum(len(append.drafts) for append in call.appends) if isinstance(call, AppendCall) else 1
@@ -267,10 +266,10 @@ class Writer:
             self._refuse_loss()
             return _answer(calls, outcomes)
         # A write-ahead log that was cut short would be continued behind a hole, and be as long as before.
-        if not self._presence.holds_frames(self._wal_pages):
+        if not self._identity.holds_frames(self._wal_pages):
             self._refuse_loss()
         try:
-            mark = self._write(group, snapshots, calls)
+            mark = self._write(group, snapshots)
         except apsw.FullError as error:
             self._roll_back()
             full = StoreFull(
@@ -293,10 +292,10 @@ class Writer:
 
     def _refuse_loss(self) -> None:
         """Raise StoreGone where the files are not those that were opened. The records of a write-ahead log that alone was deleted are saved first."""
-        lost = self._presence.find_loss(self._wal_pages)
+        lost = self._identity.find_loss(self._wal_pages)
         if lost is None:
             return
-        if lost.is_whole and self._presence.has_database():
+        if lost.is_whole and self._identity.has_database():
             self._checkpoint()
         raise _say_gone(lost)
 
@@ -331,7 +330,8 @@ class Writer:
         self._empty_wal()
 
     def _empty_wal(self) -> None:
-        """Move the whole write-ahead log into the main file and cut it to nothing: erased bytes stand in both until then."""
+        """Move the whole write-ahead log into the main file and cut it to nothing:
+        erased bytes stand in both until then."""
         self._connection.set_busy_timeout(0)  # a reader's moment is waited for between two groups, not by all appends
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -354,7 +354,8 @@ class Writer:
         if self._erased:
             self._empty_wal()
         held = StoreClosed(
-            "the payloads are erased, but a reader kept their bytes in the write-ahead log until the log was closed; the next start removes them"
+            "the payloads are erased, but a reader kept their bytes in the write-ahead log until the log was closed; "
+            "the next start removes them"
         )
         self._erased = [(call, held) for call, _ in self._erased]
         self._answer_erased()
@@ -371,7 +372,7 @@ class Writer:
         for call in calls:
             self._commit([call])
 
-    def _write(self, group: Group, snapshots: list[SnapshotCall], calls: list[Call]) -> Mark:
+    def _write(self, group: Group, snapshots: list[SnapshotCall]) -> Mark:
         """The transaction; returns the mark the anchor must note."""
         execute = self._connection.execute
         mark, rows = self._mark, group.rows
@@ -393,9 +394,6 @@ class Writer:
             execute("INSERT INTO flush VALUES (?, ?, ?)", (mark.flush, mark.position, mark.roll))
         for snapshot in snapshots:
             self._save_snapshot(group, snapshot)
-        for call in calls:
-            if isinstance(call.waiter, Durable):
-                call.waiter.note_written()
         execute("COMMIT")
         return mark
 
@@ -422,9 +420,10 @@ class Writer:
         """Move the log into the main file as far as readers allow; what they hold back, the next one moves."""
         try:
             frames, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self._tell_held(frames * self._presence.frame_bytes, is_held=moved < frames)
+            self._tell_held(frames * self._identity.frame_bytes, is_held=moved < frames)
         except (apsw.BusyError, apsw.FullError):
-            # Someone else's hand on the store, or no space for the main file to grow: the write-ahead log still holds everything.
+            # Someone else's hand on the store, or no space for the main file to grow:
+            # the write-ahead log still holds everything.
             return
         finally:
             self._wal_pages = 0  # counted again by the next commit, so a checkpoint that could not is tried again then
@@ -436,7 +435,8 @@ class Writer:
         elif wal_bytes > WAL_KEPT_BYTES and not self._is_held_told:
             self._is_held_told = True
             self._tell(
-                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads the log and does not let go of it; "
+                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads the "
+                "log and does not let go of it; "
                 "nothing is lost, but the disk fills: wakeful doctor says how to find that process"
             )
 
@@ -463,7 +463,7 @@ class Writer:
         if isinstance(error, StoreGone):
             return error
         try:
-            lost = self._presence.find_loss()
+            lost = self._identity.find_loss()
         except OSError:
             lost = None
         if lost is not None:
@@ -473,7 +473,8 @@ class Writer:
 
 def _say_gone(lost: Loss) -> StoreGone:
     return StoreGone(
-        f"the log was taken away from under the daemon: {lost.words}; nothing is acknowledged any more, and the daemon ends. "
+        f"the log was taken away from under the daemon: {lost.words}; nothing is acknowledged any more, "
+        "and the daemon ends. "
         "Put the files back, or go back to a backup with: wakeful restore BACKUP; then start the daemon again"
     )
 
@@ -481,7 +482,8 @@ def _say_gone(lost: Loss) -> StoreGone:
 _UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
 # Made ahead: when it is needed there is no memory for its words.
 _NO_MEMORY = StoreFailed(
-    f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, ulimit -v), then start it again"
+    f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, "
+    "ulimit -v), then start it again"
 )
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -494,7 +496,10 @@ def _describe_failure(error: Exception) -> str:
         if is_short and not has_descriptor()
         else "look at the disk"
     )
-    return f"the log could not be written: {type(error).__name__}: {error}; {_UNKNOWN}; {remedy}, then start the daemon again"
+    return (
+        f"the log could not be written: {type(error).__name__}: {error}; {_UNKNOWN}; {remedy}, "
+        "then start the daemon again"
+    )
 
 
 _MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})
@@ -512,7 +517,8 @@ def _decide(group: Group, call: Call) -> Outcome:
                 tip = group.tip(call.session)
                 if tip is None or not 0 < call.seq <= tip.seq:
                     raise BadAppend(
-                        f"session {call.session}: a snapshot at seq {call.seq}, but its log ends at {tip.seq if tip else 0}"
+                        f"session {call.session}: a snapshot at seq {call.seq}, "
+                        f"but its log ends at {tip.seq if tip else 0}"
                     )
                 return None
             case KeepCall():
@@ -528,8 +534,6 @@ def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Outcome]]] = {}
     for call, outcome in zip(calls, outcomes, strict=True):
         waiter = call.waiter
-        if isinstance(waiter, Durable) and isinstance(outcome, tuple | Exception):
-            waiter.note_outcome(outcome)
         if isinstance(waiter, concurrent.futures.Future):
             _settle([(waiter, outcome)])
         else:
