@@ -87,7 +87,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
 # The core reads no clock, draws no lots and touches no file: all of that arrives in observations.
 FORBIDDEN_IN_CORE = {
     "asyncio", "multiprocessing", "os", "random", "secrets", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile",
-    "threading", "time", "uuid", "apsw", "asyncinotify", "click", "psutil", "pydantic", "rich", "starlette",
+    "threading", "time", "uuid", "apsw", "click", "psutil", "pydantic", "rich", "starlette",
     "uvicorn", "watchfiles", "yaml",
 }  # fmt: skip
 

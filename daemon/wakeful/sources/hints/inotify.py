@@ -1,35 +1,35 @@
 """Hints by raw inotify: one instance and one reader for the whole daemon, about a millisecond, no cost at rest.
 
-asyncinotify holds the instance and the way into libc; watches are plain numbers and events are read here in bulk,
-because its objects cost ten times the call itself (10,000 folders at a start) and a burst would overflow the queue.
-Overflow is visible, and said as `Lost`.
+Three calls of libc and one header of an event are all that is needed, so there is no library in between. Watches are
+plain numbers, and events are read in bulk: an object for each cost ten times the call itself (10,000 folders at a
+start), and a burst would overflow the queue. Overflow is visible, and said as `Lost`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import struct
 import threading
 from collections.abc import Iterable
 
-from asyncinotify import Inotify, Mask
-from asyncinotify._ffi import libc
-
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
 
-# No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE:
-# a log that stays open is also a change.
-_WATCHED = int(
-    Mask.MODIFY | Mask.CLOSE_WRITE | Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
-    | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR | Mask.EXCL_UNLINK
+# As inotify(7) has them, the same on every architecture.
+_MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
+_ONLYDIR, _EXCL_UNLINK, _ISDIR = 0x0100_0000, 0x0400_0000, 0x4000_0000
+# No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE: a log that stays open is also a change.
+_WATCHED = (
+    _MODIFY | _CLOSE_WRITE | _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO | _ATTRIB
+    | _DELETE_SELF | _MOVE_SELF | _ONLYDIR | _EXCL_UNLINK
 )  # fmt: skip
-_MODIFY, _CREATE, _ISDIR = int(Mask.MODIFY), int(Mask.CREATE), int(Mask.ISDIR)
 # Neither of them is a write: `touch` gives both, and a write gives MODIFY besides.
-_UNWRITTEN = int(Mask.ATTRIB | Mask.CLOSE_WRITE)
-_SELF = int(Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT)
-_MOVE_SELF, _IGNORED, _OVERFLOW = int(Mask.MOVE_SELF), int(Mask.IGNORED), int(Mask.Q_OVERFLOW)
+_UNWRITTEN = _ATTRIB | _CLOSE_WRITE
+_SELF = _DELETE_SELF | _MOVE_SELF | _UNMOUNT
 
 _HEADER = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
@@ -61,13 +61,31 @@ _REASONS = {
 _Place = tuple[int, bytes]
 
 
-class _Instance(Inotify):
-    """An inotify instance whose watches and events somebody else keeps count of."""
+def _load_libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.inotify_init1.argtypes = (ctypes.c_int,)
+    libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
+    libc.inotify_rm_watch.argtypes = (ctypes.c_int, ctypes.c_int)
+    return libc
+
+
+_libc = _load_libc()
+
+
+def _check(result: int) -> int:
+    """Raises OSError where a call of libc failed."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+class _Instance:
+    """An inotify instance: its descriptor, and the calls that add and remove watches. Whoever makes it closes it."""
 
     def __init__(self) -> None:
-        super().__init__()
-        # asyncinotify 4.4.4 defines its NONBLOCK as O_CLOEXEC: a read of an empty queue would stop the loop for ever.
-        os.set_blocking(self.fd, False)
+        # IN_NONBLOCK and IN_CLOEXEC are these flags of open(2). A read of an empty queue must not stop the loop.
+        self.fd = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def read_events(self) -> bytes:
         try:
@@ -76,16 +94,13 @@ class _Instance(Inotify):
             return b""
 
     def watch(self, folder: str) -> int:
-        watch: int = libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED)
-        return watch
-
-    def disown(self) -> None:
-        """Its descriptor is closed already, and the number may be another file's: it is never closed by us,
-        nor when this object goes."""
-        self._finalizer.detach()
+        return _check(_libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED))
 
     def unwatch(self, wd: int) -> None:
-        libc.inotify_rm_watch(self.fd, wd)
+        _check(_libc.inotify_rm_watch(self.fd, wd))
+
+    def close(self) -> None:
+        os.close(self.fd)
 
 
 class InotifyHints:
@@ -215,8 +230,8 @@ class InotifyHints:
         self._is_read = False
         self._loop.remove_reader(self._instance.fd)
         if problem.errno == errno.EBADF:
+            # The number may be another file's by now: it is never closed by us.
             self._is_closed = True
-            self._instance.disown()
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
