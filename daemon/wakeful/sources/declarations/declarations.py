@@ -51,7 +51,7 @@ class Reading(Protocol):
 
     @property
     def agent_doubts(self) -> Mapping[str, str]:
-        """Why what an agent's file says may not count, nor what it said before."""
+        """Why an agent's file may not count, neither as it is now nor as it was before."""
         ...
 
     def is_news(self, folder: str, name: str) -> bool:
@@ -98,8 +98,7 @@ class Declarations:
         return max(LEAST_POLL_SECONDS, self._cost_seconds / POLL_SHARE)
 
     def folders(self) -> tuple[str, ...]:
-        """The folders in which a change may show, as of the last reading;
-        none of them needs to be watched below itself."""
+        """The folders in which a change may show, as of the last reading. Each is watched without its sub-folders."""
         return self._folders
 
     def is_news(self, folder: str, name: str) -> bool:
@@ -148,7 +147,7 @@ class Declarations:
         its session was closed and is open again."""
         declaration = (self._declared or {}).get(name)
         refused = {key: words for key, words in self._refused.items() if is_refused(name, {key: words})}
-        # Its file may have gone while its log took no records; one that cannot be read has not gone.
+        # The file may have gone while the log took no records. A file that cannot be read has not gone.
         removed = () if declaration is not None or refused else (name,)
         self._report(
             SpecsRead(declared=(declaration,) if declaration is not None else (), removed=removed, refused=refused)

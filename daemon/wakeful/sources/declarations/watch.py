@@ -38,20 +38,21 @@ class DeclarationsWatch:
         self._names = {settings_name, os.path.basename(self._specs)}
         self._save = save
         self._due: asyncio.TimerHandle | None = None
-        # The readings under way, one after the other; and what those wait for who asked since the present one began.
+        # The task that makes one reading after the other, and the future of those who asked since the present one
+        # began.
         self._readings: asyncio.Task[None] | None = None
         self._asked: asyncio.Future[None] | None = None
-        # Names moved since the present reading began: what it found is out of date.
+        # A file was renamed since the present reading began: its result is out of date.
         self._is_outdated = False
         # Whether the first reading was taken; hints before that ask for one more, and begin none.
         self._has_begun = False
         self._is_hinted_early = False
         self._hints = make_hints(loop, self._hear)
         self._folders: set[str] = set()
-        # Where a folder is missing: the nearest one above it that is there -> the names by which it may come back.
+        # For a missing folder: the nearest existing folder above it -> the names by which it may come back.
         self._awaited: dict[str, set[str]] = {}
         self._read_at = 0.0
-        # Known before anything was read, so that most starts read once.
+        # These are known before the first reading, so that most starts read once.
         self._arm({self._specs, os.path.dirname(self._specs)})
 
     async def look(self) -> Reading:
@@ -69,8 +70,7 @@ class DeclarationsWatch:
         return is_new or is_late
 
     def read(self) -> Awaitable[None]:
-        """Begin a reading now, or after the one under way;
-        what is returned is done when its differences are reported."""
+        """Begin a reading now, or after the one under way. The result is done when the differences are reported."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -83,8 +83,7 @@ class DeclarationsWatch:
         return asyncio.shield(asked)
 
     def outdate(self) -> None:
-        """A file and its session get another name: a reading under way may have found the old one,
-        and is made again."""
+        """Make the reading under way again: a session is being renamed, and the reading may have found its old file."""
         self._is_outdated = self._readings is not None
 
     async def _read_asked(self) -> None:
@@ -119,10 +118,10 @@ class DeclarationsWatch:
         self._declarations.report_again(name)
 
     async def keep(self) -> None:
-        """Hints tell sooner; the poll is for folders that cannot be watched."""
+        """Read again and again. Hints come sooner; the poll is for folders that cannot be watched."""
         while True:
             await asyncio.to_thread(self._save)
-            # Compared again and again: a reading since then may have found that the next must come soon.
+            # Asked in a loop, because a reading in between may have shortened the pause.
             while self._loop.time() < self._read_at + self._poll_seconds:
                 await asyncio.sleep(min(LEAST_POLL_SECONDS, self._poll_seconds))
             await self.read()
@@ -160,7 +159,7 @@ class DeclarationsWatch:
         """An editor saves in several steps: read when it has been quiet for a moment, at most once per moment."""
         for dirt in batch:
             if isinstance(dirt, Gone):
-                # Its watch is dead, whatever stands at its path by now: the reading arms it again.
+                # The watch is dead, even if another folder stands at its path by now: the reading arms it again.
                 self._folders.discard(dirt.folder)
         if not any(self._is_about_specs(dirt) for dirt in batch):
             return
@@ -191,8 +190,7 @@ class DeclarationsWatch:
 
 
 def _find_above(folder: str) -> tuple[str, str]:
-    """The nearest folder above a missing one that is there,
-    and the name below it by which the missing one would come."""
+    """The nearest existing folder above a missing one, and the name in it by which the missing one would come back."""
     while not os.path.isdir(above := os.path.dirname(folder)) and above != folder:
         folder = above
     return above, os.path.basename(folder)

@@ -22,7 +22,8 @@ _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
 _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
 _ONLYDIR, _EXCL_UNLINK, _ISDIR = 0x0100_0000, 0x0400_0000, 0x4000_0000
-# No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE: a log that stays open is also a change.
+# No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE:
+# a log that stays open is also a change.
 _WATCHED = (
     _MODIFY | _CLOSE_WRITE | _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO | _ATTRIB
     | _DELETE_SELF | _MOVE_SELF | _ONLYDIR | _EXCL_UNLINK
@@ -33,7 +34,7 @@ _SELF = _DELETE_SELF | _MOVE_SELF | _UNMOUNT
 
 _HEADER = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
-# With the longest name there is, and a zero byte.
+# An event with the longest possible name, and a zero byte.
 _LONGEST_EVENT_BYTES = _HEADER.size + 256
 # A burst is taken in turns with the rest of the loop: the descriptor stays readable, so the next turn follows at once.
 # One turn takes a whole queue of the usual length: where its end was lost, what stands before that need not be told.
@@ -45,7 +46,7 @@ _BREATH_SECONDS = 0.01
 # A file that was created or written to and not yet closed is reported after one to two of these: its writer is at work,
 # and a look in between would see half of it.
 _OPEN_FILE_SECONDS = 0.025
-# How soon an instance that cannot be read is exchanged, and how soon each that follows it and cannot be read either.
+# The pause before an unreadable instance is exchanged: none for the first one, then longer for each that fails as well.
 _FIRST_EXCHANGE_SECONDS = 0.0
 _SECOND_EXCHANGE_SECONDS = 0.5
 _LONGEST_EXCHANGE_SECONDS = 30.0
@@ -125,7 +126,7 @@ class InotifyHints:
         self._turns = 0
         self._pause: asyncio.TimerHandle | None = None
         self.degraded = None
-        # Until the instance that cannot be read is exchanged for another.
+        # The timer until the unreadable instance is exchanged.
         self._exchange: asyncio.TimerHandle | None = None
         self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False
@@ -152,7 +153,7 @@ class InotifyHints:
 
     def hear(self) -> None:
         self._drain()
-        # Withheld for a moment, and part of what happened before this was asked (rule 17).
+        # Files that were withheld for a moment: they changed before this was asked (rule 17).
         batch = _Batch()
         with self._lock:
             for wd, name in (*self._older, *self._newer):
@@ -210,7 +211,7 @@ class InotifyHints:
             self._is_read = True
             with self._lock:
                 self._take(data, batch)
-            # With room for one more, that was all there is: to be told so would take another read.
+            # The buffer had room for one more event, so the queue is empty: another read would only say so.
             if len(data) <= _READ_BYTES - _LONGEST_EVENT_BYTES:
                 break
         dirt = batch.dirt()
@@ -221,9 +222,9 @@ class InotifyHints:
             self._report(dirt)
 
     def _give_up(self, problem: OSError) -> None:
-        """It cannot be read any more: nobody may wait for its events.
+        """The instance cannot be read any more.
 
-        Another one takes its place, at once the first time, later if that fails, too.
+        Another one takes its place: at once the first time, later if that fails as well.
         """
         if self._is_read:
             self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
@@ -256,7 +257,7 @@ class InotifyHints:
             self._is_closed = False
             folders, self._instance = list(self._watches), fresh
             self._watches, self._folders, self._newer, self._older = {}, {}, {}, {}
-        # Its first event finds a listener, and its watches whoever looks at the change that came before them.
+        # The reader is added before the watches, so that no event is missed.
         self._loop.add_reader(fresh.fd, self._drain)
         refused = self.arm(folders)
         self._report((Lost("inotify was begun anew"), *(Gone(folder) for folder in refused)))
@@ -321,7 +322,7 @@ class InotifyHints:
 
 
 class _Batch:
-    """What one turn read, folder by folder; a name that was written ten times stands once."""
+    """The events of one turn, by folder. A name that was written ten times stands once."""
 
     __slots__ = ("endings", "folders", "names")
 

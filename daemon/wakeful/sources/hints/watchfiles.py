@@ -95,7 +95,7 @@ class WatchfilesHints:
                     self._end(group)
 
     def hear(self) -> None:
-        """Nothing is held ready: it tells when it tells."""
+        """Nothing is held ready."""
 
     def close(self) -> None:
         with self._lock:
@@ -127,7 +127,7 @@ class WatchfilesHints:
         return {}
 
     def _end(self, group: _Group) -> None:
-        """Let a group go. What it had not yet handed over is covered: its folders count as dirty."""
+        """End a group. Its folders count as dirty, which covers the events that it had not handed over."""
         group.stop.set()
         self._groups.remove(group)
         self._post(tuple(Dirty(folder, None) for folder in group.folders))
@@ -191,7 +191,7 @@ class _Group:
 
 
 def _sort_out(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
-    """Those that cannot be watched with the reason, and the rest: one bad path would refuse the whole group."""
+    """Separate the folders that cannot be watched, each with the reason: one bad path would refuse the whole group."""
     problems: dict[str, str] = {}
     alive: dict[str, tuple[int, int]] = {}
     for folder in folders:
