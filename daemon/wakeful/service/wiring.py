@@ -68,6 +68,7 @@ from wakeful.service.reactor import Outside, Reactor, Signal
 from wakeful.service.reports import (
     DefectReports,
     FileReports,
+    LooksAfterReading,
     ObservationPort,
     ProgramTrust,
     RoomReports,
@@ -367,7 +368,7 @@ def _join_edges(
     return Outside(
         follow=edges.sources.follow,
         forget=edges.sources.forget,
-        look=edges.sources.look,
+        look=LooksAfterReading(edges.sources, edges.specs).look,
         foresee=edges.starter.foresee,
         start=edges.starter.start,
         land=edges.landing.land,

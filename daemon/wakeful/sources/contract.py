@@ -7,6 +7,7 @@ often. `Defects` collects the unexpected exceptions that all sources meet.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -129,6 +130,11 @@ class Sources(Protocol):
 
 class SpecWatch(Protocol[ReadingT]):
     """The watch over the declarations themselves, as the daemon knows it."""
+
+    @property
+    def hinted(self) -> asyncio.Future[None] | None:
+        """The reading under way that a hint began; None: there is none."""
+        ...
 
     async def look(self) -> ReadingT:
         """Read the files off the loop, for `take`: at a start nothing may be decided before they are read."""

@@ -44,6 +44,8 @@ class DeclarationsWatch:
         self._asked: asyncio.Future[None] | None = None
         # A file was renamed since the present reading began: its result is out of date.
         self._is_outdated = False
+        # The reading under way that a hint began.
+        self.hinted: asyncio.Future[None] | None = None
         # Whether the first reading was taken; hints before that ask for one more, and begin none.
         self._has_begun = False
         self._is_hinted_early = False
@@ -170,10 +172,13 @@ class DeclarationsWatch:
 
     def _read_hinted(self) -> None:
         self._due = None
-        asyncio.ensure_future(self.read()).add_done_callback(self._tell_failure)
+        self.hinted = asyncio.ensure_future(self.read())
+        self.hinted.add_done_callback(self._end_hinted)
 
-    def _tell_failure(self, reading: asyncio.Future[None]) -> None:
-        """Nobody waits for a reading that a hint began; the poll tries again."""
+    def _end_hinted(self, reading: asyncio.Future[None]) -> None:
+        """Nobody asked for a reading that a hint began; if it fails, the poll tries again."""
+        if self.hinted is reading:
+            self.hinted = None
         if not reading.cancelled() and (error := reading.exception()) is not None:
             self._loop.call_exception_handler({"message": "specs could not be read", "exception": error})
 
