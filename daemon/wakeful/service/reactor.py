@@ -87,7 +87,7 @@ class Outside:
     start: Callable[[Session, OpenRun], None]
     wake_at: Callable[[int | None], None]
     runner: Runner
-    # Its record is on the way to disk: what its start needs can be found out meanwhile.
+    # The record of a start is on its way to disk: its preparation can begin.
     foresee: Callable[[Session, OpenRun], None] = lambda session, run: None
     # The session's spec is another, or gone.
     redeclared: Callable[[str], None] = lambda session: None
@@ -110,7 +110,7 @@ class Answering:
     reply: Reply
 
     def is_in_the_way(self, call: Call) -> bool:
-        """Could both leave a record with the key in one log?"""
+        """Whether both calls could leave a record with the key in one log."""
         return self.call.name == call.name or not self.call.name or not call.name
 
 
@@ -243,7 +243,7 @@ class Reactor:
             raise
 
     def refold(self, session: Session) -> None:
-        """Put a session in the place of its equal: the same records, folded after a payload of them was erased."""
+        """Replace a session by its equal: the same records, folded after one of their payloads was erased."""
         if self.core.state.get(session.id).seq == session.seq:
             self.core.state.put(session)
 
@@ -378,7 +378,7 @@ class Reactor:
         recovery.add_done_callback(self._recoveries.discard)
 
     def _take_over(self, session: Session) -> None:
-        """Its process is there already: no plan may start another."""
+        """Note a run whose process is there already: no plan may start another."""
         if session.run is not None:
             self._started.add(session.run.run_id)
             self._outside.readopted(session, session.run)
@@ -412,7 +412,8 @@ async def _answer(durable: Awaitable[object] | None, reply: Reply) -> Reply:
 
 
 def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | None:
-    """State has moved on by what the log dropped as a repetition: only a start folds them together again."""
+    """An error if the log dropped a repeated append: state has moved on without it,
+    and only a restart brings them together."""
     repeated = [one.session for one in appended if one.duplicate]
     return (
         InternalError(

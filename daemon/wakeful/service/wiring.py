@@ -1,7 +1,7 @@
 """Puts the daemon together, and is the only place that constructs edges.
 
-`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and what they report
-to, and hand them to `Daemon`, which lives (daemon.py). Nothing here runs after that.
+`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and their reports,
+and await `Daemon.live` (daemon.py). Every part gets its collaborators when it is made. Nothing here runs after that.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ from wakeful.workspaces.fork_workspaces import Workspaces
 from wakeful.workspaces.run_workspaces import RunPlaces
 
 KEPT_SPECS = "specs.cache"
-# Threads for what blocks and has none of its own: reading the log for people, bundles, copies of files.
+# Threads for blocking work that has none of its own: reading the log for people, bundles, copies of files, specs.
 _BLOCKING_CALLS = 8
 STAGED = "staged"
 REPOSITORIES_FILE = "repositories.json"
@@ -149,14 +149,14 @@ def run_daemon(
 
 
 def _watch_children() -> None:
-    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts,
+    """Watch children by descriptors: before 3.12 Python starts a thread for each child of asyncio,
     and there may be none."""
     if sys.version_info < (3, 12) and can_tell_ends():
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 def _place_socket(places: Places, handed_over: Socket | None, named: str | None) -> Places:
-    """Where systemd listens for us is where we are found; another place that was named would have no listener."""
+    """Use the path that systemd listens on; another one that was named would have no listener."""
     if handed_over is None:
         return places
     path = handed_over.getsockname()
@@ -169,7 +169,8 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
 
 
 def _tell_other_project(places: Places) -> None:
-    """A project's own state folder is for commands; a daemon uses it where that is said (design.md, section 8)."""
+    """Tell that commands given here look for another daemon:
+    a project's state folder is used if it is named (design.md, section 8)."""
     project = find_project().folder
     if project is not None and Path(project) != places.state:
         words = (
@@ -180,8 +181,8 @@ def _tell_other_project(places: Places) -> None:
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
-    """A folder that is not there would undeclare every session: one that was named is missed,
-    the default one is made."""
+    """Make the default folder of specs if it is missing. A named one must exist:
+    a missing folder would undeclare every session."""
     if folder.is_dir():
         return
     if is_named:
@@ -216,7 +217,7 @@ async def _live(
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What every edge is built on: the folded state, the port to the reactor, the secrets, the voice."""
+    """The common ground of all edges: the folded state, the port to the reactor, the secrets, the voice."""
 
     places: Places
     loop: asyncio.AbstractEventLoop
@@ -254,11 +255,12 @@ def build_daemon(
     style: Style | None = None,
     origin: Sign | None = None,
 ) -> Daemon:
-    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens,
-    else as text.
+    """Construct the daemon, inside the loop it will live in.
 
-    `origin` is the sign of the run that started this daemon, if one did. Edges come first and report to a port; the
-    reactor comes last, and is connected to it: so each is given what it needs when it is made."""
+    `style` is the form of its words; None: journal entries where the journal listens, else text. `origin` is the sign
+    of the run that started this daemon, if one did. Edges come first and report to a port. The reactor comes last,
+    and is connected to the port.
+    """
     settings, _, _ = read_settings(places.specs)
     sessions, snapshots = load_sessions(log)
     ground = _build_ground(places, log, sessions, handed_over, settings, style)
@@ -397,7 +399,7 @@ def _list_loaded(core: Core) -> list[Session]:
 
 
 def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | None:
-    """Who keeps runs beyond the daemon, and what was kept of those that the log knows; None: runs end with it."""
+    """The keeper of runs that outlive the daemon, with those that the log knows; None: runs end with the daemon."""
     store = find_keeper()
     if store is None or not can_tell_ends():
         return None
@@ -407,8 +409,8 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
 
 
 def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -> KnownSecrets:
-    """Every observation and call passes it before anything is made of it;
-    so does what libraries write to standard error on their own."""
+    """Build the screen for secrets: every observation and call passes it,
+    and so does what libraries write to standard error."""
 
     def list_all_needed() -> set[str]:
         return {name for session in core.state if session.is_declared for name in list_needed(core, session)}
@@ -463,7 +465,7 @@ def _build_specs(
 
 
 def _bound_contents(core: Core) -> ContentLimits | None:
-    """As they are now: wakeful.yaml is read again while the daemon lives. None: nothing is kept."""
+    """The present limits of kept contents, since wakeful.yaml may change. None: nothing is kept."""
     limits = core.settings.limits
     file, run, files = limits.kept_file.hard, limits.kept_run.hard, limits.kept_files.hard
     return ContentLimits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None
@@ -601,9 +603,9 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _find_code() -> tuple[str, ...]:
-    """Where the code of the process that thinks lies: the interpreter's own folders,
-    and ours where it is not installed there."""
-    # Not all of sys.path: the folder somebody stood in may be on it.
+    """The folders with the code of the agent's process: the interpreter's own,
+    and ours if it is not installed there."""
+    # Not all of sys.path: it may name the folder that the daemon was started in.
     packages = (place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages"))
     places = (sys.prefix, sys.base_prefix, *packages, str(Path(__file__).parent))
     return tuple(dict.fromkeys(os.path.realpath(place) for place in places))

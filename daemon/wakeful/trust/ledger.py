@@ -1,9 +1,8 @@
-"""What people trust, kept in the state folder: attached projects,
-and the digest and text of every file that was trusted.
+"""The ledger of trust, in the state folder: attached projects, and the digest and text of every file that was trusted.
 
-Beside the log and not in it: a log can come from elsewhere in a bundle, and no run can write here (the state folder is
-out of reach of all of them). Written whole, by rename; a ledger that cannot be read stops the daemon, because without
-it everything would look new.
+It lies beside the log and not in it: a log can come from elsewhere in a bundle, and no run can write here (the state
+folder is out of reach of all of them). It is written whole, by rename. A ledger that cannot be read stops the daemon,
+because without it everything would look new.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from msgspec.structs import replace
 from wakeful.errors import OperatorError
 from wakeful.system.private_folders import make_private
 
-# In the place of a digest: there is no such file, and that is what was trusted.
+# Stands for a digest: there is no such file, and that was trusted.
 ABSENT = "absent"
 
 
@@ -30,7 +29,7 @@ class Project(Struct, frozen=True, kw_only=True):
 
     name: str
     folder: str
-    # Named with `wakeful trust DIR`: as it is edited, unless others can write it.
+    # Set by `wakeful trust DIR`: followed as it is edited, unless others can write it.
     is_followed: bool = False
 
     @property
@@ -81,7 +80,7 @@ class Ledger:
         with self._lock:
             pages = self.pages
             left = {key: one for key, one in pages.projects.items() if key != name}
-            # Attached again, it is looked at again.
+            # If it is attached again, it is looked at again.
             inside = f"{pages.projects[name].folder}/"
             trusted = {path: digest for path, digest in pages.trusted.items() if not path.startswith(inside)}
             self._write(replace(pages, projects=left, trusted=trusted))

@@ -42,7 +42,7 @@ class RunsBySpan(Protocol):
 
 
 class NoRuns:
-    """Where nothing runs: `check`, and a reader beside the daemon's own."""
+    """For a reader beside which nothing runs, such as that of `check`."""
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         return None
@@ -52,7 +52,7 @@ class NoRuns:
 
 
 class Step(NamedTuple):
-    """One entry on the way. No link leads to `place`; `target` is where a link leads, as it is written in the link."""
+    """One entry of a path. `place` has no link in it; `target` is the text of a link."""
 
     place: str
     found: os.stat_result
@@ -82,7 +82,7 @@ class Step(NamedTuple):
 
 
 def follow_way(path: str, look: Look) -> list[Step]:
-    """The steps to an absolute path. The last one is what lies there, unless something on the way is missing."""
+    """The steps of an absolute path. The last one is the path itself, unless something on the way is missing."""
     steps: list[Step] = []
     place, links = "/", 0
     names = path.split("/")[::-1]
@@ -115,7 +115,7 @@ def read_mark(key: str) -> bytes | None:
 
 
 class Glance:
-    """Looks at each place once, by its path: cheap, and for one reading."""
+    """Looks at each place once, by its path. Cheap, and for one reading."""
 
     def __init__(self) -> None:
         self._known: dict[str, Step | None] = {}
@@ -135,7 +135,7 @@ class Glance:
 
 class Hold:
     """Opens each entry below the folder that was opened before it:
-    a folder that is swapped meanwhile does not mix two ways."""
+    a folder that is swapped meanwhile cannot mix two paths."""
 
     def __init__(self) -> None:
         self._folders: dict[str, int] = {}
@@ -170,7 +170,7 @@ class Hold:
 
 
 class PathTrust:
-    """Remembers in the ledger which folders and links were on the ways to specs,
+    """Keeps in the ledger the folders and links on the paths to specs,
     and doubts those that a run may have put there."""
 
     def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
@@ -180,7 +180,7 @@ class PathTrust:
         self._judged: set[str] = set()
         self._fresh: dict[str, bytes | None] = {}
         self._has_read = False
-        # As it was before this reading.
+        # The ledger as it was before this reading.
         self._before = ledger.pages.trusted
 
     def begin(self) -> None:
@@ -200,7 +200,7 @@ class PathTrust:
         for path in paths:
             self._judge_steps(follow_way(path, self._glance.look), guarded)
         if self._fresh:
-            # In one writing. Where there is no room for it they are looked at again by the next reading.
+            # One write for all. If the disk is full, the next reading looks at them again.
             with contextlib.suppress(OperatorError):
                 self._ledger.trust(self._fresh)
             self._fresh = {}
@@ -213,10 +213,11 @@ class PathTrust:
         return tuple(step.key for step in follow_way(path, self._glance.look) if step.key in doubted)
 
     def find_doubt(self, path: str, stat_key: tuple[int, int, int, int] | None, guarded: str | None) -> str | None:
-        """Why what was just read at this path may be a run's work, in words; None: it is not.
+        """Why the text that was just read at this path may be a run's work, in words; None: it is not.
 
-        `stat_key` is that of the file which was read; None: it is gone. `guarded` as in `judge`;
-        None: nothing shields this file."""
+        `stat_key` is that of the file that was read; None: it is gone. `guarded` as in `judge`;
+        None: nothing shields this file.
+        """
         with Hold() as hold:
             steps = follow_way(path, hold.look)
         ways, last = [step for step in steps if step.mark is not None], steps[-1] if steps else None
@@ -249,7 +250,7 @@ class PathTrust:
         mark, pages = step.mark, self._ledger.pages
         if step.key in pages.doubted:
             return pages.doubted[step.key]
-        # Swapped since it was looked at, a moment ago: `judge` says at the next reading whose work that is.
+        # It was swapped a moment ago: at the next reading `judge` says whose work that is.
         is_known = mark is not None and pages.trusted.get(step.key) == digest_content(mark)
         if is_known:
             return None
@@ -277,8 +278,7 @@ class PathTrust:
         folder = os.path.dirname(step.place)
         times = [step.found.st_ctime_ns]
         if f"{folder}{WAY_MARK}" not in self._before:
-            # The first look at all that lies here. A folder's time tells when an entry came,
-            # and not when the folder did.
+            # The first look at this folder. A folder's time tells when an entry came, not when the folder itself came.
             times = [] if step.is_folder else times
         elif self._has_read and (above := self._glance.look(folder)) is not None:
             # A rename shows in the folder above on every file system, and in what was moved on most. But after a boot

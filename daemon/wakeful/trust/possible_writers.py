@@ -21,7 +21,7 @@ from wakeful.core.spec.session import SessionSpec, observe_spec
 # and a person's next edit is theirs.
 LAG_US = 20_000
 
-# Spec, and whether a place that runs are shielded from is meant -> the real folders and files it can write;
+# Spec, and whether the place is one that runs are shielded from -> the real folders and files that its runs can write;
 # None: everything.
 ListWritable = Callable[[SessionSpec, bool], tuple[str, ...] | None]
 
@@ -96,7 +96,7 @@ class PossibleWriters:
         running = [_say_open(one, one.run, None) for one in sessions if one.run is not None]
         if not self._is_first:
             return running
-        # Ended before an earlier daemon did, and maybe before that read what they wrote.
+        # They ended under an earlier daemon, which may not have read what they wrote.
         return running + [
             Stretch(
                 f"run {one.last_run.run} of {one.name}",

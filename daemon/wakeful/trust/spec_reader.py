@@ -1,9 +1,8 @@
-"""Reads the daemon's own folder of specs and every attached project,
-and says of each spec whether it may count as it stands.
+"""Reads the daemon's own folder of specs and every attached project, and says of each spec whether it may count.
 
-What `Declarations` reads through. A folder that is followed counts as it is edited, unless others can write it; a
-project is pinned: its specs count while they, the agents and defaults they lean on, and the programs they name are what
-a person trusted. Decides nothing about sessions: a spec that may not count is handed on with the reason,
+`Declarations` reads through it. A folder that is followed counts as it is edited, unless others can write it. A project
+is pinned: its specs count while they, the agents and defaults they depend on, and the programs they name are what a
+person trusted. It decides nothing about sessions: a spec that may not count is handed on with the reason,
 and the core lets it sleep.
 """
 
@@ -33,10 +32,10 @@ from wakeful.trust.path_trust import NoRuns, PathTrust, RunsBySpan, read_mark
 from wakeful.trust.programs import Programs, list_programs
 from wakeful.trust.settings_trust import SettingsTrust
 
-# Behind the path of a wakeful.yaml: of a project's settings the defaults are what its specs lean on.
+# Follows the path of a wakeful.yaml: of a project's settings only the defaults concern its specs.
 DEFAULTS_MARK = "#defaults"
 ATTACHED = "attached with wakeful add"
-# Behind the path of a spec, and before a place that its programs reach although it does not declare it.
+# Stands between the path of a spec and a place that its programs reach although it does not declare it.
 REACH_MARK = "#reach:"
 # The places that the programs of a spec reach now, besides what it declares.
 FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
@@ -44,11 +43,11 @@ FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A spec that is pinned: what it leans on, by path and digest, and why it may not count, if so."""
+    """A pinned spec: the files it depends on, by path and digest, and why it may not count, if so."""
 
     name: str
     folder: str
-    # None: it is the daemon's own settings, or an agent that no session names.
+    # None for the daemon's own settings, and for an agent that no session names.
     spec: SessionSpec | None
     spec_file: str
     files: dict[str, str]
@@ -123,17 +122,17 @@ class HouseReader:
         self._programs = Programs()
         self._projects: dict[str, tuple[Project, ProjectReader]] = {}
         self._renamed: dict[str, tuple[SessionSpec, SessionSpec]] = {}
-        # As of the last reading that is over: a run that starts during the next is judged by these.
+        # The result of the last finished reading: a run that starts during the next one is judged by it.
         self.standings: dict[str, Standing] = {}
         self.folders: list[FolderStanding] = []
-        # As far as the present reading has come.
+        # The result of the present reading, so far.
         self._new_standings: dict[str, Standing] = {}
         self._new_folders: list[FolderStanding] = []
         self._pools: frozenset[str] = frozenset()
         # Files of followed folders as they were read last, by folder and path below it.
         self._seen: dict[str, dict[str, FileReading]] = {}
         self._path_trust = PathTrust(ledger, around.runs)
-        # Folders of specs -> where runs are shielded from them: the place that was theirs when they were first read.
+        # Folder of specs -> its real path when it was first read: the place that runs are shielded from.
         self._shielded: dict[str, str] = {}
         self._own_settings = SettingsTrust(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt_settings)
 
@@ -150,7 +149,7 @@ class HouseReader:
         parts = [self._read_project(project, main.settings) for project in self._ledger.pages.projects.values()]
         refused = dict(main.refused)
         for part in parts:
-            # Who has a file in the daemon's own folder is not a project's.
+            # A session with a file in the daemon's own folder is not a project's.
             declared |= {name: one for name, one in part.declared.items() if name not in declared}
             refused |= part.refused
         self._path_trust.finish()
@@ -186,7 +185,7 @@ class HouseReader:
         )
 
     def keep(self) -> None:
-        """Leave what was read to the next daemon. Blocks; any thread. Projects are few, and read anew."""
+        """Write the readings for the next daemon. Blocks; any thread. Projects are few, and are read anew."""
         self._main.keep()
 
     def find_changed_program(self, name: str) -> str | None:
@@ -206,7 +205,7 @@ class HouseReader:
         return None
 
     def read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
-        """What a project would bring if it were attached, all of it pinned, and what of it cannot be taken.
+        """The specs that a project would bring if it were attached, all pinned, and those that cannot be taken.
 
         Changes nothing.
         """
@@ -250,7 +249,10 @@ class HouseReader:
         )
 
     def _find_others(self, folder: FolderReading | None, specs: str) -> str | None:
-        """Who can write one of the folders can put a spec there. Folders that templates look into hold data."""
+        """Why others can write one of the folders of specs, and so put a spec there.
+
+        Folders that templates look into hold data.
+        """
         own = [one for one in folder.folders if f"{one}/".startswith(f"{specs}/")] if folder is not None else []
         return next((words for one in own or [specs] if (words := find_others(one)) is not None), None)
 
