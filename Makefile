@@ -27,7 +27,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run agents setup test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
+.PHONY: help run agents setup docs test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ agents: $(AGENTS_READY) ## fetch the libraries of sessions that think; a daemon 
 
 setup: $(READY) ## fetch all that contributors need: tests and agents as well
 	@echo "$(BIN)/wakeful is in place, with what tests and agents need"
+
+docs: $(READY) ## write the reference of docs/commands.md from the table of verbs
+	$(BIN)/python scripts/write_commands_page.py
 
 test: $(READY) ## the whole suite, in about seven minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)

@@ -26,7 +26,7 @@ from wakeful.core.calls import values as calls
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.events import MessageAdded, SessionOpened
 from wakeful.core.record.knowledge import Conversation
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Knowledge, Mailbox, Session
 from wakeful.core.spec.limits import Levels, Limits
 from wakeful.core.spec.session import Settings
 from wakeful.eventlog.codec import encode, encode_state
@@ -102,8 +102,8 @@ class Ours:
                 name="talk",
                 opened_at=500,
                 seq=heard + 1,
-                mailbox=heard,
-                conversation=talk,
+                mailbox=Mailbox(position=heard),
+                knowledge=Knowledge(conversation=talk),
                 last_active_at=start + len(drafts),
             )
             log.save_snapshot_blocking("s", self.state.seq, encode_state(self.state))
@@ -127,7 +127,7 @@ class Ours:
         state = fold_at(log, "s", log.head("s").seq)
         newest = list(log.read("s", limit=SLICE, newest_first=True))
         log.close()
-        assert state.mailbox >= self.length - 1 and len(newest) == SLICE
+        assert state.mailbox.position >= self.length - 1 and len(newest) == SLICE
 
     async def append(self) -> None:
         await self.reactor.call(calls.Send(name="talk", text=TEXT, wake=False), author="bench")

@@ -35,6 +35,8 @@ LAYERS: dict[str, set[str]] = {
     "runners": {"core", "system", "secrets"},
     # The process in which an agent thinks: no part of the daemon, which never imports it.
     "agents": {"core", "secrets", "system", "runners"},
+    # The table of verbs: plain data, for the command line and the API.
+    "verbs": set(),
     # State and events to what people see.
     "views": {"core", "system"},
     # The files of runs: kept by content, compared, restored, replayed.
@@ -52,7 +54,7 @@ LAYERS: dict[str, set[str]] = {
     # The control socket: who calls, and the routes.
     "api": {
         "core", "system", "specs", "secrets", "eventlog", "views", "run_files", "history", "bundles", "model_context", "workspaces",
-        "trust",
+        "trust", "verbs",
     },
     # The running daemon. Its wiring is the only place that constructs edges.
     "service": {
@@ -60,7 +62,7 @@ LAYERS: dict[str, set[str]] = {
         "workspaces", "trust", "api",
     },
     # Arguments in, text out.
-    "cli": {"core", "system", "specs", "settings", "secrets", "eventlog", "views", "service"},
+    "cli": {"core", "system", "specs", "settings", "secrets", "eventlog", "views", "verbs", "service"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import click
 import pytest
 
-from wakeful.cli.command import VERBS, wakeful
+from wakeful.cli.command import wakeful
+from wakeful.verbs.table import COMMANDS
 
 REPOSITORY = Path(__file__).parent.parent
 GLOSSARY = REPOSITORY / "docs" / "glossary.md"
@@ -77,7 +78,7 @@ def list_pages() -> Iterator[tuple[str, str]]:
 def list_help() -> Iterator[tuple[str, str]]:
     context = click.Context(wakeful, info_name="wakeful", terminal_width=10_000)
     yield "wakeful --help", wakeful.get_help(context)
-    for name in VERBS:
+    for name in COMMANDS:
         command = wakeful.get_command(context, name)
         assert command is not None
         yield f"wakeful {name} --help", command.get_help(click.Context(command, context, name, terminal_width=10_000))

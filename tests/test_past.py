@@ -7,7 +7,7 @@ import pytest
 from core.histories import History
 from wakeful.core.record.events import FactSet, NoteAdded, PayloadErased, SessionOpened
 from wakeful.core.record.knowledge import Checkpoint
-from wakeful.core.record.state import Session, State
+from wakeful.core.record.state import Lineage, Session, State
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Draft, EventLog
@@ -104,7 +104,11 @@ def test_what_is_no_time_is_refused_in_words(text: str) -> None:
 def test_a_checkpoint_is_a_position() -> None:
     """By its name; a name nobody gave is refused with those there are."""
     session = Session(
-        id="x", name="payroll", opened_at=1, seq=40, checkpoints={"march": Checkpoint(seq=12, at=1, author="a")}
+        id="x",
+        name="payroll",
+        opened_at=1,
+        seq=40,
+        lineage=Lineage(checkpoints={"march": Checkpoint(seq=12, at=1, author="a")}),
     )
     log = MemoryLog()
     try:
@@ -129,7 +133,9 @@ def test_what_was_erased_is_folded_by_its_stand_in() -> None:
         log.erase("x", [2])
         head = Session(id="x", name="payroll", opened_at=1, seq=5)
         past = fold_until(log, head, 3)
-        assert past.facts["password"].value == "(erased)" and past.handoff == "next" and past.seq == 3
+        assert (
+            past.knowledge.facts["password"].value == "(erased)" and past.knowledge.handoff == "next" and past.seq == 3
+        )
         log.erase("x", [3])
         with pytest.raises(CallerError, match="record 3 of payroll was erased without a stand-in"):
             fold_until(log, head, 4)

@@ -2,7 +2,8 @@
 
 `python acp_program.py FOLDER`: FOLDER/sessions holds a file for each session it had, with every prompt it got. Of FOLDER/can it takes what it can
 besides (resume, load, login, modes, options), of FOLDER/name what it is called, of FOLDER/way how it tells of its call (at once, in pieces, by its question
-alone), of FOLDER/page what it writes, of FOLDER/spends how many words it reads again and again, and what it tells of that. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
+alone), of FOLDER/page what it writes, of FOLDER/spends how many words it reads again and again, and what it tells of that. The words of FOLDER/thinks are its thoughts,
+one by one; it goes on when FOLDER/go is there. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from acp import (
     schema,
     start_tool_call,
     update_agent_message_text,
+    update_agent_thought_text,
     update_tool_call,
 )
 
@@ -124,6 +126,8 @@ class Program:
         self.note(session_id, f"prompt: {text!r}")
         if setting("spends"):
             return await self.spend(session_id, *setting("spends").split())
+        if setting("thinks"):
+            await self.think(session_id)
         code = await self.client.read_text_file(session_id=session_id, path="code.py")
         self.note(session_id, f"read: {code.content!r}")
         await self.tell_call(session_id)
@@ -139,6 +143,12 @@ class Program:
             await self.client.session_update(session_id=session_id, update=update_agent_message_text(word))
         # FOLDER/stop says why it stops, where it is not done.
         return schema.PromptResponse(stop_reason=setting("stop") or "end_turn", usage=USAGE)
+
+    async def think(self, session_id: str) -> None:
+        for word in setting("thinks").split():
+            await self.client.session_update(session_id=session_id, update=update_agent_thought_text(f"{word} "))
+        while not (FOLDER / "go").exists():
+            await asyncio.sleep(0.01)
 
     async def spend(self, session_id: str, rounds: str, words: str, *ways: str) -> schema.PromptResponse:
         """Read so many words so many times, a request each. `tells` what its context holds, `costs` what that took; `deaf` to being stopped."""

@@ -435,7 +435,7 @@ async def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest
         return real(name, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    for name in ("models", "transcript", "faults", "providers", "opening"):
+    for name in ("models", "transcript", "provider_errors", "providers", "encoded_opening"):
         monkeypatch.delitem(sys.modules, f"wakeful.agents.{name}")
     fresh = __import__("wakeful.agents.models", fromlist=["make_model"])
     assert fresh is not models

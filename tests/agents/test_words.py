@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import pytest
 
 from agents.provider import Call, Cut, Hold, Provider, Say, Think, Turns
 from agents.reaching import FORMATS as WIRE
+from agents.test_external import declare as declare_external
 from agents.test_runs import KEY, declare
 from e2e.box import WAKEFUL, Box
 from waiting import PATIENCE_SECONDS, eventually
@@ -133,6 +135,69 @@ def test_no_secret_passes_in_pieces_and_an_answer_that_broke_off_begins_anew(box
         and "recall" in words
     )
     assert words.count("is known.") == 1
+
+
+DIMMED = re.compile(r"\x1b\[2m(.*?)\x1b\[0m")
+
+
+@contextmanager
+def on_terminal(box: Box, *words: str) -> Iterator[Callable[[str], str]]:
+    """A command that writes to a terminal. Yields a reader: all that was written, once it holds these words."""
+    reader, writer = os.openpty()
+    environment = {**box.environment(), "TERM": "xterm", "COLUMNS": "100"}
+    command = subprocess.Popen(
+        [WAKEFUL, *words], cwd=box.folder, env=environment, stdin=subprocess.DEVNULL, stdout=writer, stderr=writer
+    )
+    os.close(writer)
+    os.set_blocking(reader, False)
+    seen = b""
+
+    def read() -> str:
+        nonlocal seen
+        # The end of a terminal is an error.
+        with suppress(BlockingIOError, OSError):
+            seen += os.read(reader, 1 << 16)
+        return seen.decode(errors="replace").replace("\r\n", "\n")
+
+    def find(wanted: str) -> str:
+        return eventually(lambda: shown if wanted in strip_colours(shown := read()) else None, what=wanted)
+
+    try:
+        yield find
+    finally:
+        command.kill()
+        command.wait()
+        os.close(reader)
+
+
+def strip_colours(text: str) -> str:
+    return re.sub(r"\x1b\[\d*m", "", text)
+
+
+@pytest.mark.long
+def test_thoughts_of_an_external_agent_are_shown_dimmed_while_it_thinks(box: Box) -> None:
+    """By `ask` and by `follow`, before its answer is there; its words are not dimmed, and the log has none of its thoughts."""
+    thoughts = "Let me see. The rate is an old one."
+    folder = declare_external(box, thinks=thoughts, go="")
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    (folder / "go").unlink()
+    with on_terminal(box, "follow", "docs") as follow, on_terminal(box, "ask", "docs", "Is it true?") as ask:
+        thinking = {"ask": ask("old one."), "follow": follow("old one.")}
+        assert "turn_answered" not in [record["kind"] for record in box.log("docs") if record["run"] == 2]
+        (folder / "go").touch()
+        answered = {"ask": ask("The page is true."), "follow": follow("The page is true.")}
+        follow("succeeded")
+    for verb, shown in thinking.items():
+        dimmed = "".join(DIMMED.findall(shown))
+        assert f"┊ {thoughts}" in dimmed, (verb, shown)
+        assert "The page" not in strip_colours(shown)
+    for verb, shown in answered.items():
+        assert "The page" not in "".join(DIMMED.findall(shown)), (verb, shown)
+        assert strip_colours(shown).count("old one.") == 1, (verb, shown)
+    assert thoughts not in json.dumps(box.log("docs"))
+    silent = box.run("ask", "docs", "And now?")
+    assert silent.stdout == "The page is true.\n" and "Let me see" not in silent.stderr, silent
 
 
 def test_the_first_word_is_there_soon_after_the_model_said_it(box: Box, provider: Provider) -> None:

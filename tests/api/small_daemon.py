@@ -20,7 +20,7 @@ from wakeful.api.routes.follow import LiveFollower
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.core.calls.values import Call, Called, Reply, Work
-from wakeful.core.decide import Observation, decide
+from wakeful.core.decide import decide
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Found
@@ -43,9 +43,10 @@ from wakeful.core.observations import (
     Usage,
 )
 from wakeful.core.spec.session import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
+from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
-from wakeful.eventlog.contract import Append, Draft
+from wakeful.eventlog.contract import Append, DaemonLog, Draft
 from wakeful.eventlog.memory import MemoryLog
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
@@ -56,6 +57,9 @@ from wakeful.trust.spec_reader import HouseReader
 from wakeful.workspaces.fork_workspaces import Workspaces
 
 T = TypeVar("T")
+
+
+OpenLog = Callable[[Path], DaemonLog]
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,13 @@ def writes(name: str, pattern: str, **keys: Any) -> FileBinding:
 
 
 class SmallDaemon:
-    def __init__(self, folder: Path, *, version: str = __version__) -> None:
+    def __init__(self, folder: Path, *, version: str = __version__, open_log: OpenLog | None = None) -> None:
+        """`open_log`: for tests that look at the log's files; without it the log is in memory."""
         self.places = Places(folder / "sessions.d", folder / "state", folder / "run" / "wakeful.sock")
         self.core = Core()
         self.version, self.pid, self.started_at = version, 4711, time.time_ns() // 1000
         self.places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.log = MemoryLog()
+        self.log: DaemonLog = open_log(self.places.state) if open_log is not None else MemoryLog()
         self.blobs = Blobs(str(self.places.state / "blobs"))
         self.workspaces = Workspaces(self.blobs, str(self.places.state), Checkouts())
         ledger = Ledger(self.places.state / "trust")
@@ -202,6 +207,9 @@ class SmallDaemon:
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
         await self.observe(FilesWritten(session=session_id, paths=tuple(paths)))
 
+    def report_spec_again(self, name: str) -> None:
+        """No file declares a session here."""
+
     async def read_specs(self) -> None:
         pass
 
@@ -289,6 +297,9 @@ class SmallDaemon:
     def run_identity(self, token: str) -> RunIdentity | None:
         return self.tokens.get(token)
 
+    def find_rename_obstacle(self, old: str, new: str) -> str | None:
+        return None
+
     def rename_spec(self, old: str, new: str) -> None:
         self.renamed.append((old, new))
 
@@ -299,8 +310,8 @@ class SmallDaemon:
 class RunningDaemon:
     """A SmallDaemon served from a thread; `do` runs a coroutine of it there and waits for the result."""
 
-    def __init__(self, folder: Path, *, version: str = __version__) -> None:
-        self._folder, self._version = folder, version
+    def __init__(self, folder: Path, *, version: str = __version__, open_log: OpenLog | None = None) -> None:
+        self._folder, self._version, self._open_log = folder, version, open_log
         self._loop = asyncio.new_event_loop()
         self._ready, self._over = threading.Event(), asyncio.Event()
         self._error: BaseException | None = None
@@ -328,7 +339,7 @@ class RunningDaemon:
             self._loop.close()
 
     async def _live(self) -> None:
-        self.small = SmallDaemon(self._folder, version=self._version)
+        self.small = SmallDaemon(self._folder, version=self._version, open_log=self._open_log)
         await self.small.observe(DaemonStarted(incarnation="test", settings=Settings(concurrency=4)))
         await self.small.observe(SpecsRead())
         async with ControlSocket(self.small, self.small.places.socket):

@@ -101,7 +101,7 @@ def test_the_same_key_is_carried_out_once(daemon: RunningDaemon, speaker: Speake
     """A caller that did not get the answer asks again without harm."""
     for _ in range(3):
         assert speaker.call("send", name="payroll", text="hello", key="k1").status == 200
-    assert daemon.small.core.state.by_name("payroll").mailbox == 1
+    assert daemon.small.core.state.by_name("payroll").mailbox.position == 1
     for _ in range(2):
         speaker.ask("POST", "/call/remember", {"name": "other", "key": "a", "value": "1"}, Idempotency_Key="k2")
     session = daemon.small.core.state.by_name("other")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from wakeful.core.record.knowledge import Conversation, Fact
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Declaration, Session
 from wakeful.core.spec.limits import Levels, Limits
 from wakeful.core.spec.session import CommandRun, SessionSpec
 from wakeful.views.limit_levels import MOST_SHOWN, view_limits
 
 SPEC = SessionSpec(name="s", root="/", run=CommandRun(argv=("true",)))
-QUIET = Session(id="1", name="s", opened_at=0, spec=SPEC, is_declared=True)
+QUIET = Session(id="1", name="s", opened_at=0, spec=SPEC, declaration=Declaration(is_declared=True))
 
 
 def over(session: Session, limits: Limits | None = None) -> list[tuple[str, str]]:
@@ -35,12 +35,10 @@ def test_each_amount_of_the_state_is_weighed() -> None:
     facts = {f"k{n}": Fact(key=f"k{n}", value="x" * 5, author="a", seq=1) for n in range(3)}
     heavy = replace(
         QUIET,
-        facts=facts,
-        handoff="é" * 5,
-        conversation=Conversation(size_bytes=9),
+        knowledge=replace(QUIET.knowledge, facts=facts, handoff="é" * 5, conversation=Conversation(size_bytes=9)),
         seq=9,
-        mailbox=12,
-        seen={"message": "3"},
+        mailbox=replace(QUIET.mailbox, position=12),
+        marks=replace(QUIET.marks, seen={"message": "3"}),
     )
     tight = Limits(
         fact=Levels(4, 9),
@@ -61,7 +59,7 @@ def test_each_amount_of_the_state_is_weighed() -> None:
 
 def test_what_nobody_reads_is_no_backlog_and_what_is_closed_asks_for_nothing() -> None:
     """A container's mailbox is its record."""
-    full = replace(QUIET, mailbox=5000)
+    full = replace(QUIET, mailbox=replace(QUIET.mailbox, position=5000))
     assert over(full) == [("mailbox", "warn")]
     assert over(replace(full, spec=replace(SPEC, run=None))) == []
     assert over(replace(full, is_terminated=True)) == []
@@ -69,7 +67,10 @@ def test_what_nobody_reads_is_no_backlog_and_what_is_closed_asks_for_nothing() -
 
 def test_a_thousand_sessions_above_a_level_are_counted() -> None:
     """A page, not a book; the worst first."""
-    many = [replace(QUIET, name=f"s{n}", mailbox=20_000 if n == 500 else 2_000) for n in range(1000)]
+    many = [
+        replace(QUIET, name=f"s{n}", mailbox=replace(QUIET.mailbox, position=20_000 if n == 500 else 2_000))
+        for n in range(1000)
+    ]
     found = view_limits(Limits(), many)
     assert (len(found["over"]), found["over_count"]) == (MOST_SHOWN, 1000)
     assert (

@@ -7,7 +7,7 @@ import pytest
 
 from api.small_daemon import declare, reads, writes
 from wakeful.core.calls.values import Activate, Called, Interrupt, Sleep, Terminate
-from wakeful.core.decide import Observation, decide
+from wakeful.core.decide import decide
 from wakeful.core.deciding.machine import Core
 from wakeful.core.observations import (
     DaemonStarted,
@@ -31,6 +31,7 @@ from wakeful.core.spec.session import (
     SessionSpec,
     Settings,
 )
+from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.views.path_bindings import means_path, resolve_pattern
 from wakeful.views.session_page import describe_binding, show, show_past

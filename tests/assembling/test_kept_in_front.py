@@ -67,11 +67,11 @@ def say_fact(fact: Fact) -> tuple[str, str]:
 
 
 def check_told(session: Session, told: str) -> None:
-    lost = [fact for fact in session.facts.values() if not any(words in told for words in say_fact(fact))]
+    lost = [fact for fact in session.knowledge.facts.values() if not any(words in told for words in say_fact(fact))]
     assert not lost, f"facts are not in front of the model: {lost}"
-    assert all(f"conflict {conflict.number} over" in told for conflict in session.conflicts)
-    assert (session.handoff or "") in told
-    assert all(quote_line(item.text) in told or f'"{item.text}"' in told for item in session.todo)
+    assert all(f"conflict {conflict.number} over" in told for conflict in session.lineage.conflicts)
+    assert (session.knowledge.handoff or "") in told
+    assert all(quote_line(item.text) in told or f'"{item.text}"' in told for item in session.knowledge.todo)
 
 
 def compress(talk: Talk, keep: int) -> bool:
@@ -114,7 +114,7 @@ class Story:
         check_told(self.known, tell(self.talk.assemble(self.agent)))
 
     def own(self) -> str:
-        return f"run:{self.talk.session.name}#{self.talk.session.runs}"
+        return f"run:{self.talk.session.name}#{self.talk.session.tally.runs}"
 
     def finish(self, **start: bool) -> None:
         """A run ends as runs do: its last words are its hand-off."""
@@ -152,10 +152,17 @@ class Story:
                 # Set anew by itself, a fact has the newer value.
                 self.known = replace(
                     self.known,
-                    facts={
-                        **self.known.facts,
-                        **{key: fact for key, fact in talk.session.facts.items() if key == f"k{self.number % 4}"},
-                    },
+                    knowledge=replace(
+                        self.known.knowledge,
+                        facts={
+                            **self.known.knowledge.facts,
+                            **{
+                                key: fact
+                                for key, fact in talk.session.knowledge.facts.items()
+                                if key == f"k{self.number % 4}"
+                            },
+                        },
+                    ),
                 )
                 self.go_on()
             case "found fact":
@@ -168,7 +175,7 @@ class Story:
             case "note":
                 talk.add(ev.NoteAdded(text=f"note {self.number}"), ADA)
             case "merge":
-                number = talk.session.conflicts_opened + 1
+                number = talk.session.lineage.conflicts_opened + 1
                 conflict = Conflict(
                     number=number, key="rate", base="1", ours="2", theirs=str(self.number), fork="trial"
                 )
@@ -196,7 +203,7 @@ class Story:
                 talk.answer("")
                 talk.end()
                 talk.say(f"question {self.number}")
-                talk.start(make_cause("message", "message", str(talk.session.mailbox)), is_fresh=False)
+                talk.start(make_cause("message", "message", str(talk.session.mailbox.position)), is_fresh=False)
                 self.begin()
             case "lose":
                 talk.end("lost", is_final=False)

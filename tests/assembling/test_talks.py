@@ -65,7 +65,7 @@ class Story:
             self.talk.start(is_fresh=True)
             return
         self.speak(asker, "question")
-        cause = make_cause("message", "message", str(self.talk.session.mailbox))
+        cause = make_cause("message", "message", str(self.talk.session.mailbox.position))
         self.talk.start(cause, is_fresh=is_fresh, is_aside=True, asker=asker)
 
     def speak(self, asker: str | None, what: str) -> None:
@@ -106,7 +106,7 @@ def test_work_that_is_tried_again_goes_on_where_it_was_whatever_was_asked_betwee
     talk.begin()
     talk.answer("half of the work")
     talk.end("lost", is_final=False)
-    lost = talk.session.runs
+    lost = talk.session.tally.runs
     talk.say("and?", ADA, asker=ADA, activation=1)
     talk.start(
         make_cause("message", "message", "1"), is_fresh=False, is_aside=True, asker=ADA, versions={"message": "1"}
@@ -114,7 +114,7 @@ def test_work_that_is_tried_again_goes_on_where_it_was_whatever_was_asked_betwee
     talk.begin()
     talk.answer("soon")
     talk.end()
-    talk.add(ev.WakeRequested(wake=talk.session.wakes + 1, causes=(make_cause(new="v9"),)))
+    talk.add(ev.WakeRequested(wake=talk.session.tally.wakes + 1, causes=(make_cause(new="v9"),)))
     talk.start(is_fresh=False, resumed_from=lost)
     told = tell(talk.begin())
     assert "half of the work" in told and "soon" not in told

@@ -284,7 +284,7 @@ def test_a_fork_takes_the_conversation_along_and_goes_its_own_way(world: World) 
     talk.answer("of the parent")
     assert fork.turns().entries == talk.turns().entries[:5]
     fork.start(is_fresh=False)
-    assert fork.session.runs == 1 and fork.begin().opening
+    assert fork.session.tally.runs == 1 and fork.begin().opening
     fork.answer("of the fork")
     assert say(fork.turns().entries)[-1] == "answered of the fork" and "answered of the parent" not in say(
         fork.turns().entries

@@ -91,11 +91,11 @@ class Talk:
     def start(self, *causes: ev.Cause, **fields: Any) -> int:
         """A wake and its run; the number of the run. Fresh unless told, as sessions are."""
         session = self.session
-        run, wake = session.runs + 1, session.wake.wake if session.wake is not None else session.wakes + 1
+        run, wake = session.tally.runs + 1, session.wake.wake if session.wake is not None else session.tally.wakes + 1
         causes = causes or (make_cause(new=f"v{run}"),)
         if session.wake is None:
             self.add(ev.WakeRequested(wake=wake, causes=causes))
-        fields = {"attempt": 0, "is_fresh": True, "versions": {"message": str(session.mailbox)}, **fields}
+        fields = {"attempt": 0, "is_fresh": True, "versions": {"message": str(session.mailbox.position)}, **fields}
         self.add(ev.RunStarted(run=run, run_id=f"{self.id}.{run}", wake=wake, incarnation="d", causes=causes, **fields))
         return run
 
@@ -112,7 +112,7 @@ class Talk:
         opening = found.opening_text
         self.add(
             ev.PromptAssembled(
-                run=self.session.runs, agent=agent.name, model="anthropic:m", instructions=self.world.blobs.put(found.instructions_text.encode()),
+                run=self.session.tally.runs, agent=agent.name, model="anthropic:m", instructions=self.world.blobs.put(found.instructions_text.encode()),
                 opening=self.world.blobs.put(opening.encode()) if opening is not None else None, tokens=found.tokens,
             )
         )  # fmt: skip
@@ -120,32 +120,34 @@ class Talk:
 
     def answer(self, text: str, *calls: ToolCall) -> None:
         answered = Answered(model="anthropic:m", text=text, calls=calls, stop="calls" if calls else "done")
-        self.add(ev.TurnAnswered(run=self.session.runs, turn=1, answer=answered, usage=TokenUsage(input=10, output=5)))
+        self.add(
+            ev.TurnAnswered(run=self.session.tally.runs, turn=1, answer=answered, usage=TokenUsage(input=10, output=5))
+        )
 
     def call(self, call: ToolCall) -> None:
-        self.add(ev.ToolCalled(run=self.session.runs, call=call))
+        self.add(ev.ToolCalled(run=self.session.tally.runs, call=call))
 
     def bring(self, call: ToolCall, text: str) -> None:
-        self.add(ev.ToolReturned(run=self.session.runs, call=call.id, name=call.name, text=text))
+        self.add(ev.ToolReturned(run=self.session.tally.runs, call=call.id, name=call.name, text=text))
 
     def ask(self, call: ToolCall, text: str, *, is_permission: bool = False) -> None:
         """Ask a person; the run is over with it."""
         self.add(
             ev.QuestionAsked(
-                run=self.session.runs, call=call.id, name=call.name, text=text, is_permission=is_permission
+                run=self.session.tally.runs, call=call.id, name=call.name, text=text, is_permission=is_permission
             )
         )
-        self.add(ev.WorkHalted(run=self.session.runs, hold=ev.Hold(kind="asking", words=text)))
+        self.add(ev.WorkHalted(run=self.session.tally.runs, hold=ev.Hold(kind="asking", words=text)))
         self.end("interrupted", is_final=False)
 
     def reply(self, call: ToolCall, text: str) -> None:
-        self.add(ev.QuestionAnswered(wake=self.session.wakes, text=text, call=call.id), ADA)
+        self.add(ev.QuestionAnswered(wake=self.session.tally.wakes, text=text, call=call.id), ADA)
 
     def end(self, outcome: ev.Outcome = "succeeded", *, is_final: bool = True, **fields: Any) -> int:
-        return self.add(ev.RunFinished(run=self.session.runs, outcome=outcome, is_final=is_final, **fields))
+        return self.add(ev.RunFinished(run=self.session.tally.runs, outcome=outcome, is_final=is_final, **fields))
 
     def say(self, text: str, author: str = ADA, **fields: Any) -> int:
-        position = self.session.mailbox + 1
+        position = self.session.mailbox.position + 1
         return self.add(ev.MessageAdded(position=position, sender=author, text=text, **fields), author)
 
     def rewind(self, to: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from api.small_daemon import RunningDaemon, declare, reads, writes
 from commands import run_command
+from wakeful.eventlog.sqlite import open_log
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -25,7 +26,7 @@ def run_wakeful(*words: str, cwd: Path | None = None, **environ: str) -> subproc
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
-    with RunningDaemon(tmp_path) as running:
+    with RunningDaemon(tmp_path, open_log=open_log) as running:
         yield running
 
 

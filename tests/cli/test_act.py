@@ -58,7 +58,7 @@ def test_facts_and_messages_outside_a_run_take_the_name_first(rested: RunningDae
     assert "1 message, 4 bytes" in wakeful("show", "payroll").stdout
     assert "mailbox" in wakeful("send", "payroll", "hello", "--key", "once").stdout
     assert wakeful("send", "payroll", "hello", "--key", "once").returncode == 0
-    assert rested.small.core.state.by_name("payroll").mailbox == 1
+    assert rested.small.core.state.by_name("payroll").mailbox.position == 1
     missing = wakeful("recall", "payroll", "nothing")
     assert missing.returncode == 1 and "no fact" in missing.stderr
     assert wakeful("note", "payroll").returncode == 2

@@ -9,16 +9,17 @@ from typing import Any
 import click
 import pytest
 
-from wakeful.cli.command import VERBS, Verb, wakeful
+from wakeful.cli.command import Command, wakeful
+from wakeful.verbs.table import COMMANDS
 
 WIDTH = 80
 # What a shell makes of a line before the verb sees it.
 _SHELL = re.compile(r'\s>.*|^eval "\$\(|\)"')
 
 
-def load(name: str) -> Verb:
+def load(name: str) -> Command:
     found = wakeful.get_command(click.Context(wakeful), name)
-    assert isinstance(found, Verb)
+    assert isinstance(found, Command)
     return found
 
 
@@ -28,7 +29,7 @@ def read_help(command: click.Command, name: str) -> str:
     return command.get_help(click.Context(command, parent, name, terminal_width=WIDTH, **command.context_settings))
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_verb_is_explained_with_an_example_that_can_be_typed(name: str) -> None:
     """Each example is of this verb and parses to the end; nothing is carried out."""
     command = load(name)
@@ -42,7 +43,7 @@ def test_every_verb_is_explained_with_an_example_that_can_be_typed(name: str) ->
         assert not context.args
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_verb_fits_and_ends_with_its_examples(name: str) -> None:
     """The shared options come after its own, and no line is wider than the terminal."""
     lines = read_help(load(name), name).splitlines()
@@ -58,7 +59,7 @@ def test_the_help_lists_every_verb_once_and_in_its_section() -> None:
     sections = [line for line in lines if re.fullmatch(r"[A-Z]\w+:", line)]
     assert sections == ["Options:", "Look:", "Act:", "Specs:", "Keep:"]
     listed = [line.split()[0] for line in lines[lines.index("Look:") :] if re.match(r"  \w", line)]
-    assert sorted(listed) == sorted(VERBS) and max(map(len, lines)) <= WIDTH
+    assert sorted(listed) == sorted(COMMANDS) and max(map(len, lines)) <= WIDTH
 
 
 def test_an_example_that_does_not_parse_is_noticed() -> None:

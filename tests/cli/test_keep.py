@@ -156,7 +156,7 @@ def test_verify_without_a_store_is_words(tmp_path: Path) -> None:
 def test_backup_beside_a_daemon_and_restore_when_it_is_gone(tmp_path: Path) -> None:
     """A restore is refused while a daemon runs, and keeps what was there."""
     backup = tmp_path / "copy.db"
-    with RunningDaemon(tmp_path) as daemon:
+    with RunningDaemon(tmp_path, open_log=open_log) as daemon:
         made = run_wakeful("backup", str(backup), "--socket", str(daemon.socket))
         assert made.returncode == 0 and backup.exists(), made.stderr
         assert run_wakeful("backup", str(backup), "--socket", str(daemon.socket)).returncode == 1

@@ -13,7 +13,7 @@ from api.small_daemon import RunningDaemon, declare, reads, writes
 from cli.conftest import PAYROLL, Command, run_wakeful
 from waiting import eventually
 from wakeful.cli import read_plain_list
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.core.calls.values import Activate, Note, Sleep
 from wakeful.core.observations import PathChange
 from wakeful.core.spec.session import CommandRun, CronBinding, SessionSpec

@@ -70,7 +70,11 @@ def test_a_key_is_carried_out_once_for_each_session(tickets: RunningDaemon, wake
     """Repeated, it is answered with what the first call did, session by session."""
     assert wakeful("activate", "ticket@2", "--key", "now").stdout == "ticket@2: activated\n"
     assert wakeful("activate", "ticket@", "--key", "now").returncode == 0
-    assert [tickets.small.core.state.by_name(f"ticket@{number}").activations for number in (1, 2, 3)] == [1, 1, 1]
+    assert [tickets.small.core.state.by_name(f"ticket@{number}").activation.position for number in (1, 2, 3)] == [
+        1,
+        1,
+        1,
+    ]
 
 
 def test_a_pattern_that_matches_nothing_is_an_error_with_suggestions(tickets: RunningDaemon, wakeful: Command) -> None:

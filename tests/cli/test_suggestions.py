@@ -8,8 +8,8 @@ import string
 import pytest
 
 from cli.conftest import run_wakeful
-from wakeful.cli.command import VERBS
 from wakeful.cli.suggestions import DANGEROUS, MEANINGS, suggest_verb
+from wakeful.verbs.table import COMMANDS
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_a_verb_that_does_not_exist_is_answered_by_its_meaning(typed: str, meant
 
 def test_no_slip_of_the_finger_suggests_a_dangerous_verb() -> None:
     """One letter dropped, doubled, swapped or replaced, anywhere in any verb."""
-    for verb in VERBS:
-        for typed in slips(verb) - set(VERBS):
-            found = re.search(r"did you mean '(\w+)'", suggest_verb(typed, VERBS))
+    for verb in COMMANDS:
+        for typed in slips(verb) - set(COMMANDS):
+            found = re.search(r"did you mean '(\w+)'", suggest_verb(typed))
             assert found is None or found[1] not in DANGEROUS, (typed, found)
 
 
@@ -60,7 +60,7 @@ def test_meanings_name_verbs_that_exist_and_none_that_is_dangerous() -> None:
     """A meaning is never asked for a word that is a verb already."""
     for word, meaning in MEANINGS.items():
         named = set(re.findall(r"`wakeful ([a-z]+)", meaning))
-        assert named <= set(VERBS) - DANGEROUS and word not in VERBS, word
+        assert named <= set(COMMANDS) - DANGEROUS and word not in COMMANDS, word
 
 
 def test_verbs_that_cannot_be_taken_back_by_themselves_are_on_the_list() -> None:
@@ -68,5 +68,5 @@ def test_verbs_that_cannot_be_taken_back_by_themselves_are_on_the_list() -> None
     assert (
         {"terminate", "erase", "uninstall", "restore", "rewind", "cancel", "forget", "archive"}
         <= DANGEROUS
-        <= set(VERBS)
+        <= set(COMMANDS)
     )

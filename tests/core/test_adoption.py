@@ -39,7 +39,7 @@ def rewind(world: World, *, files: bool = True) -> None:
 def merge(world: World) -> None:
     if "trial" not in world.core.state.ids:
         world.call(calls.Fork(name="sum", new="trial", past=state(world, "sum")))
-    fork, base = state(world, "trial"), state(world, "sum").merges.get(state(world, "trial").id, 1)
+    fork, base = state(world, "trial"), state(world, "sum").lineage.merges.get(state(world, "trial").id, 1)
     world.call(
         calls.Merge(name="sum", fork="trial", base={}, base_seq=base, fork_seq=fork.seq, record="blob"),
         author="person:ada",
@@ -62,26 +62,26 @@ def kinds(world: World, name: str, since: int = 0) -> list[str]:
 @pytest.mark.parametrize(("call", "by"), [(rewind, "the rewind to seq "), (merge, "the merge of trial")])
 def test_what_the_call_wrote_does_not_wake_its_session_and_wakes_its_readers(call: object, by: str) -> None:
     world = start()
-    runs, reader_runs, length = state(world, "sum").runs, state(world, "page").runs, len(world.log)
+    runs, reader_runs, length = state(world, "sum").tally.runs, state(world, "page").tally.runs, len(world.log)
     call(world)
     position = state(world, "sum").seq
     put(world, "out/a", "out/b")
     report(world, "out/a", "out/b")
     world.rest()
     now = state(world, "sum")
-    assert (now.runs, state(world, "page").runs) == (runs, reader_runs + 1)
+    assert (now.tally.runs, state(world, "page").tally.runs) == (runs, reader_runs + 1)
     adopted = next(entry for entry in world.log[length:] if entry.kind == "outputs_adopted")
     assert (adopted.author, adopted.event.position) == ("person:ada", position) and adopted.event.by.startswith(by)
-    assert now.seen[OUT.identity] == now.good[OUT.identity] == adopted.event.versions[OUT.identity]
+    assert now.marks.seen[OUT.identity] == now.marks.good[OUT.identity] == adopted.event.versions[OUT.identity]
     world.write("out/a", "by hand")
     world.rest()
-    assert state(world, "sum").runs == runs + 1, "what others make of it afterwards wakes as ever"
+    assert state(world, "sum").tally.runs == runs + 1, "what others make of it afterwards wakes as ever"
 
 
 def test_nothing_starts_while_the_files_are_written() -> None:
     """Half of them is no version to run on: not for the session, not for an activation, not for a reader."""
     world = start()
-    runs, length = (state(world, "sum").runs, state(world, "page").runs), len(world.log)
+    runs, length = (state(world, "sum").tally.runs, state(world, "page").tally.runs), len(world.log)
     merge(world)
     put(world, "out/a")
     world.look()
@@ -89,12 +89,12 @@ def test_nothing_starts_while_the_files_are_written() -> None:
     world.call(calls.Activate(name="sum"))
     world.write("data", "2")
     world.rest(60.0)
-    assert (state(world, "sum").runs, state(world, "page").runs) == runs
+    assert (state(world, "sum").tally.runs, state(world, "page").tally.runs) == runs
     assert "upstream sum has files written by the merge of trial" in (world.queued("page") or "")
     put(world, "out/b")
     report(world, "out/a", "out/b")
     world.rest()
-    assert state(world, "sum").runs == runs[0] + 1
+    assert state(world, "sum").tally.runs == runs[0] + 1
     causes = next(
         entry.event.causes
         for entry in reversed(world.log)
@@ -107,15 +107,15 @@ def test_nothing_starts_while_the_files_are_written() -> None:
 def test_readers_start_once_after_the_last_of_the_files(call: object) -> None:
     """Rule 44: one step for readers. They look after each file, and start for none of them but the whole."""
     world = start()
-    before, names = state(world, "page").runs, [f"out/{number}" for number in range(5)]
+    before, names = state(world, "page").tally.runs, [f"out/{number}" for number in range(5)]
     call(world)
     for name in names:
         put(world, name)
         world.rest(60.0)
-        assert state(world, "page").runs == before and not world.is_running("page")
+        assert state(world, "page").tally.runs == before and not world.is_running("page")
     report(world, *names)
     world.rest(60.0)
-    assert state(world, "page").runs == before + 1
+    assert state(world, "page").tally.runs == before + 1
     [started] = [
         entry.event for entry in world.log if entry.kind == "run_started" and entry.session == state(world, "page").id
     ][before:]
@@ -139,18 +139,18 @@ def test_a_queued_session_waits_until_the_files_of_a_merge_are_there() -> None:
 def test_what_other_hands_changed_at_the_same_time_still_wakes() -> None:
     """The output is another by more than was written: that is no version of the session's own."""
     world = start()
-    runs = state(world, "sum").runs
+    runs = state(world, "sum").tally.runs
     rewind(world)
     put(world, "out/a")
     world.write("out/theirs", "by hand")
     report(world, "out/a")
     world.rest()
-    assert "outputs_adopted" not in kinds(world, "sum") and state(world, "sum").runs == runs + 1
+    assert "outputs_adopted" not in kinds(world, "sum") and state(world, "sum").tally.runs == runs + 1
 
 
 def test_what_is_owed_for_an_output_before_a_merge_stays_owed() -> None:
     world = start()
-    runs = state(world, "sum").runs
+    runs = state(world, "sum").tally.runs
     world.call(calls.Sleep(name="sum"))
     world.write("out/theirs", "by hand")
     world.look()
@@ -160,23 +160,23 @@ def test_what_is_owed_for_an_output_before_a_merge_stays_owed() -> None:
     world.rest()
     world.call(calls.Resume(name="sum"))
     world.rest()
-    assert state(world, "sum").runs == runs + 1
+    assert state(world, "sum").tally.runs == runs + 1
 
 
 def test_a_crash_before_the_files_were_looked_at_loses_no_wake() -> None:
     """Nobody knows any more whose they are: they count as a change, as any would."""
     world = start()
-    runs, reader_runs = state(world, "sum").runs, state(world, "page").runs
+    runs, reader_runs = state(world, "sum").tally.runs, state(world, "page").tally.runs
     rewind(world)
     put(world, "out/a")
     world.crash()
     world.rest()
-    assert (state(world, "sum").runs, state(world, "page").runs) == (runs + 1, reader_runs + 1)
+    assert (state(world, "sum").tally.runs, state(world, "page").tally.runs) == (runs + 1, reader_runs + 1)
 
 
 def test_a_call_that_wrote_nothing_leaves_no_record_and_lets_go() -> None:
     world = start()
-    runs = state(world, "sum").runs
+    runs = state(world, "sum").tally.runs
     rewind(world)
     length = len(world.log)
     report(world)
@@ -184,13 +184,13 @@ def test_a_call_that_wrote_nothing_leaves_no_record_and_lets_go() -> None:
     assert len(world.log) == length and world.core.looked.writing == {}
     world.write("data", "2")
     world.rest()
-    assert state(world, "sum").runs == runs + 1
+    assert state(world, "sum").tally.runs == runs + 1
 
 
 def test_one_call_after_the_other_writes_and_both_are_adopted() -> None:
     """While files are written a second call is refused; once they are, it need not wait for the look."""
     world = start()
-    runs = state(world, "sum").runs
+    runs = state(world, "sum").tally.runs
     rewind(world)
     with pytest.raises(CallerError, match="has files written by the rewind to seq .* just now"):
         merge(world)
@@ -200,7 +200,7 @@ def test_one_call_after_the_other_writes_and_both_are_adopted() -> None:
     put(world, "out/b")
     report(world, "out/b")
     world.rest()
-    assert kinds(world, "sum").count("outputs_adopted") == 1 and state(world, "sum").runs == runs
+    assert kinds(world, "sum").count("outputs_adopted") == 1 and state(world, "sum").tally.runs == runs
 
 
 def test_a_call_that_comes_between_the_looks_at_the_files_of_another_forgets_none_of_them() -> None:
@@ -208,7 +208,7 @@ def test_a_call_that_comes_between_the_looks_at_the_files_of_another_forgets_non
     log = write("log", wake=True)
     world = World(session("sum", read("data"), OUT, log), files={"data": "1", "out/a": "by hand"})
     world.rest()
-    runs = state(world, "sum").runs
+    runs = state(world, "sum").tally.runs
     rewind(world)
     put(world, "out/a", "log")
     report(world, "out/a", "log")
@@ -218,7 +218,7 @@ def test_a_call_that_comes_between_the_looks_at_the_files_of_another_forgets_non
     report(world, "out/b")
     world.rest()
     (adopted,) = (entry.event for entry in world.log if entry.kind == "outputs_adopted")
-    assert adopted.versions.keys() == {OUT.identity, log.identity} and state(world, "sum").runs == runs
+    assert adopted.versions.keys() == {OUT.identity, log.identity} and state(world, "sum").tally.runs == runs
 
 
 def test_a_look_that_hangs_holds_the_session_for_a_while_and_not_for_ever() -> None:
@@ -249,7 +249,7 @@ def test_a_session_that_is_closed_before_the_look_adopts_nothing(end: calls.Call
 
 def test_finishing_what_a_dead_daemon_left_is_a_hold_without_a_record() -> None:
     world = start()
-    runs = state(world, "sum").runs
+    runs = state(world, "sum").tally.runs
     merge(world)
     position = state(world, "sum").seq
     world.crash()
@@ -263,4 +263,4 @@ def test_finishing_what_a_dead_daemon_left_is_a_hold_without_a_record() -> None:
     put(world, "out/a")
     report(world, "out/a")
     world.rest()
-    assert kinds(world, "sum", length) == ["outputs_adopted"] and state(world, "sum").runs == runs
+    assert kinds(world, "sum", length) == ["outputs_adopted"] and state(world, "sum").tally.runs == runs

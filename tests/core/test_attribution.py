@@ -74,7 +74,7 @@ def test_rule_28_what_tools_wrote_is_no_assumption_and_both_is_not_woken_by_it()
     end(world)
     finished = last(world, ev.RunFinished)
     assert (finished.assumed, finished.wrote) == (False, {"all/page": "whole", "all/new": "made"})
-    assert finished.written.keys() == {"all"} and the(world).good[BOTH.identity] == finished.written["all"]
+    assert finished.written.keys() == {"all"} and the(world).marks.good[BOTH.identity] == finished.written["all"]
     assert runs(world) == before
     world.write("all/page", "theirs")
     assert runs(world) == before + 1
@@ -113,7 +113,7 @@ def test_rule_28_an_output_that_others_changed_is_not_what_the_run_wrote() -> No
     world = started()
     tell(world, "out", None, "ours")
     end(world)
-    assert last(world, ev.RunFinished).written == {"out": the(world).good[OUT.identity]}
+    assert last(world, ev.RunFinished).written == {"out": the(world).marks.good[OUT.identity]}
     for path in ("all/page", "out"):
         world.call(calls.Activate(name="docs"))
         world.look()

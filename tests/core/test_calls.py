@@ -244,12 +244,12 @@ def test_facts_carry_author_and_rationale() -> None:
     """A fact knows who set it, at which seq and why; set again it is replaced, retracted it is gone."""
     world = make("at rest")
     world.call(calls.Remember(name="s", key="rate", value="7", rationale="law"), author="bob")
-    fact = world.session("s").facts["rate"]
+    fact = world.session("s").knowledge.facts["rate"]
     assert (fact.value, fact.author, fact.rationale, fact.seq) == ("7", "bob", "law", world.session("s").seq)
     world.call(calls.Remember(name="s", key="rate", value="8"))
-    assert world.session("s").facts["rate"].value == "8"
+    assert world.session("s").knowledge.facts["rate"].value == "8"
     world.call(calls.Forget(name="s", key="rate"))
-    assert world.session("s").facts == {}
+    assert world.session("s").knowledge.facts == {}
 
 
 def test_messages_have_positions_and_may_be_quiet() -> None:

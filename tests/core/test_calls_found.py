@@ -56,7 +56,11 @@ def test_what_is_opened_while_its_file_cannot_be_read_goes_on_with_its_last_good
     world.observe(SpecsRead(refused=broken))
     world.write("s0", "green")
     world.rest()
-    assert world.session("a").is_declared and world.session("a").runs == 2 and world.core.looked.refused == broken
+    assert (
+        world.session("a").declaration.is_declared
+        and world.session("a").tally.runs == 2
+        and world.core.looked.refused == broken
+    )
 
 
 def test_a_renamed_fork_is_declared_under_its_new_name_for_ever() -> None:
@@ -68,7 +72,7 @@ def test_a_renamed_fork_is_declared_under_its_new_name_for_ever() -> None:
     world.crash()
     world.write("s1", "green")
     world.rest()
-    assert sorted(world.core.state.ids) == ["b", "g"] and world.session("g").runs == 1
+    assert sorted(world.core.state.ids) == ["b", "g"] and world.session("g").tally.runs == 1
 
 
 def test_a_fork_keeps_its_place_when_no_file_of_its_name_is_found() -> None:
@@ -77,7 +81,7 @@ def test_a_fork_keeps_its_place_when_no_file_of_its_name_is_found() -> None:
     world.call(calls.Fork(name="b", new="f", past=world.session("b")))
     edges = dict(world.core.graph.upstreams)
     world.observe(SpecsRead(removed=("f",)))
-    assert world.session("f").is_declared and world.core.graph.upstreams == edges
+    assert world.session("f").declaration.is_declared and world.core.graph.upstreams == edges
     world.call(calls.Activate(name="f"))
     assert world.is_running("f") and world.process_of("f") is not None
 
@@ -126,8 +130,14 @@ def test_a_conversation_that_begins_anew_counts_what_it_holds() -> None:
     world.call(calls.Send(name="a", text="hello", wake=False))
     world.call(calls.Activate(name="a"))
     now = world.session("a")
-    assert (now.run is not None, now.conversation.messages, now.conversation.size_bytes) == (True, 1, 5)
-    assert not any(stretch.first <= there + 1 <= (stretch.last or now.seq) for stretch in now.conversation.stretches)
+    assert (now.run is not None, now.knowledge.conversation.messages, now.knowledge.conversation.size_bytes) == (
+        True,
+        1,
+        5,
+    )
+    assert not any(
+        stretch.first <= there + 1 <= (stretch.last or now.seq) for stretch in now.knowledge.conversation.stretches
+    )
 
 
 def test_where_nothing_was_said_nothing_is_erased() -> None:

@@ -36,6 +36,10 @@ def past(world: World, name: str, seq: int) -> Session:
     return found
 
 
+def departed(session: Session) -> Session:
+    return replace(session, move=replace(session.move, has_departed=True))
+
+
 def remember(world: World, name: str, key: str, value: str) -> None:
     world.call(calls.Remember(name=name, key=key, value=value))
 
@@ -49,8 +53,8 @@ def fork(world: World, name: str, at: int, new: str, **how: object) -> str | Non
 
 
 def merge(world: World, name: str, other: str) -> str | None:
-    base_seq = state(world, name).merges.get(state(world, other).id, 1)
-    base = past(world, other, base_seq).facts
+    base_seq = state(world, name).lineage.merges.get(state(world, other).id, 1)
+    base = past(world, other, base_seq).knowledge.facts
     return world.call(
         calls.Merge(name=name, fork=other, base=base, base_seq=base_seq, fork_seq=state(world, other).seq)
     )
@@ -74,13 +78,15 @@ def test_memory_belongs_to_the_conversation_and_facts_to_the_session() -> None:
     world.call(calls.Note(name="payroll", text="half done"))
     remember(world, "payroll", "month", "March")
     world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
-    assert state(world, "payroll").memory == {"row": "17"}
-    assert state(world, "payroll").conversation.messages == 1
+    assert state(world, "payroll").knowledge.memory == {"row": "17"}
+    assert state(world, "payroll").knowledge.conversation.messages == 1
     world.call(calls.Activate(name="payroll", fresh=True))
     session_now = state(world, "payroll")
-    assert session_now.run is not None and session_now.memory == {}
-    assert session_now.facts["month"].value == "March" and session_now.handoff == "half done"
-    assert session_now.conversation.stretches == (Stretch(session_now.id, session_now.dealt_from + 1),)
+    assert session_now.run is not None and session_now.knowledge.memory == {}
+    assert session_now.knowledge.facts["month"].value == "March" and session_now.knowledge.handoff == "half done"
+    assert session_now.knowledge.conversation.stretches == (
+        Stretch(session_now.id, session_now.knowledge.dealt_from + 1),
+    )
 
 
 def said(world: World, name: str) -> list[str]:
@@ -88,10 +94,10 @@ def said(world: World, name: str) -> list[str]:
     now = state(world, name)
     logs = [
         [one for one in world.log if one.session == part.session][part.first - 1 : part.last]
-        for part in now.conversation.stretches
+        for part in now.knowledge.conversation.stretches
     ]
     texts = [one.event.text for log in logs for one in log if one.kind in ("message_added", "note_added")]
-    assert len(texts) == now.conversation.messages
+    assert len(texts) == now.knowledge.conversation.messages
     return texts
 
 
@@ -140,14 +146,14 @@ def test_a_session_that_continues_keeps_its_conversation() -> None:
     world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
     world.write("rates.csv", "2")
     world.look()
-    assert state(world, "payroll").run is not None and state(world, "payroll").memory == {"row": "17"}
+    assert state(world, "payroll").run is not None and state(world, "payroll").knowledge.memory == {"row": "17"}
 
 
 def test_a_key_of_memory_is_taken_away_once() -> None:
     world = payroll()
     world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
     world.call(calls.Forget(name="payroll", key="row", for_now=True))
-    assert state(world, "payroll").memory == {}
+    assert state(world, "payroll").knowledge.memory == {}
     with pytest.raises(CallerError, match="keeps no 'row'"):
         world.call(calls.Forget(name="payroll", key="row", for_now=True))
 
@@ -155,7 +161,7 @@ def test_a_key_of_memory_is_taken_away_once() -> None:
 def test_a_fact_tells_how_sure_it_is_and_where_it_was_drawn_from() -> None:
     world = payroll()
     world.call(calls.Remember(name="payroll", key="rate", value="8 %", confidence=0.5, source=2))
-    fact = state(world, "payroll").facts["rate"]
+    fact = state(world, "payroll").knowledge.facts["rate"]
     assert (fact.confidence, fact.source, fact.author) == (0.5, 2, "alice")
     with pytest.raises(CallerError, match="between 0 and 1"):
         world.call(calls.Remember(name="payroll", key="rate", value="8 %", confidence=2.0))
@@ -191,8 +197,12 @@ def test_a_rewind_appends_and_brings_back_what_was_known() -> None:
     rewind(world, "payroll", there.seq)
     assert kinds(world, length) == ["session_rewound"]
     now = state(world, "payroll")
-    assert (now.facts, now.handoff, now.conversation.messages) == (there.facts, there.handoff, 0)
-    assert now.line == (Stretch(now.id, 1, there.seq), Stretch(now.id, now.seq))
+    assert (now.knowledge.facts, now.knowledge.handoff, now.knowledge.conversation.messages) == (
+        there.knowledge.facts,
+        there.knowledge.handoff,
+        0,
+    )
+    assert now.lineage.line == (Stretch(now.id, 1, there.seq), Stretch(now.id, now.seq))
     assert not world.processes
 
 
@@ -204,11 +214,11 @@ def test_a_rewind_never_starts_a_run_and_the_next_change_does() -> None:
     rest(world)
     rewind(world, "payroll", there)
     rest(world)
-    runs = state(world, "payroll").runs
+    runs = state(world, "payroll").tally.runs
     assert runs == 2
     world.write("rates.csv", "3")
     rest(world)
-    assert state(world, "payroll").runs == 3
+    assert state(world, "payroll").tally.runs == 3
 
 
 def test_what_was_owed_before_a_rewind_is_no_longer() -> None:
@@ -221,14 +231,14 @@ def test_what_was_owed_before_a_rewind_is_no_longer() -> None:
     rewind(world, "payroll", there)
     world.call(calls.Resume(name="payroll"))
     rest(world)
-    assert state(world, "payroll").runs == 1
+    assert state(world, "payroll").tally.runs == 1
     world.call(calls.Sleep(name="payroll"))
     world.call(calls.Send(name="payroll", text="hello"))
     rewind(world, "payroll", there)
-    assert state(world, "payroll").runs == 1
+    assert state(world, "payroll").tally.runs == 1
     world.call(calls.Resume(name="payroll"))
     rest(world)
-    assert state(world, "payroll").runs == 2
+    assert state(world, "payroll").tally.runs == 2
 
 
 def test_good_goes_back_and_ordered_positions_stay() -> None:
@@ -242,9 +252,9 @@ def test_good_goes_back_and_ordered_positions_stay() -> None:
     before = state(world, "payroll")
     rewind(world, "payroll", there.seq)
     now = state(world, "payroll")
-    assert now.good["file rates.csv content"] == there.good["file rates.csv content"]
-    assert now.good["every 3600s"] == before.good["every 3600s"] != there.good["every 3600s"]
-    assert now.seen["every 3600s"] == before.seen["every 3600s"]
+    assert now.marks.good["file rates.csv content"] == there.marks.good["file rates.csv content"]
+    assert now.marks.good["every 3600s"] == before.marks.good["every 3600s"] != there.marks.good["every 3600s"]
+    assert now.marks.seen["every 3600s"] == before.marks.seen["every 3600s"]
 
 
 def test_a_rewind_can_be_undone_by_a_rewind_also_onto_the_abandoned_branch() -> None:
@@ -253,11 +263,11 @@ def test_a_rewind_can_be_undone_by_a_rewind_also_onto_the_abandoned_branch() -> 
     remember(world, "payroll", "month", "April")
     later = state(world, "payroll")
     rewind(world, "payroll", there)
-    assert state(world, "payroll").facts == {}
+    assert state(world, "payroll").knowledge.facts == {}
     rewind(world, "payroll", later.seq)
     now = state(world, "payroll")
-    assert now.facts == later.facts
-    assert now.line == (Stretch(now.id, 1, later.seq), Stretch(now.id, now.seq))
+    assert now.knowledge.facts == later.knowledge.facts
+    assert now.lineage.line == (Stretch(now.id, 1, later.seq), Stretch(now.id, now.seq))
 
 
 def test_a_running_session_is_not_rewound() -> None:
@@ -278,16 +288,16 @@ def test_a_fork_has_an_identity_of_its_own_and_sleeps_until_activated() -> None:
     parent = state(world, "payroll")
     fork(world, "payroll", parent.seq, "april")
     child = state(world, "april")
-    assert child.id != parent.id and child.origin is not None
-    assert (child.origin.session, child.origin.seq) == (parent.id, parent.seq)
-    assert child.facts == parent.facts and child.mailbox == 0 and child.wake is None
-    assert child.seen["file rates.csv content"] == parent.seen["file rates.csv content"]
+    assert child.id != parent.id and child.lineage.origin is not None
+    assert (child.lineage.origin.session, child.lineage.origin.seq) == (parent.id, parent.seq)
+    assert child.knowledge.facts == parent.knowledge.facts and child.mailbox.position == 0 and child.wake is None
+    assert child.marks.seen["file rates.csv content"] == parent.marks.seen["file rates.csv content"]
     assert child.hold is not None and "forked from payroll" in child.hold.words
     rest(world)
-    assert state(world, "april").runs == 0
+    assert state(world, "april").tally.runs == 0
     world.call(calls.Activate(name="april"))
     rest(world)
-    assert state(world, "april").runs == 1 and state(world, "payroll").runs == 1
+    assert state(world, "april").tally.runs == 1 and state(world, "payroll").tally.runs == 1
 
 
 def test_what_was_asked_of_the_parent_is_not_asked_of_the_fork() -> None:
@@ -300,10 +310,10 @@ def test_what_was_asked_of_the_parent_is_not_asked_of_the_fork() -> None:
     fork(world, "payroll", state(world, "payroll").seq, "april")
     world.call(calls.Activate(name="april"))
     rest(world)
-    assert state(world, "april").runs == 1
+    assert state(world, "april").tally.runs == 1
     world.call(calls.Send(name="april", text="hello"))
     rest(world)
-    assert state(world, "april").runs == 2
+    assert state(world, "april").tally.runs == 2
 
 
 def test_a_fork_wakes_by_itself_once_it_was_let_go() -> None:
@@ -311,10 +321,10 @@ def test_a_fork_wakes_by_itself_once_it_was_let_go() -> None:
     fork(world, "payroll", state(world, "payroll").seq, "april")
     world.write("rates.csv", "2")
     rest(world)
-    assert (state(world, "payroll").runs, state(world, "april").runs) == (2, 0)
+    assert (state(world, "payroll").tally.runs, state(world, "april").tally.runs) == (2, 0)
     world.call(calls.Resume(name="april"))
     rest(world)
-    assert state(world, "april").runs == 1
+    assert state(world, "april").tally.runs == 1
 
 
 def test_a_fork_without_a_place_of_its_own_never_writes_over_its_parent() -> None:
@@ -324,24 +334,24 @@ def test_a_fork_without_a_place_of_its_own_never_writes_over_its_parent() -> Non
     assert told is not None and told.endswith(
         "it sleeps until it has a place of its own for out_csv: fork with --workspace, or write sessions.d/april.yaml"
     )
-    assert state(world, "april").detached == ("out_csv",)
+    assert state(world, "april").lineage.detached == ("out_csv",)
     assert all(binding.name != "out_csv" for binding in state(world, "april").spec.bindings)
     with pytest.raises(CallerError, match="--workspace"):
         world.call(calls.Activate(name="april"))
     world.call(calls.Resume(name="april"))
     world.write("rates.csv", "2")
     rest(world)
-    assert state(world, "april").runs == 0
+    assert state(world, "april").tally.runs == 0
     world.declare(session("april", read("rates.csv"), write("april.csv")))
     rest(world)
-    assert state(world, "april").runs == 1 and state(world, "april").detached == ()
+    assert state(world, "april").tally.runs == 1 and state(world, "april").lineage.detached == ()
 
 
 def test_a_fork_with_a_workspace_reads_and_writes_there() -> None:
     world = payroll()
     fork(world, "payroll", state(world, "payroll").seq, "april", root="/april")
     child = state(world, "april")
-    assert child.detached == () and child.spec is not None and child.spec.root == "/april"
+    assert child.lineage.detached == () and child.spec is not None and child.spec.root == "/april"
     assert [binding.name for binding in child.spec.files] == ["rates_csv", "out_csv"]
 
 
@@ -352,10 +362,10 @@ def test_forks_and_their_specs_outlive_the_daemon() -> None:
     world.call(calls.Resume(name="april"))
     world.crash()
     rest(world)
-    assert state(world, "april").is_declared
+    assert state(world, "april").declaration.is_declared
     world.write("rates.csv", "2")
     rest(world)
-    assert state(world, "april").runs == 1
+    assert state(world, "april").tally.runs == 1
 
 
 def test_a_fork_from_an_earlier_seq_knows_what_was_known_there() -> None:
@@ -364,8 +374,8 @@ def test_a_fork_from_an_earlier_seq_knows_what_was_known_there() -> None:
     there = state(world, "payroll").seq
     remember(world, "payroll", "month", "April")
     fork(world, "payroll", there, "march")
-    assert state(world, "march").facts["month"].value == "March"
-    assert state(world, "march").line == (
+    assert state(world, "march").knowledge.facts["month"].value == "March"
+    assert state(world, "march").lineage.line == (
         Stretch(state(world, "payroll").id, 1, there),
         Stretch(state(world, "march").id, 1),
     )
@@ -378,8 +388,8 @@ def test_a_fresh_fork_takes_facts_and_hand_off_only() -> None:
     world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
     fork(world, "payroll", state(world, "payroll").seq, "april", fresh=True)
     child = state(world, "april")
-    assert child.facts and child.handoff == "go on with row 17"
-    assert child.memory == {} and child.conversation.messages == 0
+    assert child.knowledge.facts and child.knowledge.handoff == "go on with row 17"
+    assert child.knowledge.memory == {} and child.knowledge.conversation.messages == 0
 
 
 def test_a_fork_is_safe_to_repeat_and_its_name_must_be_free() -> None:
@@ -405,7 +415,7 @@ def test_a_reader_of_the_parent_is_not_held_by_a_fork() -> None:
     fork(world, "payroll", state(world, "payroll").seq, "april")
     world.write("rates.csv", "2")
     rest(world)
-    assert state(world, "filing").runs == 2
+    assert state(world, "filing").tally.runs == 2
 
 
 def test_a_terminated_session_can_be_forked_and_its_log_takes_nothing() -> None:
@@ -413,7 +423,7 @@ def test_a_terminated_session_can_be_forked_and_its_log_takes_nothing() -> None:
     world.call(calls.Terminate(name="payroll"))
     seq = state(world, "payroll").seq
     fork(world, "payroll", seq, "april")
-    assert state(world, "payroll").seq == seq and state(world, "april").origin is not None
+    assert state(world, "payroll").seq == seq and state(world, "april").lineage.origin is not None
 
 
 # -- merge -----------------------------------------------------------------------------------------
@@ -460,8 +470,8 @@ def test_a_merge_takes_what_the_fork_learnt_and_opens_what_both_changed() -> Non
     remember(world, "payroll", "rate", "10")
     assert "1 fact taken; 1 to resolve" in (merge(world, "payroll", "april") or "")
     now = state(world, "payroll")
-    assert now.facts["holiday"].value == "yes" and now.facts["rate"].value == "10"
-    (conflict,) = now.conflicts
+    assert now.knowledge.facts["holiday"].value == "yes" and now.knowledge.facts["rate"].value == "10"
+    (conflict,) = now.lineage.conflicts
     assert (conflict.key, conflict.base, conflict.ours, conflict.theirs) == ("rate", "8", "10", "9")
     with pytest.raises(CallerError, match="with a reason"):
         world.call(calls.Resolve(name="payroll", number=conflict.number, choice="theirs"))
@@ -470,9 +480,9 @@ def test_a_merge_takes_what_the_fork_learnt_and_opens_what_both_changed() -> Non
     )
     now = state(world, "payroll")
     assert (
-        now.conflicts == ()
-        and now.facts["rate"].value == "9"
-        and now.facts["rate"].rationale == "the fork read the law"
+        now.lineage.conflicts == ()
+        and now.knowledge.facts["rate"].value == "9"
+        and now.knowledge.facts["rate"].rationale == "the fork read the law"
     )
     with pytest.raises(CallerError, match="no open conflict 1; open are: none"):
         world.call(calls.Resolve(name="payroll", number=1, choice="ours", rationale="x"))
@@ -489,7 +499,11 @@ def test_a_second_merge_starts_where_the_first_ended() -> None:
     remember(world, "april", "holiday", "yes")
     merge(world, "payroll", "april")
     now = state(world, "payroll")
-    assert now.conflicts == () and now.facts["rate"].value == "10" and now.facts["holiday"].value == "yes"
+    assert (
+        now.lineage.conflicts == ()
+        and now.knowledge.facts["rate"].value == "10"
+        and now.knowledge.facts["holiday"].value == "yes"
+    )
     assert "nothing new" in (merge(world, "payroll", "april") or "")
 
 
@@ -502,9 +516,9 @@ def test_a_merge_is_undone_by_a_rewind() -> None:
     merge(world, "payroll", "april")
     rewind(world, "payroll", before.seq)
     now = state(world, "payroll")
-    assert (now.facts, now.conflicts, now.merges) == ({}, (), {})
+    assert (now.knowledge.facts, now.lineage.conflicts, now.lineage.merges) == ({}, (), {})
     merge(world, "payroll", "april")
-    assert state(world, "payroll").facts["rate"].value == "9"
+    assert state(world, "payroll").knowledge.facts["rate"].value == "9"
 
 
 def test_only_a_fork_is_merged_and_only_into_its_parent() -> None:
@@ -555,15 +569,19 @@ def test_compress_replaces_messages_and_touches_no_fact() -> None:
     before = state(world, "payroll")
     compress(world, "payroll", "three messages", 2, 1, 110)
     now = state(world, "payroll")
-    assert now.facts == before.facts
-    assert (now.conversation.summary, now.conversation.messages, now.conversation.size_bytes) == (
+    assert now.knowledge.facts == before.knowledge.facts
+    assert (
+        now.knowledge.conversation.summary,
+        now.knowledge.conversation.messages,
+        now.knowledge.conversation.size_bytes,
+    ) == (
         "three messages",
         1,
         110,
     )
     rewind(world, "payroll", before.seq)
-    assert state(world, "payroll").conversation.summary is None
-    assert state(world, "payroll").conversation.messages == 3
+    assert state(world, "payroll").knowledge.conversation.summary is None
+    assert state(world, "payroll").knowledge.conversation.messages == 3
 
 
 def test_compress_never_loops_and_never_summarises_old_news() -> None:
@@ -593,9 +611,12 @@ def test_compress_never_loops_and_never_summarises_old_news() -> None:
 def test_another_agent_works_from_the_next_run_on_and_back() -> None:
     world = payroll()
     world.call(calls.Migrate(name="payroll", agent="auditor", model="local:small"))
-    assert (state(world, "payroll").agent, state(world, "payroll").model) == ("auditor", "local:small")
+    assert (state(world, "payroll").declaration.agent, state(world, "payroll").declaration.model) == (
+        "auditor",
+        "local:small",
+    )
     world.call(calls.Migrate(name="payroll"))
-    assert (state(world, "payroll").agent, state(world, "payroll").model) == (None, None)
+    assert (state(world, "payroll").declaration.agent, state(world, "payroll").declaration.model) == (None, None)
     assert "already" in (world.call(calls.Migrate(name="payroll")) or "")
 
 
@@ -638,7 +659,7 @@ def test_a_move_that_was_given_up_leaves_the_session_as_it_was() -> None:
     # Its file says so again.
     world.declare(session("payroll", read("rates.csv"), write("out.csv")))
     rest(world)
-    assert state(world, "payroll").runs == 2
+    assert state(world, "payroll").tally.runs == 2
 
 
 def test_a_move_that_was_given_up_wakes_nobody_who_slept() -> None:
@@ -655,10 +676,10 @@ def test_a_move_that_was_given_up_wakes_nobody_who_slept() -> None:
     world.declare(session("payroll", read("rates.csv"), write("out.csv")))
     world.write("rates.csv", "2")
     rest(world)
-    assert (state(world, "payroll").runs, state(world, "trial").runs) == (1, 0)
+    assert (state(world, "payroll").tally.runs, state(world, "trial").tally.runs) == (1, 0)
     world.call(calls.Resume(name="payroll"))
     rest(world)
-    assert state(world, "payroll").runs == 2
+    assert state(world, "payroll").tally.runs == 2
 
 
 def test_a_session_that_departed_says_so_whatever_it_slept_for() -> None:
@@ -682,13 +703,13 @@ def test_a_session_that_arrived_goes_on_with_its_seen() -> None:
     there.call(calls.Arrive(name="payroll", past=frozen, move="m1", origin="desk"))
     there.declare(session("payroll", read("rates.csv"), write("out.csv")))
     rest(there)
-    assert state(there, "payroll").runs == 1 and not state(there, "payroll").is_frozen
+    assert state(there, "payroll").tally.runs == 1 and not state(there, "payroll").is_frozen
     there.call(calls.Resume(name="payroll"))
     rest(there)
-    assert state(there, "payroll").runs == 1
+    assert state(there, "payroll").tally.runs == 1
     there.write("rates.csv", "2")
     rest(there)
-    assert state(there, "payroll").runs == 2
+    assert state(there, "payroll").tally.runs == 2
     assert there.call(calls.Arrive(name="payroll", past=frozen, move="m1", origin="desk")) == "it arrived already"
 
 
@@ -708,24 +729,22 @@ def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
     away.call(calls.Arrive(name="payroll", past=state(home, "payroll"), move="m1", origin="desk"))
     # The receipt brings the record of the arrival: one history on both sides.
     carry_over(away, home)
-    home.call(
-        calls.Depart(name="payroll", move="m1", receipt="r1", past=replace(state(away, "payroll"), has_departed=True))
-    )
+    home.call(calls.Depart(name="payroll", move="m1", receipt="r1", past=departed(state(away, "payroll"))))
     with pytest.raises(CallerError, match="moved to another host"):
         home.call(calls.Activate(name="payroll"))
     remember(away, "payroll", "learnt", "away")
     away.call(calls.Freeze(name="payroll", move="m2", to="desk"))
     carry_over(away, home)
     # Folded from a snapshot that was taken here while it was away.
-    frozen = replace(state(away, "payroll"), has_departed=True)
+    frozen = departed(state(away, "payroll"))
     assert home.call(calls.Arrive(name="payroll", past=frozen, move="m2", origin="laptop")) != "it arrived already"
     home.declare(session("payroll", read("rates.csv"), write("out.csv")))
     back = state(home, "payroll")
-    assert (back.has_departed, back.is_frozen, back.facts["learnt"].value) == (False, False, "away")
+    assert (back.move.has_departed, back.is_frozen, back.knowledge.facts["learnt"].value) == (False, False, "away")
     home.call(calls.Resume(name="payroll"))
     home.write("rates.csv", "2")
     rest(home)
-    assert state(home, "payroll").runs == 2
+    assert state(home, "payroll").tally.runs == 2
     with pytest.raises(CallerError, match="is not moving"):
         home.call(calls.Depart(name="payroll", move="m1", receipt="r1"))
     assert home.call(calls.Arrive(name="payroll", past=frozen, move="m2", origin="laptop")) == "it arrived already"
@@ -748,10 +767,10 @@ def test_a_session_that_arrives_takes_its_name_from_the_one_that_was_made_of_its
     said = there.call(calls.Arrive(name="payroll", past=state(home, "payroll"), move="m1", origin="desk"))
     assert "payroll-before" in (said or "")
     assert state(there, "payroll").id == state(home, "payroll").id
-    assert state(there, "payroll").facts["whose"].value == "the one that moves"
+    assert state(there, "payroll").knowledge.facts["whose"].value == "the one that moves"
     assert (
         state(there, "payroll-before").is_terminated
-        and state(there, "payroll-before").facts["whose"].value == "the one that was there"
+        and state(there, "payroll-before").knowledge.facts["whose"].value == "the one that was there"
     )
 
 
@@ -764,11 +783,11 @@ def test_an_archived_session_is_inert_and_comes_back_as_it_was() -> None:
         world.call(calls.Activate(name="payroll"))
     world.write("rates.csv", "2")
     rest(world)
-    assert state(world, "payroll").runs == 1
+    assert state(world, "payroll").tally.runs == 1
     world.call(calls.Restore(name="payroll"))
     world.declare(session("payroll", read("rates.csv"), write("out.csv")))
     rest(world)
-    assert state(world, "payroll").facts == before.facts and state(world, "payroll").runs == 2
+    assert state(world, "payroll").knowledge.facts == before.knowledge.facts and state(world, "payroll").tally.runs == 2
 
 
 def test_the_record_of_an_archive_folds_without_those_before_it() -> None:
@@ -827,10 +846,10 @@ def test_a_session_binding_of_a_fork_keeps_its_position() -> None:
     fork(world, "down", state(world, "down").seq, "other")
     world.call(calls.Resume(name="other"))
     rest(world)
-    assert state(world, "other").runs == 0
+    assert state(world, "other").tally.runs == 0
     world.write("in.csv", "2")
     rest(world)
-    assert state(world, "other").runs == 1
+    assert state(world, "other").tally.runs == 1
 
 
 # -- people and limits -----------------------------------------------------------------------------------

@@ -314,11 +314,16 @@ class CallsMachine(RuleBasedStateMachine):
         expected = Expected(lambda entry: entry.kind == "session_opened" and entry.event.name == new, ("whole", taken))
         self.call(account, call, expected=expected)
         after = self.live(account)
-        assert (after.facts, after.memory, after.handoff, after.conversation) == (
-            before.facts,
-            before.memory,
-            before.handoff,
-            before.conversation,
+        assert (
+            after.knowledge.facts,
+            after.knowledge.memory,
+            after.knowledge.handoff,
+            after.knowledge.conversation,
+        ) == (
+            before.knowledge.facts,
+            before.knowledge.memory,
+            before.knowledge.handoff,
+            before.knowledge.conversation,
         )
 
     @rule(data=st.data(), summary=st.sampled_from(("", "what the fork found")), record=st.sampled_from((None, "blob")))
@@ -330,7 +335,7 @@ class CallsMachine(RuleBasedStateMachine):
         account = self.accounts[fork.parent[0]]
         base_seq = account.now.merges.get(fork.id, 1)
         call = calls.Merge(
-            name=account.name, fork=fork.name, base=fold_at(self.past, fork.id, base_seq).facts, base_seq=base_seq, fork_seq=fork.seq,
+            name=account.name, fork=fork.name, base=fold_at(self.past, fork.id, base_seq).knowledge.facts, base_seq=base_seq, fork_seq=fork.seq,
             summary=summary, record=record,
         )  # fmt: skip
         taken, questions = merge(fork.at(base_seq).facts, account.now.facts, fork.now.facts)
@@ -340,7 +345,7 @@ class CallsMachine(RuleBasedStateMachine):
         self.call(account, call, "session_merged", ("merged", taken, conflicts, summary, fork.id, fork.seq))
         if account.now.merges.get(fork.id) == fork.seq:
             account.conflicts_opened = max((account.conflicts_opened, *account.now.conflicts))
-        assert self.live(fork).facts == before.facts
+        assert self.live(fork).knowledge.facts == before.knowledge.facts
 
     @rule(data=st.data(), choice=st.sampled_from(("ours", "theirs", "value")), value=st.sampled_from(VALUES))
     def resolve(self, data: st.DataObject, choice: str, value: str) -> None:
@@ -367,9 +372,9 @@ class CallsMachine(RuleBasedStateMachine):
         except CallerError:
             assert len(account.now.conversation) <= keep
             return
-        facts = self.live(account).facts
+        facts = self.live(account).knowledge.facts
         self.call(account, call, "conversation_compressed", ("compressed", keep))
-        assert self.live(account).facts == facts
+        assert self.live(account).knowledge.facts == facts
 
     @rule(data=st.data(), agent=st.sampled_from((None, "auditor")), model=st.sampled_from((None, "small")))
     def migrate(self, data: st.DataObject, agent: str | None, model: str | None) -> None:
@@ -407,17 +412,20 @@ class CallsMachine(RuleBasedStateMachine):
         for entry in self.entries(account.id):
             there.log.append(entry)
             there.oracle.take(entry)
-        there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move, origin="desk"))
+        there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move.id, origin="desk"))
         assert (
-            there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move, origin="desk"))
+            there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move.id, origin="desk"))
             == "it arrived already"
         )
         there.call(calls.Remember(name=frozen.name, key="k0", value="there"))
         arrived = there.session(frozen.name)
-        assert {key: fact.value for key, fact in arrived.facts.items()} == {**account.now.facts, "k0": "there"}
+        assert {key: fact.value for key, fact in arrived.knowledge.facts.items()} == {
+            **account.now.facts,
+            "k0": "there",
+        }
         there.crash()
         there.oracle.judge_replay()
-        self.call(account, calls.Depart(name=account.name, move=frozen.move, receipt="r"), is_refused=False)
+        self.call(account, calls.Depart(name=account.name, move=frozen.move.id, receipt="r"), is_refused=False)
 
     @rule(data=st.data())
     def depart(self, data: st.DataObject) -> None:
@@ -620,9 +628,9 @@ class CallsMachine(RuleBasedStateMachine):
         assert self.folded == self.world.core.state.sessions, "replay equals live"
         for account in self.accounts.values():
             live = self.live(account)
-            assert (live.name, live.seq, live.mailbox) == (account.name, account.seq, account.mailbox)
-            assert {mark: one.seq for mark, one in live.checkpoints.items()} == account.checkpoints
-            assert (live.agent, live.model) == account.works
+            assert (live.name, live.seq, live.mailbox.position) == (account.name, account.seq, account.mailbox)
+            assert {mark: one.seq for mark, one in live.lineage.checkpoints.items()} == account.checkpoints
+            assert (live.declaration.agent, live.declaration.model) == account.works
             assert live.is_shut == bool(account.shut)
             assert live.run is None or account.id not in self.world.core.looked.writing, (
                 "nothing starts on half of its files"
@@ -632,14 +640,14 @@ class CallsMachine(RuleBasedStateMachine):
 
     def compare_knowledge(self, found: Session, known: Knowledge, at: int) -> None:
         where = f"{found.name} at {at}"
-        assert {key: fact.value for key, fact in found.facts.items()} == known.facts, where
-        assert found.memory == known.memory, where
-        assert found.handoff == known.handoff, where
-        assert {one.number: (one.key, one.base, one.ours, one.theirs) for one in found.conflicts} == known.conflicts, (
-            where
-        )
-        assert found.merges == known.merges, where
-        assert found.conversation.messages == len(known.conversation), where
+        assert {key: fact.value for key, fact in found.knowledge.facts.items()} == known.facts, where
+        assert found.knowledge.memory == known.memory, where
+        assert found.knowledge.handoff == known.handoff, where
+        assert {
+            one.number: (one.key, one.base, one.ours, one.theirs) for one in found.lineage.conflicts
+        } == known.conflicts, where
+        assert found.lineage.merges == known.merges, where
+        assert found.knowledge.conversation.messages == len(known.conversation), where
         if found.seq == at and not self.erased & set(known.conversation):
             said = [(one.session, one.seq) for one in read_conversation(self.past, found)]
             assert [one for one in said if one[0] != found.id or one[1] <= at] == known.conversation, where

@@ -18,7 +18,7 @@ def save(world: World, text: str) -> None:
 
 
 def runs(world: World, name: str = "s") -> int:
-    return world.core.state.by_name(name).runs
+    return world.core.state.by_name(name).tally.runs
 
 
 def kinds(world: World, since: int = 0) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_larger_budget_sets_it_free_at_once() -> None:
     world.declare(session("s", read("in"), budget=Budget(day=Amounts(runs=5))))
     world.rest()
     assert runs(world) == 2
-    assert world.core.state.by_name("s").spent["day"].runs == 2
+    assert world.core.state.by_name("s").tally.spent["day"].runs == 2
 
 
 def test_what_a_run_used_is_charged_when_it_ends() -> None:

@@ -50,7 +50,7 @@ def test_rule_36_catch_up_all_takes_one_slot_a_run() -> None:
     assert [event.causes[0].new for event in world.events("s", "wake_requested")] == [
         f"2026-03-01T0{hour}:00:00Z" for hour in range(1, 5)
     ]
-    assert world.session("s").seen[key] == "2026-03-01T04:00:00Z"
+    assert world.session("s").marks.seen[key] == "2026-03-01T04:00:00Z"
 
 
 def test_rule_36_catch_up_none_skips_all_but_the_newest_with_a_record() -> None:
@@ -117,7 +117,7 @@ def test_rule_36_overlap_skip_records_and_moves_seen() -> None:
     ]
     world.rest(1.0)
     assert world.starts("s") == 1
-    assert world.session("s").seen["cron 0 * * * * UTC"] == "2026-03-01T03:00:00Z"
+    assert world.session("s").marks.seen["cron 0 * * * * UTC"] == "2026-03-01T03:00:00Z"
 
 
 def test_rule_36_overlap_replace_stops_the_run_and_keeps_its_wake() -> None:
@@ -161,7 +161,7 @@ def test_rule_37_a_clock_set_back_reruns_no_slot() -> None:
     assert world.events("s", "run_started")[-1].versions["cron 0 * * * * UTC"] == "2026-03-01T03:00:00Z"
     world.advance(3 * 3600.0)
     world.rest(1.0)
-    assert world.session("s").seen["cron 0 * * * * UTC"] == "2026-03-01T04:00:00Z"
+    assert world.session("s").marks.seen["cron 0 * * * * UTC"] == "2026-03-01T04:00:00Z"
 
 
 def test_rule_37_a_clock_set_back_by_more_than_a_day_is_rebased() -> None:
@@ -238,7 +238,7 @@ def test_rule_37_every_follows_time_that_passed_when_the_clock_is_set(step: floa
     (rebased,) = world.events("s", "clock_rebased")
     assert slot_us(rebased.new) - slot_us(rebased.old) == step * 1e6
     assert world.events("s", "slot_skipped") == []
-    slot = world.session("s").seen["every 10s"]
+    slot = world.session("s").marks.seen["every 10s"]
     assert 0 <= world.wall - slot_us(slot) < 10_000_000, "slots are moments of the clock that people see"
 
 
@@ -544,7 +544,7 @@ def test_rule_11_a_relative_look_is_dropped_if_its_base_moved() -> None:
     assert stale == 1
     world.end("s")
     world.answer(0)
-    assert world.session("s").seen["commits . HEAD:src each"] == first
+    assert world.session("s").marks.seen["commits . HEAD:src each"] == first
     world.rest(5.0)
     assert world.starts("s") == 3
     (look,) = world.core.looked.targets.values()

@@ -501,7 +501,7 @@ def test_rule_34_c_an_agent_is_paced_sooner_and_for_longer() -> None:
     world.observe(AgentsRead(agents={"a": AgentSpec(name="a", models=(model,))}))
     for round_ in range(1, 1200):
         change_and_rest(world, str(round_), 1.0)
-    waits = [round((after - before) / 1e6) for before, after in pairwise(world.session("s").starts)]
+    waits = [round((after - before) / 1e6) for before, after in pairwise(world.session("s").tally.starts)]
     # The first run was for first sight.
     assert waits[1:11] == [1] * 10
     assert waits[11:16] == [10, 20, 40, 80, 160]
@@ -514,14 +514,14 @@ def test_rule_34_c_a_quiet_minute_ends_the_pace() -> None:
     for round_ in range(1, 140):
         change_and_rest(world, str(round_), 0.25)
     world.rest(20.0)
-    assert world.session("s").paced > 0
+    assert world.session("s").tally.paced > 0
     change_and_rest(world, "soon", 0.25)
     assert world.queued("s").startswith("paced")
     world.rest(80.0)
     world.advance(80.0)
     change_and_rest(world, "late", 0.25)
     assert world.queued("s") is None
-    assert world.session("s").paced == 0
+    assert world.session("s").tally.paced == 0
 
 
 def test_rule_34_c_causes_of_a_paced_wake_are_coalesced() -> None:
@@ -540,10 +540,10 @@ def test_rule_34_c_pacing_survives_a_crash() -> None:
     world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
     for round_ in range(1, 160):
         change_and_rest(world, str(round_), 0.25)
-    paced = world.session("s").paced
+    paced = world.session("s").tally.paced
     world.crash()
     change_and_rest(world, "after", 0.1)
-    assert world.session("s").paced == paced > 0
+    assert world.session("s").tally.paced == paced > 0
     assert world.queued("s").startswith("paced")
 
 
@@ -634,7 +634,7 @@ def test_rule_34_retries_do_not_count() -> None:
     change(world, "1")
     world.rest(60.0, exit_code=lambda _: 1)
     assert world.starts("s") == 5
-    assert len(world.session("s").starts) == 2
+    assert len(world.session("s").tally.starts) == 2
 
 
 def test_rule_34_catching_up_is_not_a_loop() -> None:
@@ -643,7 +643,7 @@ def test_rule_34_catching_up_is_not_a_loop() -> None:
     world.advance(12_000.0)
     world.rest(1.0)
     assert world.starts("s") == 200
-    assert world.session("s").starts == ()
+    assert world.session("s").tally.starts == ()
 
 
 @pytest.mark.parametrize("release", ["activate", "resume", "new spec"])

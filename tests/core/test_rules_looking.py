@@ -80,7 +80,7 @@ def test_rule_11_a_hint_after_the_look_began_leaves_the_binding_dirty() -> None:
     assert look_of(world, "s").is_dirty
     world.rest()
     assert world.session("s").last_run.causes[0].new == look_of(world, "s").version
-    assert world.session("s").seen["file in content"] == world.version_there(world.session("s").spec, read("in"))
+    assert world.session("s").marks.seen["file in content"] == world.version_there(world.session("s").spec, read("in"))
 
 
 def test_rule_11_the_last_look_of_a_forgotten_target_does_not_answer_for_its_successor() -> None:
@@ -128,7 +128,7 @@ def test_rule_12_settle_adapts_to_a_writer_who_keeps_adding() -> None:
     world.rest()
     # Eight seconds: the first two pieces, and then one in every two seconds.
     assert 1 + 2 + 3 <= world.starts("s") <= 1 + 2 + 5
-    assert world.session("s").seen["file in content"] == world.version_there(world.session("s").spec, read("in"))
+    assert world.session("s").marks.seen["file in content"] == world.version_there(world.session("s").spec, read("in"))
 
 
 def test_rule_12_settle_is_as_short_as_ever_for_saves() -> None:
@@ -154,7 +154,7 @@ def test_rule_12_a_file_that_moves_while_it_is_read_counts_only_after_settle_max
         world.advance(0.11)
         if world.looks:
             world.answer()
-    assert world.session("s").runs == 2
+    assert world.session("s").tally.runs == 2
     assert look_of(world, "s").is_dirty
     assert len(world.looks) == 0
     world.unstable.clear()

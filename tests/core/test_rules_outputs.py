@@ -67,7 +67,7 @@ def test_rule_27_a_run_is_running_until_its_outputs_are_in_place() -> None:
     event = finished(world)
     assert (event.outcome, event.assumed) == ("succeeded", False)
     assert event.written == {"out": world.version_there(world.session("s").spec, write("out"))}
-    assert world.session("s").seen[OUT] == event.written["out"] and world.session("s").is_suspect is False
+    assert world.session("s").marks.seen[OUT] == event.written["out"] and world.session("s").marks.is_suspect is False
 
 
 def test_rule_27_a_run_that_failed_lands_nothing() -> None:
@@ -111,7 +111,7 @@ def test_rule_27_a_crash_in_the_middle_is_finished_by_the_next_daemon(is_landed:
     assert kinds(world) == ["outputs_staged", "outputs_landed", "run_finished"]
     event = finished(world)
     assert (event.outcome, event.exit_code, event.assumed) == ("succeeded", 0, False)
-    assert world.session("s").seen[OUT] == world.version_there(world.session("s").spec, write("out"))
+    assert world.session("s").marks.seen[OUT] == world.version_there(world.session("s").spec, write("out"))
     world.rest()
     assert world.starts("s") == 1
 
@@ -138,7 +138,7 @@ def test_rule_27_a_conflict_leaves_seen_where_the_run_began() -> None:
     land(world, "out")
     event = finished(world)
     assert (event.outcome, event.written, event.conflicts) == ("succeeded", {}, (OUT,))
-    assert event.reason.startswith("conflict: out") and world.session("s").seen.get(OUT) == began
+    assert event.reason.startswith("conflict: out") and world.session("s").marks.seen.get(OUT) == began
     assert world.session("s").last_run.kept[0].kept == "/aside/out"
     world.rest()
     assert world.starts("s") == 1
@@ -156,7 +156,7 @@ def test_rule_27_a_conflict_on_what_is_read_and_written_wakes() -> None:
     end(world, "list")
     land(world)
     world.rest()
-    assert world.starts("s") == 2 and world.session("s").conflicted == ()
+    assert world.starts("s") == 2 and world.session("s").marks.conflicted == ()
 
 
 def test_rule_7_both_wakes_on_every_version_but_the_one_its_own_run_left() -> None:

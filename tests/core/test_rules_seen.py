@@ -31,16 +31,16 @@ def test_rule_14_a_run_sees_what_was_there_when_it_started() -> None:
     world.write("in", "3")
     world.look()
     world.end("s")
-    assert world.session("s").good[IN] == first
+    assert world.session("s").marks.good[IN] == first
     world.rest()
     assert world.starts("s") == 3
-    assert world.session("s").seen[IN] == world.version_there(world.session("s").spec, read("in"))
+    assert world.session("s").marks.seen[IN] == world.version_there(world.session("s").spec, read("in"))
 
 
 def test_rule_14_a_wake_tells_everything_since_the_last_success() -> None:
     """Rule 14: `old` and the changed paths start from good, not from what a failed run saw."""
     world = at_rest(session("s", read("in*", name="in")), files={"in1": "1", "in2": "1"})
-    good = world.session("s").good["file in* content"]
+    good = world.session("s").marks.good["file in* content"]
     world.write("in1", "2")
     world.look()
     world.end("s", 1)
@@ -68,15 +68,15 @@ def test_rule_15_an_end_for_good_moves_seen_and_only_success_moves_good(
 ) -> None:
     """Rule 15: after an end for good there is no restart on the same versions, and newer ones wake."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
-    old = world.session("s").good[IN]
+    old = world.session("s").marks.good[IN]
     new = change(world, "2")
     if stop is not None:
         world.call(stop)
     world.end("s", exit_code, signal=15 if exit_code is None else None)
     world.rest()
     assert world.outcomes("s")[1:] == [outcome]
-    assert world.session("s").seen[IN] == new
-    assert world.session("s").good[IN] == (new if moves_good else old)
+    assert world.session("s").marks.seen[IN] == new
+    assert world.session("s").marks.good[IN] == (new if moves_good else old)
     world.crash()
     world.rest()
     assert world.starts("s") == 2
@@ -87,18 +87,18 @@ def test_rule_15_an_end_for_good_moves_seen_and_only_success_moves_good(
 def test_rule_15_a_retry_a_replacement_and_a_loss_move_neither_mark() -> None:
     """Rule 15: what is tried again was not seen yet, and its wake stays open under its id."""
     world = at_rest(session("s", read("in"), retries=1), files={"in": "1"})
-    seen = world.session("s").seen
+    seen = world.session("s").marks.seen
     change(world, "2")
     wake = world.session("s").wake.wake
     world.end("s", 1)
-    assert world.session("s").seen == seen
+    assert world.session("s").marks.seen == seen
     assert world.session("s").wake.wake == wake
     world.advance(2.0)
     assert world.is_running("s")
     world.crash()
     world.answer_all()
     world.recover()
-    assert world.session("s").seen == seen
+    assert world.session("s").marks.seen == seen
     assert world.session("s").run.wake == wake
     assert world.outcomes("s")[-2:] == ["failed", "lost"]
 
@@ -128,7 +128,7 @@ def test_rule_17_an_input_touched_during_the_run_gives_one_follow_up() -> None:
     world.rest()
     assert world.starts("s") == 3
     assert [cause.reason for cause in world.session("s").last_run.causes] == ["touched during run"]
-    assert world.session("s").touched == ()
+    assert world.session("s").marks.touched == ()
 
 
 def test_rule_17_a_doubt_gives_one_follow_up_and_no_other_for_the_same_reason() -> None:
@@ -233,7 +233,7 @@ def test_rule_17_commits_are_not_touched() -> None:
     world = World(session("s", commits("src", each_commit=True)))
     first = world.commit("src", "1")
     world.rest()
-    assert world.session("s").seen["commits . HEAD:src each"] == first
+    assert world.session("s").marks.seen["commits . HEAD:src each"] == first
     second = world.commit("src", "2")
     world.look()
     third = world.commit("src", "3")
@@ -244,7 +244,7 @@ def test_rule_17_commits_are_not_touched() -> None:
 def test_rule_18_a_return_to_good_after_a_failure_still_runs() -> None:
     """Rule 18: what failed may have left half an output, so going back to the last good input is worth a run."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
-    good = world.session("s").good[IN]
+    good = world.session("s").marks.good[IN]
     change(world, "2")
     world.end("s", 1)
     assert change(world, "1") == good
@@ -296,9 +296,9 @@ def test_rule_19_a_cancelled_wake_counts_as_seen() -> None:
     world.call(calls.Resume(name="s"))
     world.rest(120.0)
     assert world.starts("s") == 0
-    assert world.session("s").is_first_taken
-    assert world.session("s").seen[IN] == world.version_there(world.session("s").spec, read("in"))
-    assert IN not in world.session("s").good
+    assert world.session("s").marks.is_first_taken
+    assert world.session("s").marks.seen[IN] == world.version_there(world.session("s").spec, read("in"))
+    assert IN not in world.session("s").marks.good
     world.write("in", "2")
     world.rest(120.0)
     assert world.starts("s") == 1
@@ -337,7 +337,7 @@ def test_rule_28_a_run_tells_what_it_left() -> None:
     change(world, "2")
     world.end("s", 1)
     world.answer_all()
-    assert world.session("s").is_suspect
+    assert world.session("s").marks.is_suspect
     assert not world.events("s", "run_finished")[0].reason
 
 

@@ -31,7 +31,7 @@ def test_rule_20_later_causes_extend_the_open_wake() -> None:
     change(world, "2", "b")
     wake = world.session("s").wake
     assert [cause.binding for cause in wake.causes] == ["a", "b"]
-    assert (wake.wake, world.session("s").wakes) == (2, 2)
+    assert (wake.wake, world.session("s").tally.wakes) == (2, 2)
     world.rest(120.0)
     assert world.starts("s") == 2
 
@@ -416,14 +416,14 @@ def test_rule_25_first_run_is_one_wake_with_the_cause_first() -> None:
     (wake,) = world.events("s", "wake_requested")
     assert [cause.kind for cause in wake.causes] == ["first"]
     assert world.starts("s") == 1
-    assert world.session("s").is_first_taken
+    assert world.session("s").marks.is_first_taken
 
 
 def test_rule_25_adopt_takes_what_is_there_as_seen_and_good() -> None:
     """Rule 25: adopt runs nothing; the next change is told from what was there."""
     world = at_rest(session("s", read("in"), first="adopt"), files={"in": "1"})
     assert world.starts("s") == 0
-    there = world.session("s").good["file in content"]
+    there = world.session("s").marks.good["file in content"]
     change(world, "2")
     (cause,) = world.session("s").run.causes
     assert (cause.kind, cause.old) == ("file", there)
@@ -588,7 +588,7 @@ def test_rule_26_a_file_that_cannot_be_read_keeps_its_last_good_spec() -> None:
     world.followed.clear()
     world.observe(SpecsRead(refused={"s": "s.yaml:1:1: unknown key"}))
     world.rest()
-    assert world.session("s").is_declared
+    assert world.session("s").declaration.is_declared
     change(world, "3")
     assert world.is_running("s")
 

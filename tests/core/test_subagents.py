@@ -80,13 +80,16 @@ def test_what_a_sub_agent_takes_counts_for_all_who_pay_and_is_told_as_its_own() 
     tell(world, tokens=30)
     after = the(world)
     assert before.run is not None and after.run is not None
-    assert (after.conversation, after.size_tokens, after.run.progress.turns) == (
-        before.conversation,
-        before.size_tokens,
+    assert (after.knowledge.conversation, after.knowledge.size_tokens, after.run.progress.turns) == (
+        before.knowledge.conversation,
+        before.knowledge.size_tokens,
         1,
     )
-    assert after.spent["day"].tokens == 70
-    assert {name: spent["day"].tokens for name, spent in after.agents_spent.items()} == {"docs": 70, "auditor": 30}
+    assert after.tally.spent["day"].tokens == 70
+    assert {name: spent["day"].tokens for name, spent in after.tally.agents_spent.items()} == {
+        "docs": 70,
+        "auditor": 30,
+    }
     # A request that nobody answered counts at its worst, as its own.
     ask(world, 2)
     end(world)
@@ -94,7 +97,7 @@ def test_what_a_sub_agent_takes_counts_for_all_who_pay_and_is_told_as_its_own() 
     assert finished.usage.tokens == 220 and finished.subagents == {
         "auditor": SubSpent(tokens=180, estimated_tokens=150)
     }
-    assert {name: spent["day"].tokens for name, spent in the(world).agents_spent.items()} == {
+    assert {name: spent["day"].tokens for name, spent in the(world).tally.agents_spent.items()} == {
         "docs": 220,
         "auditor": 180,
     }

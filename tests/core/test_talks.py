@@ -38,7 +38,7 @@ def rested(**keys: object) -> World:
 
 
 def stretches(world: World) -> tuple[Stretch, ...]:
-    return the(world).conversation.stretches
+    return the(world).knowledge.conversation.stretches
 
 
 def test_each_person_has_a_conversation_that_goes_on_whatever_ran_between() -> None:
@@ -64,12 +64,12 @@ def test_each_person_has_a_conversation_that_goes_on_whatever_ran_between() -> N
         and kept[3] == (spans[3][0], None)
     )
     assert all(first == last for first, last in (kept[0], kept[2]))
-    assert the(world).asker == ADA and the(world).talks.keys() == {OWN, BOB}
+    assert the(world).knowledge.asker == ADA and the(world).knowledge.talks.keys() == {OWN, BOB}
     ask(world, "anew", fresh=True)
     assert [(one.first, one.last) for one in stretches(world)][-1] == (the(world).run.seq, None) and len(
         stretches(world)
     ) == 2
-    assert not the(world).is_fresh_wanted
+    assert not the(world).activation.is_fresh
 
 
 def test_a_session_that_continues_has_one_conversation_for_all() -> None:
@@ -78,7 +78,7 @@ def test_a_session_that_continues_has_one_conversation_for_all() -> None:
         ask(world, "?", author)
         assert the(world).run.is_aside
         say(world)
-    assert the(world).asker is None and the(world).talks == {} and stretches(world) == ()
+    assert the(world).knowledge.asker is None and the(world).knowledge.talks == {} and stretches(world) == ()
 
 
 def test_a_question_is_answered_and_the_work_stays_owed() -> None:
@@ -107,11 +107,11 @@ def test_an_answer_keeps_the_hand_off_and_what_a_failed_run_left_half_done() -> 
     world.write("code.py", "2")
     world.look()
     end(world, exit_code=1)
-    assert the(world).is_suspect
+    assert the(world).marks.is_suspect
     ask(world, "what happened?")
     assert find_hand_off_rule(the(world), the(world).run) == "kept"
     say(world)
-    assert the(world).is_suspect
+    assert the(world).marks.is_suspect
 
 
 def test_a_question_after_an_interrupted_answer_is_a_new_one_and_the_work_goes_on_where_it_was_cut() -> None:
@@ -129,7 +129,7 @@ def test_a_question_after_an_interrupted_answer_is_a_new_one_and_the_work_goes_o
     assert the(world).run.resumed_from is None
     say(world)
     world.call(calls.Activate(name="docs"), author=ADA)
-    assert (the(world).run.resumed_from, the(world).run.is_aside, the(world).asker) == (cut, False, None)
+    assert (the(world).run.resumed_from, the(world).run.is_aside, the(world).knowledge.asker) == (cut, False, None)
 
 
 def test_a_question_is_answered_although_the_work_failed_meanwhile() -> None:
@@ -145,7 +145,7 @@ def test_a_session_without_a_run_answers_questions_and_does_nothing_else() -> No
     spec = replace(session("desk", read("code.py"), agent="docs"), run=None)
     world = make_world(spec)
     world.rest()
-    assert the(world, "desk").runs == 0
+    assert the(world, "desk").tally.runs == 0
     ask(world, "who is there?", name="desk")
     run = the(world, "desk").run
     assert run is not None and run.agent == DOCS and run.is_aside
@@ -153,7 +153,7 @@ def test_a_session_without_a_run_answers_questions_and_does_nothing_else() -> No
     world.look()
     end(world, "desk")
     world.rest()
-    assert the(world, "desk").runs == 1 and the(world, "desk").wake is None
+    assert the(world, "desk").tally.runs == 1 and the(world, "desk").wake is None
 
 
 def test_an_agent_s_question_is_answered_in_the_conversation_it_was_asked_in() -> None:
@@ -164,7 +164,7 @@ def test_an_agent_s_question_is_answered_in_the_conversation_it_was_asked_in() -
     assert the(world).hold is not None and the(world).hold.kind == "asking"
     world.call(calls.Answer(name="docs", text="May"), author=BOB)
     run = the(world).run
-    assert run is not None and run.is_aside and run.resumed_from is not None and the(world).asker == ADA
+    assert run is not None and run.is_aside and run.resumed_from is not None and the(world).knowledge.asker == ADA
 
 
 def test_only_so_many_conversations_are_kept() -> None:
@@ -172,4 +172,8 @@ def test_only_so_many_conversations_are_kept() -> None:
     for number in range(MOST_TALKS + 3):
         ask(world, "?", f"person:{number}")
         say(world)
-    assert len(the(world).talks) == MOST_TALKS and OWN in the(world).talks and "person:0" not in the(world).talks
+    assert (
+        len(the(world).knowledge.talks) == MOST_TALKS
+        and OWN in the(world).knowledge.talks
+        and "person:0" not in the(world).knowledge.talks
+    )

@@ -27,7 +27,7 @@ def test_a_template_that_cannot_be_read_at_a_start_undeclares_nobody() -> None:
     """Rule 26: the log has the last good spec of each."""
     world = two_tickets()
     restart(world, SpecsRead(refused=REFUSED))
-    assert [world.session(name).is_declared for name in ("ticket@a", "ticket@b")] == [True, True]
+    assert [world.session(name).declaration.is_declared for name in ("ticket@a", "ticket@b")] == [True, True]
     assert world.core.looked.refused == REFUSED
 
 
@@ -35,16 +35,16 @@ def test_another_template_that_cannot_be_read_saves_nobody() -> None:
     """Rule 26: names belong to their own template."""
     world = two_tickets()
     restart(world, SpecsRead(refused={"tick@": "tick@.yaml:1:1: unknown key"}))
-    assert not world.session("ticket@a").is_declared and world.hold("ticket@a").startswith("undeclared")
+    assert not world.session("ticket@a").declaration.is_declared and world.hold("ticket@a").startswith("undeclared")
 
 
 def test_a_session_that_comes_back_owes_only_what_changed_meanwhile() -> None:
     """Rule 26: it goes on where it was."""
     world = two_tickets()
-    runs = world.session("ticket@a").runs
+    runs = world.session("ticket@a").tally.runs
     again = declare(world.specs["ticket@a"])
     world.observe(SpecsRead(removed=("ticket@a",)))
     assert world.hold("ticket@a").startswith("undeclared")
     world.observe(SpecsRead(declared=(again,)))
     world.rest()
-    assert world.session("ticket@a").is_declared and world.session("ticket@a").runs == runs
+    assert world.session("ticket@a").declaration.is_declared and world.session("ticket@a").tally.runs == runs

@@ -110,10 +110,10 @@ def test_a_list_survives_a_fresh_start_and_goes_back_with_a_rewind() -> None:
     there = state(world, "payroll").seq
     set_todo(world, "payroll", done=(1, 2))
     world.call(calls.Activate(name="payroll", fresh=True))
-    assert say_items(state(world, "payroll").todo) == ["1. [x] read", "2. [x] write"]
+    assert say_items(state(world, "payroll").knowledge.todo) == ["1. [x] read", "2. [x] write"]
     world.rest()
     rewind(world, "payroll", there)
-    assert say(state(world, "payroll").todo) == ["~ read", "- write"]
+    assert say(state(world, "payroll").knowledge.todo) == ["~ read", "- write"]
 
 
 def test_a_fork_takes_the_list_and_a_merge_brings_it_back() -> None:
@@ -122,20 +122,22 @@ def test_a_fork_takes_the_list_and_a_merge_brings_it_back() -> None:
     set_todo(world, "payroll", items=("read", "write"))
     fork(world, "payroll", state(world, "payroll").seq, "trial")
     fork(world, "payroll", state(world, "payroll").seq, "anew", fresh=True)
-    assert say(state(world, "trial").todo) == ["- read", "- write"] and state(world, "anew").todo == ()
+    assert (
+        say(state(world, "trial").knowledge.todo) == ["- read", "- write"] and state(world, "anew").knowledge.todo == ()
+    )
     set_todo(world, "trial", items=("read", "write", "send"), done=(2,))
     set_todo(world, "payroll", done=(1,))
     born = past(world, "trial", 1)
     merged = calls.Merge(
         name="payroll",
         fork="trial",
-        base=born.facts,
-        base_todo=born.todo,
+        base=born.knowledge.facts,
+        base_todo=born.knowledge.todo,
         base_seq=1,
         fork_seq=state(world, "trial").seq,
     )
     world.call(merged)
-    assert say(state(world, "payroll").todo) == ["x read", "x write", "- send"]
+    assert say(state(world, "payroll").knowledge.todo) == ["x read", "x write", "- send"]
 
 
 def test_the_same_list_again_is_no_record() -> None:

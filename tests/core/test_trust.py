@@ -9,8 +9,8 @@ from core.specs import read, session, write
 from core.world import World, declare
 from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
+from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import find_hold_words
 from wakeful.core.deciding.rule_of_two import find_source, find_third_leg, find_way_out
 from wakeful.core.observations import DaemonStarted, SecretsSeen, SpecsRead
 from wakeful.core.record.state import Session
@@ -107,7 +107,11 @@ def test_after_a_restart_the_last_good_spec_stands_and_sleeps() -> None:
     decide(core, DaemonStarted(incarnation="next", settings=world.settings), world.moment)
     decide(core, SpecsRead(declared=(replace(declare(hostile), needs_trust=WORDS),)), world.moment)
     found = core.state.by_name("s")
-    assert (find_hold_words(core, found, world.moment), found.spec, found.is_declared) == (WORDS, spec, True)
+    assert (find_hold_words(core, found, world.moment), found.spec, found.declaration.is_declared) == (
+        WORDS,
+        spec,
+        True,
+    )
     assert found.id in core.looked.bounds
 
 
@@ -205,7 +209,7 @@ def test_a_file_of_ones_own_takes_the_place_of_what_a_bundle_said() -> None:
     world.declare(session("s", read("in")))
     world.call(calls.Activate(name="s"))
     world.rest()
-    assert world.starts("s") == 1 and world.core.state.by_name("s").needs_trust is None
+    assert world.starts("s") == 1 and world.core.state.by_name("s").declaration.needs_trust is None
 
 
 def test_a_session_that_moves_in_is_trusted_first_and_so_is_a_fork_of_its_past() -> None:
@@ -241,7 +245,7 @@ def test_a_session_that_comes_home_needs_trust_only_with_another_spec(is_changed
     past = world.core.state.by_name("s")
     back = replace(past, spec=session("s", read("in"), run=HOSTILE)) if is_changed else past
     world.call(calls.Arrive(name="s", past=back, move="m", origin="laptop"))
-    assert (world.core.state.by_name("s").needs_trust is not None) is is_changed
+    assert (world.core.state.by_name("s").declaration.needs_trust is not None) is is_changed
 
 
 # -- the rule of two --------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ def test_a_crash_books_what_was_metered() -> None:
     post(world, meter(4000, requests=3))
     end(world, exit_code=1)
     finished = last(world, ev.RunFinished)
-    assert (finished.usage.tokens, finished.usage.estimated_tokens, the(world).spent["day"].tokens) == (
+    assert (finished.usage.tokens, finished.usage.estimated_tokens, the(world).tally.spent["day"].tokens) == (
         4000,
         4000,
         4000,
@@ -233,7 +233,11 @@ def test_steps_are_recorded_together_and_counted() -> None:
     post(world, answer(call=tool), work.CallTool(call=tool))
     post(world, work.ReturnTool(call="c1", name="read", text="1"), request(2))
     post(world, answer(2, tokens=40))
-    assert (the(world).run.progress.turns, the(world).run.progress.tokens, the(world).size_tokens) == (2, 70, 40)
+    assert (the(world).run.progress.turns, the(world).run.progress.tokens, the(world).knowledge.size_tokens) == (
+        2,
+        70,
+        40,
+    )
     end(world)
     finished = last(world, ev.RunFinished)
     assert finished.outcome == "succeeded" and finished.usage.tokens == 70
@@ -307,7 +311,7 @@ def test_a_request_whose_answer_never_came_counts_at_its_worst(ending: str) -> N
         world.recover()
     else:
         post(world, work.RecordFault(turn=1, model=MODEL.name, fault="network", words="reset"))
-    assert the(world).spent["day"].tokens == 150
+    assert the(world).tally.spent["day"].tokens == 150
 
 
 @pytest.mark.parametrize("fault", ["busy", "unreached"])
@@ -316,8 +320,8 @@ def test_a_request_that_was_turned_away_or_never_sent_costs_nothing(fault: str) 
     post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault=fault, words="429"))
     assert (
         the(world).run.progress.spent_tokens == 0
-        and "day" not in the(world).spent
-        or the(world).spent["day"].tokens == 0
+        and "day" not in the(world).tally.spent
+        or the(world).tally.spent["day"].tokens == 0
     )
 
 
@@ -330,7 +334,7 @@ def test_an_answer_of_no_use_costs_what_it_took() -> None:
         request(),
         work.RecordFault(turn=1, model=MODEL.name, fault="garbage", words="nothing at all", usage=usage),
     )
-    assert the(world).run.progress.spent_tokens == the(world).spent["day"].tokens == 107
+    assert the(world).run.progress.spent_tokens == the(world).tally.spent["day"].tokens == 107
     assert the(world).run.progress.estimated_tokens == 0
 
 
@@ -374,22 +378,22 @@ def test_summaries_do_not_count_as_turns_of_the_work() -> None:
 def test_a_run_that_was_lost_goes_on_in_the_same_conversation() -> None:
     world = make_world(thinking())
     post(world, request(), answer())
-    before = the(world).conversation.stretches
+    before = the(world).knowledge.conversation.stretches
     boot_again(world)
     world.recover()
     world.look()
     run = the(world).run
     assert run is not None and run.resumed_from == 1 and run.agent == DOCS
-    assert the(world).conversation.stretches == before
+    assert the(world).knowledge.conversation.stretches == before
 
 
 def test_an_agent_whose_process_was_killed_is_tried_again_where_it_stood_a_few_times() -> None:
     world = make_world(thinking())
     stretches = set()
     while the(world).run is not None:
-        assert the(world).runs <= 4, "it is tried for ever"
+        assert the(world).tally.runs <= 4, "it is tried for ever"
         post(world, request(), answer())
-        stretches.add(the(world).conversation.stretches)
+        stretches.add(the(world).knowledge.conversation.stretches)
         world.end("docs", exit_code=None, signal=9)
         world.answer_all()
         world.advance(20)
@@ -484,11 +488,11 @@ def test_an_answer_aside_does_not_count_as_having_seen_the_inputs() -> None:
     world = make_world(thinking())
     end(world)
     world.rest()
-    seen = the(world).seen["file code.py content"]
+    seen = the(world).marks.seen["file code.py content"]
     world.call(calls.Ask(name="docs", text="is it safe?", agent="auditor"))
     end(world)
     world.rest()
-    assert the(world).seen["file code.py content"] == seen and the(world).runs == 2
+    assert the(world).marks.seen["file code.py content"] == seen and the(world).tally.runs == 2
 
 
 def test_messages_to_different_agents_are_answered_in_order_each_by_its_own() -> None:
@@ -547,7 +551,7 @@ def test_a_run_beside_the_owner_s_work_leaves_no_hand_off() -> None:
         world.observe(calls.Called(call=calls.Note(name="docs", text="mine"), author="run:docs#2", run=aside.run))
     world.call(calls.Note(name="docs", text="hers"), author="person:ada")
     end(world)
-    assert the(world).handoff == "hers"
+    assert the(world).knowledge.handoff == "hers"
     world.call(calls.Ask(name="docs", text="and now?"), author="person:ada")
     asked = the(world).run
     assert asked is not None and find_hand_off_rule(the(world), asked) == "kept"

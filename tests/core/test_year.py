@@ -122,7 +122,7 @@ def live_a_year(seed: int, days: int) -> Year:
     for name in ("hourly", "morning", "monthly", "beat", "each"):
         judge_slots(world, name)
     for name, longest in (("hourly", HOUR), ("beat", 2 * HOUR), ("each", 6 * HOUR), ("morning", DAY)):
-        (seen,) = (slot for key, slot in world.session(name).seen.items() if key.startswith(("cron", "every")))
+        (seen,) = (slot for key, slot in world.session(name).marks.seen.items() if key.startswith(("cron", "every")))
         assert world.wall - slot_us(seen) <= (longest + LATEST_SECONDS) * 1e6, f"{name} stands still since {seen}"
     return year
 

@@ -16,10 +16,11 @@ import msgspec
 
 from core.oracle import Oracle
 from wakeful.core.calls.values import Call, Called, Fork, Rename, ResumeAll, SleepAll
-from wakeful.core.decide import Observation, decide
+from wakeful.core.decide import decide
 from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import find_hold_words, find_queue_words
+from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.plan import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.looking.patterns import Excludes, Pattern
 from wakeful.core.looking.targets import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
@@ -40,9 +41,11 @@ from wakeful.core.observations import (
     Usage,
 )
 from wakeful.core.record.events import Event, RunStarted
+from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.fold import fold
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec, Settings
+from wakeful.core.take import Observation
 from wakeful.eventlog.codec import decode, encode
 
 ROOT = "/project"
@@ -183,9 +186,7 @@ class World:
         sessions: dict[str, Session] = {}
         for index, entry in enumerate(self.log[:upto]):
             if index == snapshot_at:
-                sessions = {
-                    one: msgspec.json.decode(msgspec.json.encode(s), type=Session) for one, s in sessions.items()
-                }
+                sessions = {one: decode_flat(msgspec.json.encode(flatten(s))) for one, s in sessions.items()}
             sessions[entry.session] = fold(
                 sessions.get(entry.session), entry.event, seq=entry.seq, at=entry.at, author=entry.author
             )

@@ -16,8 +16,8 @@ import pytest
 
 from e2e.box import WAKEFUL, Box
 from waiting import PATIENCE_SECONDS, eventually
-from wakeful.cli.command import VERBS
 from wakeful.text.escaping import escape, escape_lines
+from wakeful.verbs.table import COMMANDS
 
 # Moves and colours (not one of ours), a title, a link, a bell, a line of its own, the right-to-left override, a joker for a C1 control.
 EVIL = "e\x1b[2J\x1b[45;97mv\x1b]0;owned\x07\x1b]8;;http://x\x1b\\i\x07l\r\nwakeful: all good\u202e\u2066\x9b5A\u2028"
@@ -228,7 +228,7 @@ def test_every_verb_that_shows_words_of_others_was_walked() -> None:
         "install": "speaks to systemd", "uninstall": "speaks to systemd",
         "activate": "planted with", "note": "planted with", "send": "planted with", "remember": "planted with", "fork": "planted with", "terminate": "planted with",
     }  # fmt: skip
-    assert set(VERBS) - {words[0] for words in LOOKS} <= set(quiet)
+    assert set(COMMANDS) - {words[0] for words in LOOKS} <= set(quiet)
 
 
 @pytest.mark.parametrize("text", [EVIL, "a\tb", "über", "plain", "\ud800", "a\u200bb", "\U000e0041"])

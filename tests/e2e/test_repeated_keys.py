@@ -1,18 +1,24 @@
-"""A call with `--key` can be repeated: every verb that takes one, from the command line to the log and back.
+"""A call with a key can be repeated: every verb that says so in the table of verbs, from the command line to the log
+and back.
 
-The table names each verb with what makes it possible and what it is called with. A verb that gains `--key` and is not in the table fails the first test.
+The tables here name each verb with what makes it possible and what it is called with. A verb that is not in them
+fails the first test.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from typing import Any
 
-import click
 import pytest
 
 from e2e.box import Box
-from wakeful.cli.command import VERBS, wakeful
+from wakeful.cli.client import Client
+from wakeful.cli.exit_codes import Failure
+from wakeful.verbs.table import COMMANDS, VERBS
+from wakeful.verbs.verb import KEY
 
 QUIET = """
     objective: Rest.
@@ -59,18 +65,18 @@ TABLE: dict[str, tuple[list[list[str]], list[str]]] = {
 }
 
 
-def find_keyed() -> set[str]:
-    context = click.Context(wakeful)
-    commands = {name: wakeful.get_command(context, name) for name in VERBS}
-    return {
-        name
-        for name, command in commands.items()
-        if command is not None and any("--key" in one.opts for one in command.params)
-    }
+# Calls that have a key over HTTP alone: what comes before, and the body.
+OVER_HTTP: dict[str, tuple[list[list[str]], dict[str, Any]]] = {
+    "todo": ([], {"name": "NAME", "items": ["count", "send"]}),
+    "trace": ([], {"name": "NAME"}),
+    "sleep_all": ([], {"words": "stop"}),
+    "resume_all": ([["sleep", "--all"]], {}),
+}
 
 
-def test_every_verb_with_a_key_is_in_the_table() -> None:
-    assert find_keyed() == TABLE.keys()
+def test_every_verb_that_is_safe_to_repeat_is_in_the_tables() -> None:
+    assert {name for name, verb in VERBS.items() if verb.is_repeatable} == TABLE.keys() | OVER_HTTP.keys()
+    assert {name for name, verb in COMMANDS.items() if KEY in verb.arguments} == TABLE.keys()
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +85,14 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     box = Box(tmp_path_factory.mktemp("keys"))
     # It has no key, and answers nobody: what counts is that it was asked.
     box.spec("agents/helper", "prompt: Answer.\nmodel: anthropic:claude-test\n")
-    for verb in TABLE:
+    for verb in (*TABLE, *OVER_HTTP):
         box.write(f"in-{verb}", "1")
         extra = "    approve: before_run\n" if verb == "answer" else ""
         agent = "    agent: helper\n" if verb in ("ask", "migrate") else ""
         box.spec(verb, QUIET % verb + extra + agent)
     try:
         box.start()
-        for verb in TABLE:
+        for verb in (*TABLE, *OVER_HTTP):
             box.wait_at_rest(verb)
         yield box
     finally:
@@ -98,24 +104,90 @@ def records(box: Box) -> dict[str, int]:
     return {row["name"]: len([one for one in box.log(row["name"]) if one["author"] != "wakeful"]) for row in box.rows()}
 
 
+def make_line(box: Box, verb: str, words: list[str]) -> list[str]:
+    last = str(box.json("show", verb)["seq"]) if "LAST" in words else ""
+    return [verb, *(last if word == "LAST" else word.replace("NAME", verb) for word in words)]
+
+
+def make_body(verb: str) -> dict[str, Any]:
+    return {field: verb if value == "NAME" else value for field, value in OVER_HTTP[verb][1].items()}
+
+
+def assert_fits(verb: str, answer: dict[str, Any]) -> None:
+    """The answer has the fields that the table of verbs tells, and no other."""
+    told = VERBS[verb].answer
+    assert answer.keys() <= {field.name for field in told}
+    assert {field.name for field in told if not field.is_optional} <= answer.keys()
+
+
+def assert_repeated(box: Box, first: dict[str, Any], again: dict[str, Any]) -> None:
+    """The second answer is about the record of the first call."""
+    assert again["words"].startswith("done already: record ") and again["is_repeated"], again
+    # The first answer of a fork names a record of the new session; a call about all sessions names none.
+    assert not first["is_repeated"] and (
+        again["record"] == first["record"] or first["name"] != again["name"] or not first["name"]
+    )
+    name = again["name"] or next(row["name"] for row in box.rows())
+    kept = next(one for one in box.log(name) if one["seq"] == again["record"])
+    assert f"{kept['kind']} by {kept['author']}" in again["words"] or not again["name"]
+
+
 @pytest.mark.parametrize("verb", TABLE)
 def test_a_call_repeated_with_its_key_is_answered_with_what_the_first_did(box: Box, verb: str) -> None:
     """Nothing more is recorded, and the answer names the first record."""
     before, words = TABLE[verb]
     for line in before:
         box.ask(*(word.replace("NAME", verb) for word in line))
-    last = str(box.json("show", verb)["seq"])
-    call = [verb, *(last if word == "LAST" else word.replace("NAME", verb) for word in words), "--key", f"once-{verb}"]
-    box.ask(*call)
+    call = [*make_line(box, verb, words), "--key", f"once-{verb}", "--json"]
+    first = json.loads(box.ask(*call))
     known = records(box)
-    # JSON where the verb prints the answer to its call.
-    again = box.run(*call, "--json")
-    assert again.returncode == 0, again.stderr
-    answer = json.loads(again.stdout)
-    assert answer["words"].startswith("done already: record ") and answer["is_repeated"], answer
+    again = json.loads(box.ask(*call))
+    assert_repeated(box, first, again)
+    assert_fits(verb, first)
+    assert_fits(verb, again)
     assert records(box) == known
-    kept = next(one for one in box.log(answer["name"]) if one["seq"] == answer["record"])
-    assert f"{kept['kind']} by {kept['author']}" in answer["words"]
+
+
+@pytest.mark.parametrize("verb", OVER_HTTP)
+def test_a_call_without_a_command_is_repeated_over_http(box: Box, verb: str) -> None:
+    """The same promise, for what only programs call."""
+    if verb == "trace" and shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    for line in OVER_HTTP[verb][0]:
+        box.ask(*line)
+    client = Client(str(box.socket))
+    first = client.call(verb, f"once-{verb}", **make_body(verb))
+    known = records(box)
+    again = client.call(verb, f"once-{verb}", **make_body(verb))
+    assert_repeated(box, first, again)
+    assert_fits(verb, first)
+    assert_fits(verb, again)
+    assert records(box) == known
+    if verb == "sleep_all":
+        box.ask("resume", "--all")
+
+
+@pytest.mark.parametrize("verb", [*TABLE, *OVER_HTTP])
+def test_the_key_of_another_call_is_refused_whatever_is_called(box: Box, verb: str) -> None:
+    """Whatever the call would need before it: the key is looked up first, and nothing is done."""
+    # Its own session, where that takes notes still: by now it may have been renamed or terminated.
+    is_there = any(row["name"] == verb and row["state"] != "terminated" for row in box.rows())
+    name = verb if is_there else "note"
+    other = "note" if verb != "note" else "remember"
+    box.ask(other, name, "mine", *(["7"] if other == "remember" else []), "--key", f"taken-{verb}")
+    known = records(box)
+    if verb in TABLE:
+        words = [word.replace("LAST", "1") for word in TABLE[verb][1]]
+        refused = box.run(*[word.replace("NAME", name) for word in [verb, *words]], "--key", f"taken-{verb}")
+        assert refused.returncode == 1, refused
+        told = refused.stderr
+    else:
+        body = {field: name if field == "name" else value for field, value in make_body(verb).items()}
+        with pytest.raises(Failure) as failure:
+            Client(str(box.socket)).call(verb, f"taken-{verb}", **body)
+        told = str(failure.value)
+    assert "belongs to another call" in told and ("note_added" in told or "fact_set" in told)
+    assert records(box) == known
 
 
 def test_a_key_that_another_call_used_is_refused(box: Box) -> None:

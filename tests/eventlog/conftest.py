@@ -10,7 +10,8 @@ from wakeful.eventlog.contract import EventLog
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of the contract runs on every engine that offers the ports its module (`NEEDS`) or itself (`@needs`) names."""
+    """A test of the contract runs on every engine that offers the ports its module (`NEEDS`) or itself (`@needs`)
+    names."""
     if "engine" in metafunc.fixturenames:
         ports = {*getattr(metafunc.module, "NEEDS", ()), *getattr(metafunc.function, "needs", ())}
         metafunc.parametrize("engine", [name for name, engine in ENGINES.items() if ports <= engine.ports])

@@ -32,10 +32,10 @@ class MemoryFolders:
         return MemoryLog(self.stores.setdefault(folder, MemoryStore()))
 
 
-PORTS = frozenset(["PayloadStore", "RecordImports", "RecordSearch", "LogVerification"])
+PORTS = frozenset(["PayloadStore", "RecordImports", "RecordSearch", "LogVerification", "StoreHealth"])
 # An engine is one more line.
 ENGINES: dict[str, Engine] = {
-    "sqlite": Engine(open_log, PORTS | {"LogBackup", "StoreHealth"}),
+    "sqlite": Engine(open_log, PORTS | {"LogBackup"}),
     "memory": Engine(MemoryFolders().open, PORTS),
 }
 

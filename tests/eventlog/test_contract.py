@@ -148,7 +148,7 @@ async def test_an_append_cannot_be_cancelled_and_its_callbacks_come_in_the_order
     for expected, error in ((0, None), (7, Conflict)):
         told: list[str] = []
         appended = log.append([Append("a", expected, (draft("one"),))], at=1)
-        appended.add_done_callback(lambda _: told.append("first"))
+        appended.add_done_callback(lambda _, told=told: told.append("first"))
         assert not appended.cancel()
         await asyncio.wait((appended,))
         told.append("then whoever waited")
@@ -455,6 +455,12 @@ def test_a_live_log_verifies_while_it_grows(log: DaemonLog) -> None:
         stop.set()
         growing.join()
     assert [report.findings for report in reports] == [()] * 20
+
+
+@needs("StoreHealth")
+def test_an_untouched_log_has_lost_nothing(log: DaemonLog) -> None:
+    append(log, "a", "1")
+    assert log.find_loss() is None
 
 
 @needs("LogBackup")

@@ -62,16 +62,16 @@ def test_an_import_that_is_not_finished_is_hidden_takes_no_appends_and_is_listed
     log, head, records = open_again(), source.head("a"), list(source.read("a"))
     assert log.begin_import("a", 10, head.hash) == 1
     assert log.import_records("a", records[:4]) == Head(4, records[3].hash)
-    for log in look_twice(log, open_again):
-        assert (log.heads(), list(log.tails())) == ({}, [])
-        assert [(begun.session, begun.seq, begun.last_seq, begun.head) for begun in log.imports()] == [
+    for opened in look_twice(log, open_again):
+        assert (opened.heads(), list(opened.tails())) == ({}, [])
+        assert [(begun.session, begun.seq, begun.last_seq, begun.head) for begun in opened.imports()] == [
             ("a", 4, 10, head.hash)
         ]
         with pytest.raises(Conflict, match="import is not finished"):
-            log.append_blocking([Append("a", 4, (draft("early"),))], at=1)
+            opened.append_blocking([Append("a", 4, (draft("early"),))], at=1)
         with pytest.raises(BadImport, match="seq 4 of 10"):
-            log.finish_import("a")
-        assert (log.verify().is_sound, log.verify().unfinished) == (True, 1)
+            opened.finish_import("a")
+        assert (opened.verify().is_sound, opened.verify().unfinished) == (True, 1)
 
 
 def test_a_session_that_is_here_stays_as_it_was_until_its_import_is_finished(
@@ -84,14 +84,14 @@ def test_a_session_that_is_here_stays_as_it_was_until_its_import_is_finished(
     log.finish_import("a")
     assert log.begin_import("a", 10, records[9].hash, extend=True) == 5
     log.import_records("a", records[4:])
-    for log in look_twice(log, open_again):
-        assert log.heads() == {"a": Head(4, records[3].hash)}
-        assert [(session, tail) for session, _, tail in log.tails()] == [("a", records[:4])]
+    for opened in look_twice(log, open_again):
+        assert opened.heads() == {"a": Head(4, records[3].hash)}
+        assert [(session, tail) for session, _, tail in opened.tails()] == [("a", records[:4])]
         with pytest.raises(Conflict, match="import is not finished"):
-            log.append_blocking([Append("a", 4, (draft("early"),))], at=1)
-    log.finish_import("a")
-    assert log.heads() == {"a": source.head("a")}
-    assert [tail for _, _, tail in log.tails()] == [records]
+            opened.append_blocking([Append("a", 4, (draft("early"),))], at=1)
+    opened.finish_import("a")
+    assert opened.heads() == {"a": source.head("a")}
+    assert [tail for _, _, tail in opened.tails()] == [records]
 
 
 def test_an_append_that_says_so_finishes_the_import_it_follows(open_again: Open, source: DaemonLog) -> None:
@@ -106,10 +106,10 @@ def test_an_append_that_says_so_finishes_the_import_it_follows(open_again: Open,
     with pytest.raises(Conflict, match="import is not finished"):
         log.append_blocking([Append("a", 10, arrival)], at=1)
     log.append_blocking([Append("a", 10, arrival, finishes_import=True)], at=1)
-    for log in look_twice(log, open_again):
-        assert log.imports() == () and log.heads()["a"].seq == 11
-    append(log, "a", "goes on")
-    assert log.verify().is_sound
+    for opened in look_twice(log, open_again):
+        assert opened.imports() == () and opened.heads()["a"].seq == 11
+    append(opened, "a", "goes on")
+    assert opened.verify().is_sound
 
 
 def test_one_record_from_elsewhere_is_imported_in_one_step(open_again: Open, source: DaemonLog) -> None:
@@ -124,10 +124,10 @@ def test_one_record_from_elsewhere_is_imported_in_one_step(open_again: Open, sou
         log.import_next("a", msgspec.structs.replace(records[9], payload=b"another"))
     for _ in range(2):
         assert log.import_next("a", records[9]) == source.head("a")
-    for log in look_twice(log, open_again):
-        assert log.imports() == () and log.heads() == {"a": source.head("a")}
-        assert log.read_after(0, 100)[1] == []
-    assert log.verify().is_sound
+    for opened in look_twice(log, open_again):
+        assert opened.imports() == () and opened.heads() == {"a": source.head("a")}
+        assert opened.read_after(0, 100)[1] == []
+    assert opened.verify().is_sound
 
 
 def test_a_longer_history_takes_the_place_of_an_import_that_was_never_finished(
@@ -165,15 +165,15 @@ def test_an_inert_session_is_read_by_its_id_and_opened_by_nobody_until_it_is_bro
     log.begin_import("a", 10, records[-1].hash)
     log.import_records("a", records)
     log.finish_import("a", is_inert=True)
-    for log in look_twice(log, open_again):
-        assert (log.heads(), list(log.tails()), log.imports()) == ({}, [], ())
-        assert list(log.read("a")) == records and log.head("a") == source.head("a")
-        assert log.verify().is_sound
-    assert log.begin_import("a", 10, records[-1].hash) == 11
-    log.finish_import("a")
-    for log in look_twice(log, open_again):
-        assert log.heads() == {"a": source.head("a")}
-        assert [session for session, _, _ in log.tails()] == ["a"]
+    for opened in look_twice(log, open_again):
+        assert (opened.heads(), list(opened.tails()), opened.imports()) == ({}, [], ())
+        assert list(opened.read("a")) == records and opened.head("a") == source.head("a")
+        assert opened.verify().is_sound
+    assert opened.begin_import("a", 10, records[-1].hash) == 11
+    opened.finish_import("a")
+    for again in look_twice(opened, open_again):
+        assert again.heads() == {"a": source.head("a")}
+        assert [session for session, _, _ in again.tails()] == ["a"]
 
 
 def test_records_that_are_here_and_equal_are_passed_over(log: DaemonLog, source: DaemonLog) -> None:

@@ -1,4 +1,5 @@
-"""What every engine promises of payloads that are erased or archived (contract.PayloadStore). Nothing here knows which engine it is."""
+"""What every engine promises of payloads that are erased or archived (contract.PayloadStore). Nothing here knows which
+engine it is."""
 
 from collections.abc import Callable
 
@@ -35,12 +36,12 @@ def test_an_erased_payload_is_gone_and_the_chain_is_whole(open_again: Open) -> N
     before = list(log.read("a"))
     assert log.erase("a", [2]) == 1
     assert log.erase("a", [2]) == 0
-    for log in look_twice(log, open_again):
-        assert list(log.read("a")) == [before[0], change(before[1], payload=None), before[2]]
-        report = log.verify()
+    for opened in look_twice(log, open_again):
+        assert list(opened.read("a")) == [before[0], change(before[1], payload=None), before[2]]
+        report = opened.verify()
         assert (report.is_sound, report.erased) == (True, 1)
-    append(log, "a", "four")
-    assert texts(log, "a") == ["one", "three", "four"]
+    append(opened, "a", "four")
+    assert texts(opened, "a") == ["one", "three", "four"]
 
 
 def test_snapshots_that_could_hold_an_erased_payload_go_and_older_ones_stay(log: DaemonLog) -> None:
@@ -74,17 +75,17 @@ def test_archived_payloads_leave_and_come_back_exactly(open_again: Open) -> None
     append(log, "b", "stays")
     before = list(log.read("a"))
     assert log.archive("a", 4_500) == 4_500
-    for log in look_twice(log, open_again):
-        assert log.archived("a") == Span(1, 4_500)
-        assert [record.payload is None for record in log.read("a", 4_499, 4_502)] == [True, True, False, False]
-        report = log.verify()
+    for opened in look_twice(log, open_again):
+        assert opened.archived("a") == Span(1, 4_500)
+        assert [record.payload is None for record in opened.read("a", 4_499, 4_502)] == [True, True, False, False]
+        report = opened.verify()
         assert (report.is_sound, report.archived, report.erased) == (True, 4_500, 0)
-    append(log, "a", "goes on")
+    append(opened, "a", "goes on")
     for start in range(0, 4_500, 1_000):
-        log.restore_payloads("a", before[start : start + 1_000])
-    assert list(log.read("a", to_seq=5_000)) == before
-    assert log.archived("a") is None
-    assert (log.verify().is_sound, log.verify().archived) == (True, 0)
+        opened.restore_payloads("a", before[start : start + 1_000])
+    assert list(opened.read("a", to_seq=5_000)) == before
+    assert opened.archived("a") is None
+    assert (opened.verify().is_sound, opened.verify().archived) == (True, 0)
 
 
 def test_a_restore_that_stopped_goes_on_and_repeats_are_harmless(open_again: Open) -> None:

@@ -142,6 +142,17 @@ def test_an_import_is_found_once_it_is_finished(log: DaemonLog) -> None:
     assert found(log, "word") == [("a", 2), ("a", 1)]
 
 
+def test_an_inert_session_is_found(log: DaemonLog) -> None:
+    """The past of a loaded fork is opened by nobody, and people still look for its words."""
+    other = MemoryLog()
+    note(other, "a", "word")
+    (record,) = other.read("a")
+    log.begin_import("a", 1, record.hash)
+    log.import_records("a", [record])
+    log.finish_import("a", is_inert=True)
+    assert (found(log, "word"), log.heads()) == ([("a", 1)], {})
+
+
 def test_a_payload_that_is_no_json_is_searched_as_text(log: DaemonLog) -> None:
     log.append_blocking([Append("a", 0, (Draft("kind", b"\xff not json word", "x"), Draft("kind", b"", "x")))], at=1)
     assert found(log, "word") == [("a", 1)]

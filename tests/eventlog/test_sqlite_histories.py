@@ -1,5 +1,6 @@
 """What only the files show: erased bytes are on no disk, old stores are taken over, the search may lose its index, imports survive kills."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,8 +13,9 @@ import apsw
 import pytest
 
 from eventlog.engines import append, carry, texts
-from waiting import eventually
-from wakeful.eventlog.contract import Append, Draft, StoreDamaged
+from waiting import eventually, eventually_async
+from wakeful.eventlog.contract import Append, Conflict, Draft, StoreDamaged
+from wakeful.eventlog.memory import MemoryLog
 from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader, payload_check
 from wakeful.eventlog.sqlite.backup import restore
 from wakeful.eventlog.sqlite.files import StoreFiles, connect_reader, create_database, prepare_folder
@@ -294,6 +296,32 @@ def test_a_full_queue_of_appends_around_an_import_keeps_its_order(log: SqliteLog
     source.close()
     assert (log.head("a").seq, log.head("b").seq) == (200, 5)
     assert log.verify().is_sound
+
+
+@pytest.mark.asyncio
+async def test_an_import_queued_behind_an_append_of_its_session_is_refused_and_the_log_goes_on(
+    log: SqliteLog, tmp_path: Path
+) -> None:
+    """Both were planned from one state of the store before, and the second record at one seq ended the process."""
+    source = MemoryLog()
+    append(source, "a", "1", "2")
+    first, second = source.read("a")
+    log.import_next("a", first)
+    is_free = threading.Event()
+    holding = threading.Thread(target=log._keep, args=(lambda _: is_free.wait(60),))
+    holding.start()
+    appended = log.append([Append("a", 1, (Draft("kind", b"1", "x"),))], at=1)
+    importing = asyncio.create_task(asyncio.to_thread(log.import_next, "a", second))
+    assert log._writer is not None
+    queue = log._writer._queue
+    await eventually_async(lambda: queue.qsize() == 2, what="both calls in the queue")
+    is_free.set()
+    assert [one.first_seq for one in await appended] == [2]
+    with pytest.raises(Conflict, match="another record stands here"):
+        await importing
+    holding.join()
+    append(log, "a", "goes on")
+    assert log.verify().is_sound and log.head("a").seq == 3
 
 
 # Verifying

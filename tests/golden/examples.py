@@ -13,8 +13,9 @@ import msgspec
 from wakeful.core.agents.turns import Answered, SubSpent, SubWork, TokenUsage, ToolCall
 from wakeful.core.observations import Denied, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record import events as ev
+from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Knowledge, Session
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSettings, ModelSpec
 from wakeful.core.spec.budget import Amounts, Budget
@@ -217,7 +218,7 @@ SHELVED_EVENTS: tuple[Example, ...] = (
     (ev.NoteAdded(text="for later"), "ada"),
     ev.SessionArchived(
         bundle="archive/shelved.wakeful", digest="cd" * 32,
-        state=msgspec.to_builtins(Session(id=SHELVED, name="shelved", opened_at=1_700_000_000_000_000, seq=2, handoff="for later")),
+        state=msgspec.to_builtins(flatten(Session(id=SHELVED, name="shelved", opened_at=1_700_000_000_000_000, seq=2, knowledge=Knowledge(handoff="for later")))),
     ),
     ev.SessionRestored(bundle="archive/shelved.wakeful"),
 )  # fmt: skip

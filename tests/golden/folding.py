@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from wakeful.core.record.events import PayloadErased
+from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.fold import fold
 from wakeful.core.record.state import Session
 from wakeful.eventlog.codec import decode
@@ -94,7 +95,7 @@ def fold_all(records: Sequence[Record]) -> Iterator[tuple[Record, Session]]:
 
 def read_fields(state: Session) -> dict[str, Any]:
     """The state as a snapshot holds it."""
-    return msgspec.json.decode(msgspec.json.encode(state))
+    return msgspec.json.decode(msgspec.json.encode(flatten(state)))
 
 
 def list_changes(records: Sequence[Record]) -> Iterator[StateRow]:

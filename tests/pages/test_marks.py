@@ -9,7 +9,8 @@ import shlex
 import pytest
 
 from pages.blocks import PAGES, REPOSITORY, Block, read_blocks, read_spans
-from wakeful.cli.command import VERBS, wakeful
+from wakeful.cli.command import wakeful
+from wakeful.verbs.table import COMMANDS
 
 _OPTION = re.compile(r"--?[a-z][a-z-]*")
 
@@ -53,7 +54,7 @@ def test_verbs_and_options_that_a_page_names_exist(page: str) -> None:
         words = split(command)
         if len(words) < 2 or words[0] != "wakeful" or not re.fullmatch(r"[a-z][a-z-]*", words[1]):
             continue
-        assert words[1] in VERBS, f"{page}: there is no verb in `{command}`"
+        assert words[1] in COMMANDS, f"{page}: there is no verb in `{command}`"
         found = wakeful.get_command(wakeful.make_context("wakeful", ["list"]), words[1])
         assert found is not None
         known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)} | {

@@ -171,8 +171,8 @@ def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(
 def test_an_agent_waits_for_a_place_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal came before its request was read: also a call without a key is made again, and once."""
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
-    is_busy, refused = link_module._is_busy, list[bool]()
-    monkeypatch.setattr(link_module, "_is_busy", lambda answer: refused.append(is_busy(answer)) or refused[-1])
+    is_busy, refused = link_module.is_busy, list[bool]()
+    monkeypatch.setattr(link_module, "is_busy", lambda *answer: refused.append(is_busy(*answer)) or refused[-1])
     with RunningDaemon(tmp_path) as daemon, ExitStack() as held:
         daemon.do(lambda d: d.declare(declare("talk", reads("x", "x.csv"))))
         for _ in range(4):

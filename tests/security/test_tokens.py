@@ -24,13 +24,14 @@ from e2e.box import Box
 from waiting import eventually
 from wakeful.api.app import ROUTES
 from wakeful.api.gate.scopes import RULES
-from wakeful.api.gate.tokens import SCOPES, Tokens
+from wakeful.api.gate.tokens import Tokens
 from wakeful.api.routes import calls as calling
 from wakeful.api.routes import retention as retaining
 from wakeful.core.observations import ProcessOwner
 from wakeful.errors import OperatorError
+from wakeful.verbs.verb import SCOPES
 
-VERBS = {"/call/{verb}": [*calling.VERBS, *calling.PREPARED], "/bundle/{verb}": [*retaining.ALL_ROUTES]}
+VERBS = {"/call/{verb}": [*calling.CALLS], "/bundle/{verb}": [*retaining.ALL_ROUTES]}
 # Every route there is, found in the router itself: "GET /sessions/{name}", "POST /call/send".
 KEYS = [
     f"{method} {route.path.replace('{verb}', verb)}"

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-from wakeful.api import app
 from wakeful.api.gate import callers as peers
-from wakeful.api.gate import connections, protocol
+from wakeful.api.gate import connections, gate, protocol
 from wakeful.cli import main
 from wakeful.core.observations import ProcessOwner
 from wakeful.runners.isolation import file_system_answers as looking
@@ -27,7 +26,7 @@ from wakeful.trust.spec_reader import HouseReader
 def know_by_number() -> None:
     """Who calls was read from /proc by the number of the process, at each request."""
 
-    def identify(self: app.Gate, scope: app.Scope) -> peers.Caller:
+    def identify(self: gate.Gate, scope: gate.Scope) -> peers.Caller:
         peer = scope["state"]["peer"]
         try:
             standing = self._service.owner_of_process(peer.pid)
@@ -36,9 +35,9 @@ def know_by_number() -> None:
         scope["state"]["peer"] = peers.Peer(peer.uid, peer.pid, standing)
         return as_it_is(self, scope)
 
-    as_it_is = app.Gate._identify
-    app.Gate._identify = identify  # type: ignore[method-assign]
-    app.find_absence = lambda connection, peer: None  # type: ignore[assignment]
+    as_it_is = gate.Gate._identify
+    gate.Gate._identify = identify  # type: ignore[method-assign]
+    gate.find_absence = lambda connection, peer: None  # type: ignore[assignment]
 
 
 def know_own_runs_alone() -> None:

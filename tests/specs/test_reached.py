@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.deciding.machine import Core
-from wakeful.core.record.state import LastRun, OpenRun, Session
+from wakeful.core.record.state import Declaration, LastRun, OpenRun, Session
 from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.writable_places import could_write, list_writable
@@ -81,7 +81,9 @@ def test_a_run_that_ends_while_specs_are_read_counts_at_the_next_reading(tmp_pat
 @pytest.mark.parametrize(("is_filed", "known"), [(True, "text"), (False, None)])
 def test_what_a_bundle_says_of_its_text_is_not_known(is_filed: bool, known: str | None) -> None:
     """Else a run could plant the file of which a loaded session says that it was in force."""
-    core = Core([Session(id="id", name="s", opened_at=0, text_digest="text", is_filed=is_filed)])
+    core = Core(
+        [Session(id="id", name="s", opened_at=0, declaration=Declaration(text_digest="text", is_filed=is_filed))]
+    )
     assert (find_filed_text(core, "s"), find_filed_text(core, "other")) == (known, None)
 
 

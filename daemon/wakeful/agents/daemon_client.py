@@ -13,7 +13,6 @@ import asyncio
 import os
 import select
 import socket
-import struct
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
@@ -24,6 +23,16 @@ from msgspec import Struct
 
 from wakeful import __version__
 from wakeful.errors import CallerError, OperatorError
+from wakeful.system.http_wire import (
+    HEAD_END,
+    LONGEST_HEAD_BYTES,
+    AnswerBody,
+    find_stranger,
+    is_busy,
+    parse_head,
+    write_chunk,
+    write_head,
+)  # fmt: skip
 
 # How long a daemon may be away, or may take for an answer, before the run gives up.
 PATIENCE_SECONDS = 60.0
@@ -33,10 +42,8 @@ IDLE_SECONDS = 3.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.5
 # Far above any answer we ask for: what comes beyond it is not kept in memory.
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
-_LONGEST_HEAD_BYTES = 1 << 16
 _LINES = "application/jsonl"
-# pid, uid and gid at the other end.
-_CREDENTIALS = struct.Struct("3i")
+_PIECE_BYTES = 1 << 16
 
 
 class DaemonRefused(CallerError):
@@ -71,8 +78,9 @@ class DaemonLink:
     def __init__(self, path: str, token: str | None = None, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._path = path
         self._patience = patience_seconds
-        authorization = f"Authorization: Bearer {token}\r\n" if token is not None else ""
-        self._common = f"Host: wakeful\r\nWakeful-Version: {__version__}\r\n{authorization}"
+        self._common = {"Host": "wakeful", "Wakeful-Version": __version__}
+        if token is not None:
+            self._common["Authorization"] = f"Bearer {token}"
         self._idle: list[Connection] = []
 
     @classmethod
@@ -153,7 +161,7 @@ class DaemonLink:
                 # Somebody waits no longer: the rest of this answer must not be taken for the next one.
                 connection.close()
                 raise
-            if _is_busy(answer) and monotonic() + LONGEST_PAUSE_SECONDS < deadline:
+            if is_busy(answer.status, answer.headers) and monotonic() + LONGEST_PAUSE_SECONDS < deadline:
                 # It had no place for the connection, and read nothing of it: whatever was asked can be asked again.
                 connection.close()
                 begun = None
@@ -162,14 +170,14 @@ class DaemonLink:
             self._put_back(connection, answer)
             return _read(answer, self._path)
 
-    def write_head(self, method: str, target: str, more: str) -> bytes:
-        return f"{method} {target} HTTP/1.1\r\n{self._common}{more}\r\n".encode("latin-1")
+    def write_head(self, method: str, target: str, more: dict[str, str]) -> bytes:
+        return write_head(method, target, self._common | more)
 
     def _write(self, method: str, target: str, body: bytes, key: str | None) -> bytes:
         if key is not None and not (key.isascii() and key.isprintable()):
             raise CallerError(f"key {key!r}: a key that makes a call safe to repeat is one line of plain characters")
-        once = f"Idempotency-Key: {key}\r\n" if key is not None else ""
-        return self.write_head(method, target, f"{once}Content-Length: {len(body)}\r\n") + body
+        once = {"Idempotency-Key": key} if key is not None else {}
+        return self.write_head(method, target, {**once, "Content-Length": str(len(body))}) + body
 
     async def take(self, deadline: float | None = None) -> Connection:
         """A connection nobody uses, or a new one.
@@ -224,19 +232,19 @@ class LinePost:
         if self._connection is None:
             self._connection = await self._link.take()
             self._connection.write(
-                self._link.write_head("POST", self._path, "Transfer-Encoding: chunked\r\n")
-                + _chunk(b"".join(self._lines))
+                self._link.write_head("POST", self._path, {"Transfer-Encoding": "chunked"})
+                + write_chunk(b"".join(self._lines))
             )
         else:
-            self._connection.write(_chunk(self._lines[-1]))
+            self._connection.write(write_chunk(self._lines[-1]))
 
     async def end(self, value: object) -> Any:
         """Send the last line, and return the answer to all."""
         self._lines.append(msgspec.json.encode(value) + b"\n")
         if self._connection is not None:
-            self._connection.write(_chunk(self._lines[-1]) + _chunk(b""))
+            self._connection.write(write_chunk(self._lines[-1]) + write_chunk(b""))
         body = b"".join(self._lines)
-        request = self._link.write_head("POST", self._path, f"Content-Length: {len(body)}\r\n") + body
+        request = self._link.write_head("POST", self._path, {"Content-Length": str(len(body))}) + body
         return await self._link.exchange(f"POST {self._path}", request, is_repeatable=True, begun=self._connection)
 
 
@@ -252,7 +260,7 @@ class Connection:
 
     @classmethod
     async def open(cls, path: str) -> Connection:
-        reader, writer = await asyncio.open_unix_connection(path, limit=_LONGEST_HEAD_BYTES)
+        reader, writer = await asyncio.open_unix_connection(path, limit=LONGEST_HEAD_BYTES)
         try:
             _refuse_stranger(writer.get_extra_info("socket"), path)
         except DaemonAway:
@@ -284,41 +292,22 @@ class Connection:
         try:
             self._writer.write(request)
             await self._writer.drain()
-            status, headers = _parse_head(await self._reader.readuntil(b"\r\n\r\n"))
-            if headers.get("transfer-encoding") == "chunked":
-                return _Answer(status, headers, await self._read_chunks())
-            return _Answer(status, headers, await self._read_exactly(int(headers.get("content-length", "0"))))
+            status, headers = parse_head(await self._reader.readuntil(HEAD_END))
+            return _Answer(status, headers, await self._read_body(headers))
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
             raise _ConnectionLost from error
 
-    async def _read_exactly(self, length: int) -> bytes:
-        if length > LARGEST_ANSWER_BYTES:
-            raise CallerError(
-                f"the answer has {length} bytes, and at most {LARGEST_ANSWER_BYTES} are taken; ask for less at once"
-            )
-        return await self._reader.readexactly(length)
-
-    async def _read_chunks(self) -> bytes:
-        pieces: list[bytes] = []
-        total = 0
-        while length := int(await self._reader.readuntil(b"\r\n"), 16):
-            total += length
-            if total > LARGEST_ANSWER_BYTES:
+    async def _read_body(self, headers: dict[str, str]) -> bytes:
+        body = AnswerBody(headers)
+        found = bytearray()
+        while not body.is_whole:
+            data = await self._reader.read(_PIECE_BYTES)
+            if not data:
+                raise asyncio.IncompleteReadError(bytes(found), None)
+            found += body.take(data)
+            if len(found) > LARGEST_ANSWER_BYTES:
                 raise CallerError(f"the answer has more than {LARGEST_ANSWER_BYTES} bytes; ask for less at once")
-            pieces.append(await self._reader.readexactly(length))
-            await self._reader.readexactly(2)
-        await self._reader.readuntil(b"\r\n")
-        return b"".join(pieces)
-
-
-def _chunk(part: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(part), part)
-
-
-def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
-    status_line, *lines = head[:-4].decode("latin-1").split("\r\n")
-    pairs = (line.partition(":") for line in lines)
-    return int(status_line.split(" ", 2)[1]), {name.lower(): value.strip() for name, _, value in pairs}
+        return bytes(found)
 
 
 def _read(answer: _Answer, path: str) -> Any:
@@ -331,10 +320,6 @@ def _read(answer: _Answer, path: str) -> Any:
     return msgspec.json.decode(answer.body)
 
 
-def _is_busy(answer: _Answer) -> bool:
-    return answer.status == 503 and "retry-after" in answer.headers
-
-
 def _read_refusal(answer: _Answer) -> str:
     try:
         return str(msgspec.json.decode(answer.body)["error"])
@@ -343,14 +328,8 @@ def _read_refusal(answer: _Answer) -> str:
 
 
 def _refuse_stranger(connection: socket.socket, path: str) -> None:
-    """By the kernel's word: what another user listens on is not our daemon, and is told no token.
-
-    Where systemd listens it is root's.
-    """
-    if not hasattr(socket, "SO_PEERCRED"):
-        return
-    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+    uid = find_stranger(connection)
+    if uid is not None:
         raise DaemonAway(f"user {uid} listens on {path}, and we are user {os.geteuid()}: nothing was sent")
 
 

@@ -32,7 +32,7 @@ try:
     from wakeful.agents.encoded_opening import Opening, OpeningClient
     from wakeful.agents.provider_errors import fault_of
     from wakeful.agents.providers import make_library_model
-    from wakeful.agents.transcript import Transcript, write_raw
+    from wakeful.agents.transcript import Transcript, change, write_raw
 except ModuleNotFoundError as missing:
     _MISSING: ModuleNotFoundError | None = missing
 else:
@@ -176,12 +176,12 @@ def _make_response_sendable(response: library.ModelResponse) -> library.ModelRes
     for part in response.parts:
         match part:
             case library.TextPart(content=text):
-                parts.append(replace(part, content=make_sendable(text)))
+                parts.append(change(part, content=make_sendable(text)))
             case library.ThinkingPart(content=text):
-                parts += [] if has_lone_half(text) else [replace(part, content=make_sendable(text))]
+                parts += [] if has_lone_half(text) else [change(part, content=make_sendable(text))]
             case library.ToolCallPart(tool_name=name, tool_call_id=call):
                 parts.append(
-                    replace(
+                    change(
                         part,
                         tool_name=make_sendable(name).replace("\\", "_"),
                         tool_call_id=make_sendable(call),
@@ -190,7 +190,7 @@ def _make_response_sendable(response: library.ModelResponse) -> library.ModelRes
                 )
             case _:
                 parts.append(part)
-    return replace(response, parts=parts)
+    return change(response, parts=parts)
 
 
 def _write_arguments(part: library.ToolCallPart) -> str | dict[str, Any] | None:
@@ -258,15 +258,15 @@ def _arguments_of(part: library.ToolCallPart) -> str:
 
 def _with_distinct_ids(response: library.ModelResponse, taken: set[str]) -> library.ModelResponse:
     """Local servers number calls from nought in each answer, or not at all; a call of ours is known by its id alone."""
-    seen = set(taken)
+    seen: set[str] = set()
     parts = []
     for part in response.parts:
         if isinstance(part, library.ToolCallPart):
-            if not part.tool_call_id or part.tool_call_id in seen:
+            if not part.tool_call_id or part.tool_call_id in taken or part.tool_call_id in seen:
                 part = replace(part, tool_call_id=f"call_{uuid.uuid4().hex[:24]}")
             seen.add(part.tool_call_id)
         parts.append(part)
-    return replace(response, parts=parts)
+    return change(response, parts=parts)
 
 
 def _stop_of(reason: str | None, has_calls: bool) -> StopReason:

@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -32,6 +33,10 @@ from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Retur
 from wakeful.errors import InternalError
 from wakeful.text.unicode import make_json_sendable, make_sendable
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 # What the strictest of the providers takes as the id of a call: Anthropic its letters, OpenAI its length.
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 # Providers refuse a message without words.
@@ -134,15 +139,18 @@ def write_raw(response: ModelResponse) -> str:
 
 def _response_of(entry: Answered, provider: str) -> ModelResponse:
     response = (_read_raw(entry, provider) if entry.raw is not None else None) or _told_anew(entry)
-    return replace(
-        response,
-        parts=[_make_call_sendable(part) if isinstance(part, ToolCallPart) else part for part in response.parts],
-    )
+    parts = [_make_call_sendable(part) if isinstance(part, ToolCallPart) else part for part in response.parts]
+    return change(response, parts=parts)
+
+
+def change(part: T, **fields: Any) -> T:
+    """The value with these fields: the very same where they are so already, for a copy of a library's value is slow."""
+    return part if all(getattr(part, name) == value for name, value in fields.items()) else replace(part, **fields)
 
 
 def _make_call_sendable(part: ToolCallPart) -> ToolCallPart:
     """A call as it may be told: its record has the arguments as the model wrote them."""
-    return replace(part, args=make_json_sendable(part.args)) if isinstance(part.args, str) else part
+    return change(part, args=make_json_sendable(part.args)) if isinstance(part.args, str) else part
 
 
 def _read_raw(entry: Answered, provider: str) -> ModelResponse | None:

@@ -123,6 +123,9 @@ class Service(Protocol):
     async def read_specs(self) -> None:
         """Read sessions.d again now; returns when the differences are decided upon."""
 
+    def report_spec_again(self, name: str) -> None:
+        """Declare a session's spec anew: the session is open again, or has come back, and follows its file."""
+
     def secrets(self) -> tuple[list[Known], str]:
         """Every secret as it stands now, looked at anew, and the folder of those that are files."""
         ...
@@ -198,6 +201,10 @@ class Service(Protocol):
 
     def run_identity(self, token: str) -> RunIdentity | None:
         """The open run this token was given to; None when there is none."""
+        ...
+
+    def find_rename_obstacle(self, old: str, new: str) -> str | None:
+        """Why a session's file cannot get its new name, in words; None: it can."""
         ...
 
     def rename_spec(self, old: str, new: str) -> None:

@@ -74,7 +74,7 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
         return "it is owed a run"
     if has_open_question:
         return "it waits for an answer"
-    if session.conflicts:
+    if session.lineage.conflicts:
         return "it has open conflicts"
     if session.last_run is not None and session.last_run.outcome == "failed" and not session.is_terminated:
         return f"run {session.last_run.run} failed and nobody has taken care of it"
@@ -82,7 +82,7 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
         return "it is moving to another host"
     if session.archive is not None:
         return "it is archived already"
-    if session.is_declared and not session.is_terminated:
+    if session.declaration.is_declared and not session.is_terminated:
         return "it is declared and may still wake"
     return None
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import conclude
-from wakeful.cli.options import Options
 from wakeful.cli.session_table import print_list
 
 __all__ = ["main"]

@@ -1,8 +1,8 @@
 """The command line's side of the control socket: HTTP/1.1 over a UNIX socket, one request a connection.
 
-Written by hand because it is the start-up time of every command: http.client takes longer to import than the daemon
-takes to answer. A body that ends early is an error, never a short answer. Where systemd listens for the daemon, a
-command given while the daemon restarts waits in the socket's queue: it says so after a moment, and is bounded.
+system/http_wire.py knows the bytes. A body that ends early is an error, never a short answer. Where systemd listens
+for the daemon, a command given while the daemon restarts waits in the socket's queue: it says so after a moment, and
+is bounded.
 """
 
 from __future__ import annotations
@@ -15,13 +15,23 @@ import struct
 import sys
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from wakeful import __version__
 from wakeful.cli.exit_codes import DaemonBusy, Failure, NoDaemon
-from wakeful.cli.places import say_project_down
+from wakeful.cli.places import find_socket, say_project_down
 from wakeful.cli.progress import clear_line, write_over
 from wakeful.cli.text import escape
+from wakeful.system.http_wire import (
+    HEAD_END,
+    LONGEST_HEAD_BYTES,
+    AnswerBody,
+    find_stranger,
+    is_busy,
+    parse_head,
+    read_peer,
+    write_head,
+)  # fmt: skip
 
 # A daemon that folds or looks at much may take seconds; one that was stopped never answers.
 PATIENCE_SECONDS = 60.0
@@ -31,8 +41,6 @@ MOMENT_SECONDS = 3.0
 STALLED_SECONDS = 600.0
 _PIECE_BYTES = 1 << 18
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-# pid, uid and gid at the other end.
-_CREDENTIALS = struct.Struct("3i")
 # Seconds and microseconds, as the kernel takes a time.
 _TIME = struct.Struct("ll")
 _AWAY = "the daemon went away; start it with: wakeful daemon"
@@ -111,7 +119,7 @@ class Client:
         extra: dict[str, str] | None = None,
         is_patient: bool = False,
     ) -> Answer:
-        given = {name: value for name, value in query.items() if value is not None}
+        given = {name: value for name, value in query.items() if value is not None and value is not False}
         target = route + (f"?{encode_query(given)}" if given else "")
         headers = {
             "Host": "wakeful",
@@ -122,12 +130,7 @@ class Client:
         }
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        head = (
-            f"{method} {target} HTTP/1.1\r\n"
-            + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            + "\r\n"
-        )
-        request = head.encode() + body
+        request = write_head(method, target, headers) + body
         try:
             answer = self._exchange(request, is_patient=is_patient)
         except DaemonLeft:
@@ -137,8 +140,7 @@ class Client:
                 raise
             answer = self._exchange(request, is_patient=is_patient)
         self._compare_versions(answer)
-        # Only an answer that could be another one in a moment says when to ask again.
-        if answer.status == 503 and "retry-after" in answer.headers:
+        if is_busy(answer.status, answer.headers):
             raise DaemonBusy(escape(read_error(answer)))
         if answer.status >= 400:
             raise Failure(escape(read_error(answer)))
@@ -258,24 +260,12 @@ def connect(path: str) -> socket.socket:
 
 
 def _refuse_stranger(connection: socket.socket, path: str) -> None:
-    """By the kernel's word: what another user listens on is not our daemon, whatever it is called,
-    and is told no token.
-
-    Where systemd listens for the daemon it is root's."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return
-    _, uid = read_peer(connection)
-    if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+    uid = find_stranger(connection)
+    if uid is not None:
         raise Failure(
             f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; "
             "give your own with --socket"
         )
-
-
-def read_peer(connection: socket.socket) -> tuple[int, int]:
-    """The pid and the user of the process that listens, by the kernel's word."""
-    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return pid, uid
 
 
 def read_error(answer: Answer) -> str:
@@ -288,94 +278,46 @@ def read_error(answer: Answer) -> str:
 
 def read_answer(connection: socket.socket) -> Answer:
     buffer = bytearray()
-    while (end := buffer.find(b"\r\n\r\n")) < 0:
+    while (end := buffer.find(HEAD_END)) < 0:
         piece = connection.recv(_PIECE_BYTES)
-        if not piece or len(buffer) > _PIECE_BYTES:
+        if not piece or len(buffer) > LONGEST_HEAD_BYTES:
             raise DaemonLeft(_AWAY)
         buffer += piece
-    status_line, *lines = bytes(buffer[:end]).decode("latin-1").split("\r\n")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    rest = _Reader(connection, buffer[end + 4 :])
-    body = (
-        _read_chunks(rest)
-        if headers.get("transfer-encoding") == "chunked"
-        else _read_counted(rest, int(headers.get("content-length", "0")))
+    status, headers = parse_head(bytes(buffer[:end]))
+    return Answer(status, headers, _read_body(connection, headers, bytes(buffer[end + len(HEAD_END) :])))
+
+
+def _read_body(connection: socket.socket, headers: dict[str, str], first: bytes) -> Iterator[bytes]:
+    """The pieces of a body as they arrive; an early end raises."""
+    body = AnswerBody(headers)
+    longest_pause = 0.0
+    data = first
+    try:
+        while True:
+            if piece := body.take(data):
+                read_at = monotonic()
+                yield piece
+                longest_pause = max(longest_pause, monotonic() - read_at)
+            if body.is_whole:
+                return
+            data = _receive(connection, longest_pause)
+    finally:
+        connection.close()
+
+
+def _receive(connection: socket.socket, longest_pause: float) -> bytes:
+    try:
+        data = connection.recv(_PIECE_BYTES)
+    except OSError:
+        data = b""
+    if data:
+        return data
+    if longest_pause < STALLED_SECONDS:
+        raise NoDaemon(_AWAY)
+    raise Failure(
+        f"cut off: nothing was read from the daemon for {longest_pause / 60:.0f} minutes, and it keeps a place for "
+        f"{STALLED_SECONDS / 60:.0f}; ask again, and wakeful log NAME --from SEQ shows what was recorded meanwhile"
     )
-    return Answer(int(status_line.split()[1]), headers, body)
-
-
-class _Reader:
-    """Buffered reading of exact lengths and lines; an early end raises."""
-
-    def __init__(self, connection: socket.socket, buffer: bytearray) -> None:
-        self._connection = connection
-        self._buffer = buffer
-        self._read_at = monotonic()
-        self._longest_pause = 0.0
-
-    def _fill(self) -> None:
-        self._longest_pause = max(self._longest_pause, monotonic() - self._read_at)
-        try:
-            piece = self._connection.recv(_PIECE_BYTES)
-        except OSError:
-            piece = b""
-        self._read_at = monotonic()
-        if not piece:
-            self._explain_end()
-        self._buffer += piece
-
-    def _explain_end(self) -> NoReturn:
-        if self._longest_pause < STALLED_SECONDS:
-            raise NoDaemon(_AWAY)
-        minutes = self._longest_pause / 60
-        raise Failure(
-            f"cut off: nothing was read from the daemon for {minutes:.0f} minutes, and it keeps a place for "
-            f"{STALLED_SECONDS / 60:.0f}; "
-            "ask again, and wakeful log NAME --from SEQ shows what was recorded meanwhile"
-        )
-
-    def read_line(self) -> bytes:
-        while (end := self._buffer.find(b"\r\n")) < 0:
-            self._fill()
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 2]
-        return line
-
-    def read_some(self, most: int) -> bytes:
-        if not self._buffer:
-            self._fill()
-        piece = bytes(self._buffer[:most])
-        del self._buffer[:most]
-        return piece
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-def _read_counted(reader: _Reader, length: int) -> Iterator[bytes]:
-    try:
-        while length:
-            piece = reader.read_some(length)
-            length -= len(piece)
-            yield piece
-    finally:
-        reader.close()
-
-
-def _read_chunks(reader: _Reader) -> Iterator[bytes]:
-    try:
-        while length := int(reader.read_line(), 16):
-            yield from _read_exactly(reader, length)
-            reader.read_line()
-    finally:
-        reader.close()
-
-
-def _read_exactly(reader: _Reader, length: int) -> Iterator[bytes]:
-    while length:
-        piece = reader.read_some(length)
-        length -= len(piece)
-        yield piece
 
 
 def split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -401,9 +343,21 @@ def encode_query(given: dict[str, Any]) -> str:
     pairs = (
         (name, one) for name, value in given.items() for one in (value if isinstance(value, list | tuple) else (value,))
     )
-    return "&".join(f"{name}={quote_name(str(one))}" for name, one in pairs)
+    return "&".join(f"{name}={'true' if one is True else quote_name(str(one))}" for name, one in pairs)
 
 
 def quote_name(name: str) -> str:
     """A name as one segment of a path, its slashes included. By hand: urllib.parse would cost every command 8 ms."""
     return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(name))
+
+
+class Options(NamedTuple):
+    """The options that every verb has: `--socket` and `--json`, wherever they stood."""
+
+    socket: str | None = None
+    is_json: bool = False
+
+    def client(self) -> Client:
+        """Inside a run every verb speaks with the run's token, so that it can do no more than the run may."""
+        place = find_socket(self.socket)
+        return Client(place.path, read_token(), pid=place.pid, project=place.project)

@@ -1,116 +1,107 @@
-"""The command itself: the table of verbs, the options they share, and how every ending becomes an exit code.
+"""The command itself: a click command for each verb of the table, the options they share, and how every ending
+becomes an exit code.
 
-Only the module of the verb that is used gets imported. `--socket` and `--json` may stand before or after the verb.
+Only the module of the verb that is carried out gets imported. `--socket` and `--json` may stand before or after the
+verb.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
+import inspect
 import os
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from wakeful import __version__
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import DONE, FAILED, USAGE, Failure, conclude
-from wakeful.cli.options import Options
 from wakeful.cli.text import escape
+from wakeful.verbs.table import COMMANDS
+from wakeful.verbs.verb import SECTIONS, Argument, Completion, Verb
+
+# A checker wants to know what it converts to, and older releases of click cannot be told.
+if TYPE_CHECKING:
+    TextType = click.ParamType[str]
+else:
+    TextType = click.ParamType
 
 # Set by the scripts of `wakeful completion` when they ask.
 COMPLETE_VARIABLE = "_WAKEFUL_COMPLETE"
-# Verb -> the module that has it, and what it does in a few words.
-VERBS: dict[str, tuple[str, str]] = {
-    "list": ("list", "all sessions, one a line"),
-    "top": ("top", "what runs and what is owed, live, with CPU and memory"),
-    "show": ("show", "everything about a session, now or as it was"),
-    "log": ("log", "a session's records"),
-    "history": ("log", "a session's latest records"),
-    "follow": ("log", "what happens, as it happens"),
-    "output": ("output", "what a run wrote to its terminal"),
-    "facts": ("memory", "a session's facts"),
-    "recall": ("memory", "one fact, or all"),
-    "why": ("why", "why a session ran or did not, or who wrote and reads a file"),
-    "context": ("context", "what a session's model would see, with tokens per part"),
-    "plan": ("why", "what would wake if these paths changed; what is owed now"),
-    "diff": ("diff", "what differs between two positions of a session, or two sessions"),
-    "search": ("search", "words over the logs of all sessions"),
-    "costs": ("costs", "what runs took, by session, agent, cause and day"),
-    "export": ("export", "the log for other tools, one JSON object a line"),
-    "replay": ("replay", "run a recorded run again on what it found, and compare"),
-    "activate": ("activate", "run now, whatever is owed"),
-    "resume": ("lifecycle", "lift a hold; runs only if something is owed"),
-    "suspend": ("lifecycle", "start nothing more of this run; its causes are parked"),
-    "sleep": ("lifecycle", "hold until a time, or until resumed"),
-    "ask": ("ask", "put a message to a session's agent, or to another, and read the answer"),
-    "talk": ("talk", "a whole conversation with a session's agent, in the terminal"),
-    "answer": ("lifecycle", "answer what a session asks"),
-    "interrupt": ("lifecycle", "stop the present step now; its causes are parked"),
-    "cancel": ("lifecycle", "abandon the run; its causes count as seen"),
-    "terminate": ("lifecycle", "close a session for good"),
-    "open": ("lifecycle", "reopen a terminated session, with --again"),
-    "rename": ("lifecycle", "another name, the same identity and history"),
-    "save": ("bundles", "a session as one file; with --as, a checkpoint to come back to"),
-    "load": ("bundles", "bring a bundle or an archived session in"),
-    "archive": ("bundles", "move a session's payloads to a compressed bundle"),
-    "migrate": ("bundles", "to another agent or model, or to another host"),
-    "rewind": ("history", "go back to a seq, time or checkpoint by appending"),
-    "fork": ("history", "a new session from any point of another"),
-    "merge": ("history", "bring a fork back: facts three-way, conflicts as questions"),
-    "resolve": ("history", "settle what both sides of a merge changed"),
-    "erase": ("history", "remove what a record says for good; the chain stays whole"),
-    "compress": ("history", "old conversation gives way to a summary; facts and log stay"),
-    "send": ("memory", "put a message in a session's mailbox"),
-    "note": ("memory", "leave a hand-off for the next run"),
-    "remember": ("memory", "keep a fact"),
-    "forget": ("memory", "let a fact go; the log keeps that it was known"),
-    "check": ("specs", "judge specs without a daemon"),
-    "schema": ("specs", "the JSON Schema of specs, for editors"),
-    "new": ("specs", "write a commented spec that checks"),
-    "trace": ("trace", "run once under strace: what was denied, and the lines of a spec that allow it"),
-    "secret": ("secret", "names of secrets; set or remove one, never shown"),
-    "trust": ("trust", "look at specs that changed where they are pinned, and trust them"),
-    "add": ("trust", "attach a project that has a sessions.d of its own"),
-    "verify": ("backup", "recompute every hash of the log"),
-    "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
-    "backup": ("backup", "a verified copy of the log, beside a running daemon"),
-    "restore": ("backup", "put a backup in the place of the log"),
-    "token": ("tokens", "hand out a token that opens a part of this; list, revoke"),
-    "install": ("install", "run the daemon as a service of systemd, yours or the machine's"),
-    "uninstall": ("install", "stop that service and remove what install wrote; specs and state stay"),
-    "completion": ("completion", "completion of verbs, options and names for your shell"),
-    "daemon": ("daemon", "the service itself"),
-}  # fmt: skip
-
-
-# The verb each section of the help begins with.
-SECTIONS = {"list": "Look", "activate": "Act", "check": "Specs", "verify": "Keep"}
+# Verb -> the module of cli/ that carries it out, in a function of its name (`list_verb`). Every other verb is a call,
+# whose answer's words are printed: see verbs/calls.py.
+MODULES = {
+    "list": "session_table",
+    "top": "verbs.top",
+    "show": "verbs.show",
+    "log": "verbs.log",
+    "history": "verbs.log",
+    "follow": "verbs.log",
+    "search": "verbs.log",
+    "output": "verbs.output",
+    "facts": "verbs.memory",
+    "recall": "verbs.memory",
+    "why": "verbs.why",
+    "plan": "verbs.why",
+    "context": "verbs.context",
+    "diff": "verbs.diff",
+    "costs": "verbs.costs",
+    "export": "verbs.export",
+    "replay": "verbs.replay",
+    "activate": "verbs.lifecycle",
+    "resume": "verbs.lifecycle",
+    "sleep": "verbs.lifecycle",
+    "terminate": "verbs.lifecycle",
+    "ask": "verbs.ask",
+    "talk": "verbs.talk",
+    "save": "verbs.bundles",
+    "load": "verbs.bundles",
+    "archive": "verbs.bundles",
+    "migrate": "verbs.bundles",
+    "rewind": "verbs.history",
+    "merge": "verbs.history",
+    "resolve": "verbs.history",
+    "erase": "verbs.history",
+    "compress": "verbs.history",
+    "note": "verbs.memory",
+    "remember": "verbs.memory",
+    "check": "verbs.specs",
+    "schema": "verbs.specs",
+    "new": "verbs.specs",
+    "trace": "verbs.trace",
+    "secret": "verbs.secret",
+    "trust": "verbs.trust",
+    "add": "verbs.trust",
+    "verify": "verbs.backup",
+    "backup": "verbs.backup",
+    "restore": "verbs.backup",
+    "doctor": "verbs.doctor",
+    "token": "verbs.tokens",
+    "install": "verbs.install",
+    "uninstall": "verbs.install",
+    "completion": "completion_scripts",
+    "daemon": "verbs.daemon",
+}
+_CALLS = "verbs.calls"
 # Told last, in this order.
 _SHARED = ("--json", "--socket", "--help")
 
 
 class Verbs(click.Group):
-    """Loads a verb when it is used; lists them without loading any."""
+    """Makes the command of a verb when it is used; lists them without making any."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        module = importlib.import_module(f"wakeful.cli.verbs.{VERBS[cmd_name][0]}")
-        found: click.Command = getattr(module, f"{cmd_name}_verb")
-        return found
+        return make_command(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name, (_, words) in VERBS.items():
-            sections.setdefault(SECTIONS.get(name) or next(reversed(sections)), []).append((name, words))
-        for title, verbs in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(verbs)
+        for section in SECTIONS:
+            with formatter.section(section):
+                formatter.write_dl([(one.name, one.words) for one in COMMANDS.values() if one.section == section])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["VERB ..."]
@@ -123,24 +114,29 @@ class Verbs(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """The verbs with their words, again without loading any; and the options before them."""
-        verbs = [CompletionItem(name, help=words) for name, (_, words) in VERBS.items() if name.startswith(incomplete)]
+        verbs = [
+            CompletionItem(one.name, help=one.words) for one in COMMANDS.values() if one.name.startswith(incomplete)
+        ]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in VERBS:
+        if name and not name.startswith("-") and name not in COMMANDS:
             # Needed only after a slip of the finger, and slow to import.
             suggestions = importlib.import_module("wakeful.cli.suggestions")
-            raise click.UsageError(f"there is no verb {name!r}; {suggestions.suggest_verb(name, VERBS)}", ctx)
+            raise click.UsageError(f"there is no verb {name!r}; {suggestions.suggest_verb(name)}", ctx)
         return super().resolve_command(ctx, args)
 
 
-def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option("--json", "is_json", is_flag=True, help="Print JSON, times in RFC 3339 UTC.")(function)
-    return click.option("--socket", metavar="PATH", help="The daemon's socket.")(function)
+def make_shared() -> list[click.Parameter]:
+    """The options that every verb has."""
+    return [
+        click.Option(["--socket"], metavar="PATH", help="The daemon's socket."),
+        click.Option(["--json", "is_json"], is_flag=True, help="Print JSON, times in RFC 3339 UTC."),
+    ]
 
 
-class Verb(click.Command):
+class Command(click.Command):
     """A command whose help ends with examples, and which tells its own options before those that all verbs share."""
 
     def __init__(self, *arguments: Any, examples: tuple[str, ...] = (), **keys: Any) -> None:
@@ -158,27 +154,98 @@ class Verb(click.Command):
                 formatter.write(f"{' ' * formatter.current_indent}{example}\n")
 
 
-def verb(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A verb: its function gets `Options` first, then its own arguments.
+def make_command(verb: Verb) -> Command:
+    """The click command of a verb. Its function gets `Options` first, then the verb's own arguments by their names."""
 
-    `examples` are lines as a person types them.
-    """
+    @click.pass_context
+    def run(ctx: click.Context, /, socket: str | None, is_json: bool, **own: Any) -> Any:
+        before: Options = ctx.obj or Options()
+        # The module of the verb is imported when the verb is carried out: help and completion do without it.
+        module = importlib.import_module(f"wakeful.cli.{MODULES.get(verb.name, _CALLS)}")
+        options = Options(socket or before.socket, is_json or before.is_json)
+        if verb.name in MODULES:
+            return getattr(module, f"{verb.name}_verb")(options, **own)
+        return module.call_verb(options, verb, **own)
 
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        @functools.wraps(function)
-        @click.pass_context
-        def run(ctx: click.Context, /, socket: str | None, is_json: bool, **own: Any) -> Any:
-            before: Options = ctx.obj or Options()
-            return function(Options(socket or before.socket, is_json or before.is_json), **own)
-
-        settings = {"help_option_names": ["-h", "--help"]}
-        return click.command(name, cls=Verb, examples=examples, context_settings=settings)(shared_options(run))
-
-    return decorate
+    return Command(
+        verb.name,
+        callback=run,
+        params=[*make_shared(), *map(make_parameter, verb.typed)],
+        help="\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(verb.help).split("\n\n")),
+        examples=verb.examples,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
 
-@click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@shared_options
+def make_parameter(argument: Argument) -> click.Parameter:
+    """The click parameter of an argument. A flag or option that is absent has the argument's default."""
+    type_ = _find_type(argument)
+    is_required = argument.on_terminal == "required" if argument.on_terminal else argument.is_needed
+    default = {} if argument.default is None else {"default": argument.default}
+    if not argument.option:
+        return click.Argument(
+            [argument.name], type=type_, metavar=argument.metavar, required=is_required,
+            nargs=-1 if argument.is_repeated else 1, **default,
+        )  # fmt: skip
+    flag: dict[str, Any] = {"is_flag": True} if argument.kind == "flag" else {"type": type_}
+    if argument.flag_value is not None:
+        flag |= {"flag_value": argument.flag_value, "is_flag": argument.kind == "flag"}
+    return click.Option(
+        [*argument.option.split(), argument.name], help=argument.help, metavar=argument.metavar, required=is_required,
+        multiple=argument.is_repeated, envvar=argument.variable, **flag, **default,
+    )  # fmt: skip
+
+
+def _find_type(argument: Argument) -> click.ParamType | None:
+    match argument.kind:
+        case "number":
+            return Number(argument.completion, argument.least, argument.most)
+        case "decimal":
+            return click.FloatRange(argument.least, argument.most)
+        case "choice":
+            return click.Choice(argument.choices)
+        case _:
+            return Text(argument.completion)
+
+
+class Text(TextType):
+    """Text that a shell can complete; taken as it is."""
+
+    name = "text"
+
+    def __init__(self, completion: Completion | None) -> None:
+        self._completion = completion
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _complete(self._completion, ctx, param, incomplete)
+
+
+class Number(click.IntRange):
+    """A whole number, of which a shell can offer the likely ones."""
+
+    def __init__(self, completion: Completion | None, least: float | None, most: float | None) -> None:
+        super().__init__(None if least is None else int(least), None if most is None else int(most))
+        self._completion = completion
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _complete(self._completion, ctx, param, incomplete)
+
+
+def _complete(completion: Completion | None, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    if completion is None:
+        return []
+    # Needed only when a shell asks.
+    values = importlib.import_module("wakeful.cli.completion_values")
+    found: list[Any] = values.complete(completion, ctx, param, incomplete)
+    return found
+
+
+@click.group(
+    cls=Verbs,
+    params=make_shared(),
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="wakeful")
 @click.pass_context
 def wakeful(ctx: click.Context, socket: str | None, is_json: bool) -> int:

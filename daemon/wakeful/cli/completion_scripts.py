@@ -1,8 +1,9 @@
-"""How each shell asks for completions: bash in a way of our own, zsh and fish nearly as click does it.
+"""`wakeful completion`, and how each shell asks for completions: bash in a way of our own, zsh and fish nearly as
+click does it.
 
 Bash parts words at `@`, `:` and `=`, and replaces only what stands behind the last of them; click's script does not
-know, and names such as `ticket@7` could not be completed. Ours hands the line over as it was typed.
-Imported when a shell asks.
+know, and names such as `ticket@7` could not be completed. Ours hands the line over as it was typed. Imported when a
+shell asks.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from wakeful.cli.client import Options
 from wakeful.cli.command import COMPLETE_VARIABLE, wakeful
 
-SHELLS = ("bash", "zsh", "fish")
 _BASH = """\
 %(complete_func)s() {
     local IFS=$'\\n' line type value
@@ -79,6 +80,10 @@ class Fish(FishComplete):
 
 add_completion_class(Bash)
 add_completion_class(Fish)
+
+
+def completion_verb(options: Options, shell: str) -> None:
+    print(make_script(shell))
 
 
 def make_script(shell: str) -> str:

@@ -1,9 +1,8 @@
-"""What a shell is offered when somebody presses Tab: names of sessions, checkpoints, runs, facts,
-asked of the daemon as it is now.
+"""What a shell is offered when somebody presses Tab: names of sessions, checkpoints, runs, facts, asked of the daemon
+as it is now.
 
-The kinds of arguments that verbs declare, so that one list of them serves parsing and completion. Asking never takes
-longer than a moment and never says a word: without a daemon nothing is offered.
-Only what needs no quoting in a shell is offered.
+An argument of the table of verbs names one of these completions. Asking never takes longer than a moment and never
+says a word: without a daemon nothing is offered. Only what needs no quoting in a shell is offered.
 """
 
 from __future__ import annotations
@@ -14,14 +13,16 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from wakeful.cli.client import Client, quote_name, read_token
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.places import find_socket
+from wakeful.cli.places import find_secrets, find_socket
+from wakeful.secrets.store import SecretPlaces, list_names
+from wakeful.verbs.verb import Completion
 
 # Somebody waits with a finger on Tab; a daemon that is busy for longer is not worth it.
 PATIENCE_SECONDS = 1.0
@@ -29,87 +30,59 @@ PATIENCE_SECONDS = 1.0
 _PLAIN = re.compile(r"[\w.@/+:=-]+")
 
 Offer = Callable[[click.Context], Iterable[str]]
-# A checker wants to know what it converts to, and older releases of click cannot be told.
-if TYPE_CHECKING:
-    TextType = click.ParamType[str]
-else:
-    TextType = click.ParamType
 
 
-class Completed(TextType):
-    """Text that a shell can complete; taken as it is."""
-
-    def __init__(self, name: str, offer: Offer, *, is_path: bool = False) -> None:
-        self.name = name
-        self._offer = offer
-        self._is_path = is_path
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        found = complete(self._offer, ctx, incomplete)
-        # Where either is meant, files are the shell's own to list; it does so where we have nothing better.
-        return found or ([CompletionItem(incomplete, type="file")] if self._is_path else [])
-
-
-class CompletedNumber(click.IntRange):
-    """A number of which the likely ones can be offered."""
-
-    def __init__(self, offer: Offer) -> None:
-        super().__init__(1)
-        self._offer = offer
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        return complete(self._offer, ctx, incomplete)
+def complete(
+    completion: Completion, ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """What a shell is offered for an argument with this completion."""
+    match completion:
+        case "file" | "folder":
+            # Files are the shell's own to list.
+            return [CompletionItem(incomplete, type="file" if completion == "file" else "dir")]
+        case "session or path":
+            return offer(list_sessions, ctx, incomplete) or [CompletionItem(incomplete, type="file")]
+        case "side":
+            return _complete_side(ctx, incomplete)
+        case "named key":
+            return _complete_named_key(ctx, param, incomplete)
+        case _:
+            return offer(_OFFERS[completion], ctx, incomplete)
 
 
-class Side(TextType):
+def _complete_side(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
     """NAME, or NAME@POSITION: behind the mark the checkpoints of that session.
 
     A session's own name may hold one, too.
     """
-
-    name = "side"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        name, mark, _ = incomplete.rpartition("@")
-        found = complete(list_sessions, ctx, incomplete)
-        return found + (
-            complete(lambda ctx: (f"{name}@{one}" for one in _list_checkpoints(ctx, name)), ctx, incomplete)
-            if mark
-            else []
-        )
+    name, mark, _ = incomplete.rpartition("@")
+    found = offer(list_sessions, ctx, incomplete)
+    if not mark:
+        return found
+    return found + offer(lambda ctx: (f"{name}@{one}" for one in _list_checkpoints(ctx, name)), ctx, incomplete)
 
 
-class NamedKey(TextType):
+def _complete_named_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """[NAME] KEY: inside a run the name is its own session's and left out."""
-
-    name = "key"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        before = ctx.params.get(param.name or "") or ()
-        own = os.environ.get("WAKEFUL_SESSION")
-        session = own or (before[0] if before else None)
-        if session is None:
-            return complete(list_sessions, ctx, incomplete)
-        is_at_key = len(before) == (0 if own else 1)
-        return (
-            complete(
-                lambda ctx: (fact["key"] for fact in _ask(ctx, f"/sessions/{quote_name(session)}/facts")),
-                ctx,
-                incomplete,
-            )
-            if is_at_key
-            else []
-        )
+    before = ctx.params.get(param.name or "") or ()
+    own = os.environ.get("WAKEFUL_SESSION")
+    session = own or (before[0] if before else None)
+    if session is None:
+        return offer(list_sessions, ctx, incomplete)
+    if len(before) != (0 if own else 1):
+        return []
+    facts = f"/sessions/{quote_name(session)}/facts"
+    return offer(lambda ctx: (fact["key"] for fact in _ask(ctx, facts)), ctx, incomplete)
 
 
-def complete(offer: Offer, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+def offer(find: Offer, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
     """What of the offer begins so.
 
     Silent, whatever goes wrong: a word on the terminal would stand in the line being typed.
     """
     try:
         with contextlib.redirect_stderr(io.StringIO()), _bounded():
-            return [CompletionItem(one) for one in offer(ctx) if one.startswith(incomplete) and _PLAIN.fullmatch(one)]
+            return [CompletionItem(one) for one in find(ctx) if one.startswith(incomplete) and _PLAIN.fullmatch(one)]
     except (Failure, OSError, ValueError, LookupError):
         return []
 
@@ -129,14 +102,6 @@ def _bounded() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    return [CompletionItem(incomplete, type="file")]
-
-
-def complete_folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    return [CompletionItem(incomplete, type="dir")]
 
 
 # -- what is offered ------------------------------------------------------------------------------
@@ -196,13 +161,18 @@ def _ask(ctx: click.Context, route: str, **query: Any) -> Any:
     return Client(place.path, read_token(), pid=place.pid, project=place.project).get(route, **query)
 
 
-SESSION = Completed("session", list_sessions)
-SESSIONS = Completed("session", list_sessions_and_templates)
-FORK = Completed("fork", _list_forks)
-POSITION = Completed("position", _list_checkpoints)
-CONFLICT = Completed("conflict", _list_conflicts)
-FACT = Completed("fact", _list_facts)
-SESSION_OR_PATH = Completed("session or path", list_sessions, is_path=True)
-RUN = CompletedNumber(_list_runs)
-SIDE = Side()
-NAMED_KEY = NamedKey()
+def _list_secrets(ctx: click.Context) -> tuple[str, ...] | list[str]:
+    """Those in our own folder: a tab asks no daemon for this."""
+    return list_names(SecretPlaces(find_secrets())) if ctx.params.get("what") != "list" else ()
+
+
+_OFFERS: dict[Completion, Offer] = {
+    "session": list_sessions,
+    "sessions": list_sessions_and_templates,
+    "fork": _list_forks,
+    "position": _list_checkpoints,
+    "conflict": _list_conflicts,
+    "fact": _list_facts,
+    "run": _list_runs,
+    "secret": _list_secrets,
+}

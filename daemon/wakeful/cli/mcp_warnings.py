@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.core.spec.session import SessionSpec
 from wakeful.service.program_reach import list_server_programs, say_missing_package
 from wakeful.specs.check_warnings import Mistakes

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.selection import TEMPLATE_MARK, find_template, is_meant, refuse_empty
 from wakeful.cli.text import count, escape, format_age, format_table, paint, show_local_times, wrap
 
@@ -27,6 +27,14 @@ _ASKING = {"asks": "asking"}
 # As the daemon sends it (`brief_row` in views/session_rows.py); times are microseconds:
 # name, state, runs, last outcome, when that ended, remark, what comes next by itself, when, why it is gone.
 Row = list[Any]
+
+
+def list_verb(
+    options: Options, names: tuple[str, ...], is_all: bool, state: str | None, has_failed: bool, is_asking: bool
+) -> None:
+    """`wakeful list` with everything click adds: names, help, completion, and words about options that do not exist."""
+    states = [state] if state is not None else []
+    print_list(options, names, is_all=is_all, states=states + ["failed"] * has_failed + ["asks"] * is_asking)
 
 
 def print_list(

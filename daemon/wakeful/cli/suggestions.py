@@ -9,24 +9,11 @@ Imported only after such a slip.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+
+from wakeful.verbs.table import COMMANDS
 
 # Verbs that are never suggested: each closes, abandons, removes, replaces or goes back.
-DANGEROUS = frozenset(
-    (
-        "archive",
-        "cancel",
-        "compress",
-        "erase",
-        "forget",
-        "merge",
-        "migrate",
-        "restore",
-        "rewind",
-        "terminate",
-        "uninstall",
-    )
-)
+DANGEROUS = frozenset(verb.name for verb in COMMANDS.values() if verb.is_dangerous)
 _RUN = "`wakeful activate NAME` runs a session now"
 _DAEMON = "`wakeful daemon` starts the service"
 _LIST = "`wakeful list` shows all sessions"
@@ -87,11 +74,11 @@ MEANINGS = {
 }
 
 
-def suggest_verb(name: str, verbs: Iterable[str]) -> str:
+def suggest_verb(name: str) -> str:
     """The advice for such a verb, as the end of a sentence."""
     meaning = MEANINGS.get(name.lower())
     if meaning is not None:
         return meaning
-    near = difflib.get_close_matches(name.lower(), verbs, 1)
+    near = difflib.get_close_matches(name.lower(), COMMANDS, 1)
     # The nearest verb is the likeliest one: where it must not be suggested, the second nearest would be a guess.
     return f"did you mean {near[0]!r}?" if near and near[0] not in DANGEROUS else "`wakeful --help` lists them"

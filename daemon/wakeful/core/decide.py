@@ -3,54 +3,14 @@
 from __future__ import annotations
 
 from wakeful.core.calls.values import Called
-from wakeful.core.deciding.activation import say_start
+from wakeful.core.deciding.activation import answer_activation
 from wakeful.core.deciding.busy import refresh_busy
 from wakeful.core.deciding.clock_bindings import follow_set_clock
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.dispatch import dispatch, offer_slots, settle_finished
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import (
-    AgentsRead,
-    ClockTicked,
-    DaemonStarted,
-    DaemonStopping,
-    FilesWritten,
-    LandingEnded,
-    Moment,
-    OutputsKept,
-    ProcessEnded,
-    RoomSeen,
-    RunAttached,
-    RunRecovered,
-    SecretsSeen,
-    SettingsRead,
-    SpecsRead,
-    StrictnessSeen,
-    TargetLooked,
-    TargetsHinted,
-)
-from wakeful.core.take import take
-
-Observation = (
-    DaemonStarted
-    | DaemonStopping
-    | SpecsRead
-    | AgentsRead
-    | SettingsRead
-    | TargetsHinted
-    | TargetLooked
-    | RoomSeen
-    | SecretsSeen
-    | StrictnessSeen
-    | ClockTicked
-    | ProcessEnded
-    | OutputsKept
-    | FilesWritten
-    | LandingEnded
-    | RunAttached
-    | RunRecovered
-    | Called
-)
+from wakeful.core.observations import Moment
+from wakeful.core.take import Observation, take
 
 
 def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
@@ -62,7 +22,7 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
         _dispatch_affected(core, decision)
     settle_finished(core, decision)
     if isinstance(observation, Called):
-        say_start(core, decision, observation.call)
+        answer_activation(core, decision, observation.call)
     if decision.forget:
         # Asked for and given up within one decision: nobody follows it any more.
         targets = core.looked.targets

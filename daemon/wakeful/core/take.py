@@ -5,12 +5,14 @@ One function per observation. Nothing here decides whether a session runs: that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import singledispatch
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from wakeful.core.calls.agent_steps import judge_call
+from wakeful.core.calls.agent_steps import AGENT_CALLS
+from wakeful.core.calls.history import HISTORY_CALLS
+from wakeful.core.calls.lifecycle import LIFECYCLE_CALLS, Judge
 from wakeful.core.calls.roles import find_called, refuse_by_role, refuse_damaged
-from wakeful.core.calls.values import Called
+from wakeful.core.calls.values import Call, Called
 from wakeful.core.deciding.agent_obstacles import has_prompt, list_needed
 from wakeful.core.deciding.clock_bindings import ring_clocks
 from wakeful.core.deciding.decision import Decision
@@ -44,14 +46,33 @@ from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import is_refused
 
+Observation = (
+    DaemonStarted
+    | DaemonStopping
+    | SpecsRead
+    | AgentsRead
+    | SettingsRead
+    | TargetsHinted
+    | TargetLooked
+    | RoomSeen
+    | SecretsSeen
+    | StrictnessSeen
+    | ClockTicked
+    | ProcessEnded
+    | OutputsKept
+    | FilesWritten
+    | LandingEnded
+    | RunAttached
+    | RunRecovered
+    | Called
+)
 
-@singledispatch
-def take(observation: object, core: Core, decision: Decision) -> None:
-    raise TypeError(f"no one takes {type(observation).__name__}")
+
+def take(observation: Observation, core: Core, decision: Decision) -> None:
+    _TAKES[type(observation)](observation, core, decision)
 
 
-@take.register
-def _(observation: DaemonStarted, core: Core, decision: Decision) -> None:
+def _take_daemon_started(observation: DaemonStarted, core: Core, decision: Decision) -> None:
     core.incarnation = observation.incarnation
     core.settings = observation.settings
     core.inheriting = frozenset(core.state.running)
@@ -59,8 +80,7 @@ def _(observation: DaemonStarted, core: Core, decision: Decision) -> None:
         decision.planned[session_id] = None
 
 
-@take.register
-def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
+def _take_daemon_stopping(observation: DaemonStopping, core: Core, decision: Decision) -> None:
     core.is_stopping = True
     if not observation.is_forced:
         return
@@ -70,8 +90,7 @@ def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
             core.emit(decision, session_id, ev.RunStopRequested(run=run.run, why="shutdown"))
 
 
-@take.register
-def _(observation: SettingsRead, core: Core, decision: Decision) -> None:
+def _take_settings_read(observation: SettingsRead, core: Core, decision: Decision) -> None:
     is_isolation_news = core.settings.allow_unisolated != observation.settings.allow_unisolated
     core.settings = observation.settings
     for session in core.state if is_isolation_news else ():
@@ -79,22 +98,19 @@ def _(observation: SettingsRead, core: Core, decision: Decision) -> None:
             decision.touch(session.id)
 
 
-@take.register
-def _(observation: RoomSeen, core: Core, decision: Decision) -> None:
+def _take_room_seen(observation: RoomSeen, core: Core, decision: Decision) -> None:
     """Nobody is touched: who waits for room waits in line for a slot, and slots are offered after every observation."""
     core.looked.shortage = observation.words
 
 
-@take.register
-def _(observation: StrictnessSeen, core: Core, decision: Decision) -> None:
+def _take_strictness_seen(observation: StrictnessSeen, core: Core, decision: Decision) -> None:
     core.looked.laxity = observation.words
     for session in core.state:
         if session.spec is not None and session.spec.confinement.level == "strict":
             decision.touch(session.id)
 
 
-@take.register
-def _(observation: SecretsSeen, core: Core, decision: Decision) -> None:
+def _take_secrets_seen(observation: SecretsSeen, core: Core, decision: Decision) -> None:
     """Who needs one that came, or went, sleeps or wakes by it."""
     before, core.looked.secrets = core.looked.secrets, observation.found
     for session in core.state:
@@ -104,8 +120,7 @@ def _(observation: SecretsSeen, core: Core, decision: Decision) -> None:
             decision.touch(session.id)
 
 
-@take.register
-def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
+def _take_agents_read(observation: AgentsRead, core: Core, decision: Decision) -> None:
     """Who is asked something of one that came, went or changed may sleep or wake by it; no run under way is touched."""
     before = core.agents, core.agent_problems
     core.agents, core.agent_problems = observation.agents, observation.refused
@@ -118,15 +133,14 @@ def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
     # A run needs the keys of its agent's sub-agents, too.
     news |= {agent.name for agent in core.agents.values() if not news.isdisjoint(agent.subagents)}
     for session in core.state if news else ():
-        if session.unread or (has_prompt(session) and session.owner in news):
+        if session.mailbox.unread or (has_prompt(session) and session.owner in news):
             decision.touch(session.id)
 
 
 # -- specs ------------------------------------------------------------------------------------
 
 
-@take.register
-def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
+def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> None:
     """One batch (rule 26). The first of an incarnation is complete: what it does not name is gone."""
     for name in (*observation.removed, *(d.spec.name for d in observation.declared)):
         core.looked.refused.pop(name, None)
@@ -142,7 +156,9 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
         declared += _last_good(core, declared, unread)
         named = {d.spec.name for d in declared}
         removed |= {
-            one.name for one in core.state if one.is_declared and one.name not in named and one.needs_trust is None
+            one.name
+            for one in core.state
+            if one.declaration.is_declared and one.name not in named and one.declaration.needs_trust is None
         }
     elif unread:
         declared += _reopened(core, unread)
@@ -189,14 +205,19 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
     specs = {d.spec.name: d.spec for d in declared}
     kept = []
     for session in core.state:
-        if not session.is_declared or session.is_shut or session.spec is None or session.needs_trust is not None:
+        if (
+            not session.declaration.is_declared
+            or session.is_shut
+            or session.spec is None
+            or session.declaration.needs_trust is not None
+        ):
             continue
-        is_unfiled = not session.is_filed and session.name not in specs
+        is_unfiled = not session.declaration.is_filed and session.name not in specs
         cannot_be_read = is_refused(session.name, refused)
         if session.name in specs or cannot_be_read or is_unfiled:
             core.graph.place(session.spec)
         if (cannot_be_read and session.name not in specs) or is_unfiled:
-            kept.append(Declaration(session.spec, session.text_digest, session.is_filed))
+            kept.append(Declaration(session.spec, session.declaration.text_digest, session.declaration.is_filed))
     return kept
 
 
@@ -206,10 +227,10 @@ def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
     unread = (
         session
         for session in core.state
-        if session.is_declared and not session.is_shut and session.id not in core.looked.bounds
+        if session.declaration.is_declared and not session.is_shut and session.id not in core.looked.bounds
     )
     return [
-        Declaration(one.spec, one.text_digest, one.is_filed)
+        Declaration(one.spec, one.declaration.text_digest, one.declaration.is_filed)
         for one in unread
         if one.spec is not None and is_refused(one.name, refused)
     ]
@@ -218,9 +239,9 @@ def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
 def _standing(core: Core, name: str) -> Declaration | None:
     """The last good spec of a session whose new one was refused."""
     session = core.state.by_name(name) if name in core.state.ids else None
-    if session is None or not session.is_declared or session.spec is None:
+    if session is None or not session.declaration.is_declared or session.spec is None:
         return None
-    return Declaration(session.spec, session.text_digest, session.is_filed)
+    return Declaration(session.spec, session.declaration.text_digest, session.declaration.is_filed)
 
 
 def _is_shut(core: Core, name: str) -> bool:
@@ -230,7 +251,7 @@ def _is_shut(core: Core, name: str) -> bool:
 
 def _is_unfiled(core: Core, name: str) -> bool:
     session_id = core.state.ids.get(name)
-    return session_id is not None and not core.state.get(session_id).is_filed
+    return session_id is not None and not core.state.get(session_id).declaration.is_filed
 
 
 def _is_running(core: Core, name: str) -> bool:
@@ -248,7 +269,7 @@ def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> N
     session_id = core.state.ids.get(name)
     session = core.state.get(session_id) if session_id is not None else None
     # A closed log takes no records.
-    if session is None or not session.is_declared or session.is_shut:
+    if session is None or not session.declaration.is_declared or session.is_shut:
         return
     session = core.emit(decision, session.id, ev.SpecRemoved())
     if not is_leaving:
@@ -258,8 +279,7 @@ def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> N
 # -- looking ----------------------------------------------------------------------------------
 
 
-@take.register
-def _(observation: TargetsHinted, core: Core, decision: Decision) -> None:
+def _take_targets_hinted(observation: TargetsHinted, core: Core, decision: Decision) -> None:
     """Every binding that matches is dirty before anything is decided (rule 10)."""
     for key in observation.targets:
         look = core.looked.targets.get(key)
@@ -273,8 +293,7 @@ def _(observation: TargetsHinted, core: Core, decision: Decision) -> None:
             core.want_look(decision, look)
 
 
-@take.register
-def _(observation: TargetLooked, core: Core, decision: Decision) -> None:
+def _take_target_looked(observation: TargetLooked, core: Core, decision: Decision) -> None:
     result, moment = observation.result, decision.moment
     look = core.looked.targets.get(result.target)
     # Forgotten meanwhile.
@@ -301,8 +320,7 @@ def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
 # -- clock ------------------------------------------------------------------------------------
 
 
-@take.register
-def _(observation: ClockTicked, core: Core, decision: Decision) -> None:
+def _take_clock_ticked(observation: ClockTicked, core: Core, decision: Decision) -> None:
     for kind, key in core.mono.pop_due(decision.moment.mono):
         _ring(core, decision, kind, key)
     for kind, key in core.wall.pop_due(decision.moment.wall):
@@ -325,43 +343,37 @@ def _ring(core: Core, decision: Decision, kind: str, key: str) -> None:
 # -- runs -------------------------------------------------------------------------------------
 
 
-@take.register
-def _(observation: ProcessEnded, core: Core, decision: Decision) -> None:
+def _take_process_ended(observation: ProcessEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
         begin_end(core, decision, session, observation)
 
 
-@take.register
-def _(observation: OutputsKept, core: Core, decision: Decision) -> None:
+def _take_outputs_kept(observation: OutputsKept, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
         take_kept_outputs(core, decision, session, observation.files)
 
 
-@take.register
-def _(observation: LandingEnded, core: Core, decision: Decision) -> None:
+def _take_landing_ended(observation: LandingEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     report = land_outputs(core, decision, session, observation.kept) if session is not None else None
     if report is not None:
         begin_end(core, decision, core.state.get(observation.session), report)
 
 
-@take.register
-def _(observation: FilesWritten, core: Core, decision: Decision) -> None:
+def _take_files_written(observation: FilesWritten, core: Core, decision: Decision) -> None:
     end_writing(core, decision, observation.session, observation.paths)
 
 
-@take.register
-def _(observation: RunAttached, core: Core, decision: Decision) -> None:
+def _take_run_attached(observation: RunAttached, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     run = session.run if session is not None else None
     if session is not None and run is not None and run.incarnation != core.incarnation:
         core.emit(decision, session.id, ev.RunReadopted(run=run.run, incarnation=core.incarnation), run=run.run)
 
 
-@take.register
-def _(observation: RunRecovered, core: Core, decision: Decision) -> None:
+def _take_run_recovered(observation: RunRecovered, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
         finish_run(core, decision, session, None)
@@ -376,11 +388,36 @@ def _session_of(core: Core, session_id: str, run_id: str) -> Session | None:
 # -- calls ------------------------------------------------------------------------------------
 
 
-@take.register
-def _(observation: Called, core: Core, decision: Decision) -> None:
+def _take_called(observation: Called, core: Core, decision: Decision) -> None:
     for session in find_called(core, observation.call):
         refuse_by_role(session, observation.call, observation.author)
         # A call about all sessions passes over those whose log takes nothing.
         if observation.call.name:
             refuse_damaged(session)
-    decision.reply = judge_call(observation.call, core, decision, observation)
+    decision.reply = _JUDGES[type(observation.call)](observation.call, core, decision, observation)
+
+
+# One function for each kind of observation.
+_TAKES: dict[type[Observation], Callable[[Any, Core, Decision], None]] = {
+    DaemonStarted: _take_daemon_started,
+    DaemonStopping: _take_daemon_stopping,
+    SettingsRead: _take_settings_read,
+    RoomSeen: _take_room_seen,
+    StrictnessSeen: _take_strictness_seen,
+    SecretsSeen: _take_secrets_seen,
+    AgentsRead: _take_agents_read,
+    SpecsRead: _take_specs_read,
+    TargetsHinted: _take_targets_hinted,
+    TargetLooked: _take_target_looked,
+    ClockTicked: _take_clock_ticked,
+    ProcessEnded: _take_process_ended,
+    OutputsKept: _take_outputs_kept,
+    LandingEnded: _take_landing_ended,
+    FilesWritten: _take_files_written,
+    RunAttached: _take_run_attached,
+    RunRecovered: _take_run_recovered,
+    Called: _take_called,
+}
+
+# One function for each call.
+_JUDGES: dict[type[Call], Judge] = {**LIFECYCLE_CALLS, **HISTORY_CALLS, **AGENT_CALLS}

@@ -1,5 +1,7 @@
 """The durable log: the only truth of the daemon.
 
-`contract` says what any engine promises; `sqlite` is the embedded engine. Only the reactor appends, anyone may read.
-Nothing in here knows what an event means: payloads are bytes, moments are given, and no clock is read.
+`contract` holds the ports that callers know; `sqlite` is the engine of the daemon, `memory` the engine of fast tests.
+`chain`, `group_commit`, `imports` and `search_text` are pure rules that both engines share. Only the reactor appends;
+anybody may read. Only `codec` knows what an event means: elsewhere payloads are bytes, times are given, and no clock is
+read.
 """

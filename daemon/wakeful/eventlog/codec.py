@@ -1,9 +1,8 @@
-"""Events to JSON payloads and back, and folds to snapshots and back.
+"""Events to JSON payloads and back, and states to snapshots and back. Pure.
 
-The kind stands in the envelope, so a payload holds only fields.
-
-Unknown fields of a newer release are ignored, missing ones take their defaults: old logs fold for ever. A snapshot is a
-cache of one way of folding: one that was made by another is not read but made anew.
+The kind is part of the envelope, so a payload holds only the fields. Unknown fields of a newer release are ignored and
+missing ones take their defaults: old logs fold for ever. A snapshot is a cache of one version of the fold (`FOLD`): a
+snapshot of another version is not read, and a new one replaces it.
 """
 
 from __future__ import annotations
@@ -15,12 +14,14 @@ from typing import get_args
 import msgspec
 
 from wakeful.core.record.events import Event, PayloadErased
+from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.state import Session
 from wakeful.errors import InternalError
 from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.contract import Record
 
-# One more with every change of the reducer after which an old log folds to another state: new fields count.
+# Incremented with every change after which an old log folds to another state. A new field of the state is such a
+# change.
 FOLD = 11
 
 
@@ -49,10 +50,9 @@ def decode(kind: str, payload: bytes) -> Event:
 
 
 def gather_stand_ins(erasures: Iterable[Record]) -> dict[int, bytes]:
-    """What stands in for erased payloads, by the numbers of their records,
-    of all records of a session that tell of erasures.
+    """The stand-ins for erased payloads, by seq. `erasures` are all `payload_erased` records of a session.
 
-    The newest first: a record that tells of an erasure may have been erased itself, by a later one."""
+    They are read from the newest on, because the record of an erasure may have been erased itself by a later one."""
     stand_ins: dict[int, bytes] = {}
     for record in reversed(list(erasures)):
         payload = record.payload if record.payload is not None else stand_ins.get(record.seq)
@@ -62,20 +62,18 @@ def gather_stand_ins(erasures: Iterable[Record]) -> dict[int, bytes]:
     return stand_ins
 
 
-_STATE = msgspec.json.Decoder(Session)
 _MARK = b"%d\n" % FOLD
 
 
 def encode_state(session: Session) -> bytes:
-    return _MARK + _ENCODER.encode(session)
+    return _MARK + _ENCODER.encode(flatten(session))
 
 
 def hash_state(session: Session) -> str:
-    """The hash of a session's state, as its snapshot at this seq carries it;
-    two hosts of one release that fold the same records agree."""
+    """The hash of a session's state, as in its snapshot. Two hosts of one release that fold the same records agree."""
     return hash_bytes(encode_state(session)).hex()
 
 
 def decode_state(state: bytes) -> Session | None:
-    """The session a snapshot holds; None where another release folded it."""
-    return _STATE.decode(memoryview(state)[len(_MARK) :]) if state.startswith(_MARK) else None
+    """The state in a snapshot; None if another version of the fold made it."""
+    return decode_flat(memoryview(state)[len(_MARK) :]) if state.startswith(_MARK) else None

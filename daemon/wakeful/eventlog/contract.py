@@ -1,12 +1,12 @@
 """The contract of the log: its values, its errors and its ports, without any engine. Does no I/O.
 
-A record is addressed by session and seq; the seqs of a session are gap-free and begin at 1. An append is atomic over all
-sessions it names, and is acknowledged only when it is durable.
+A record is addressed by session and seq; the seqs of a session are gap-free and begin at 1. An append is atomic over
+all sessions it names, and is acknowledged only when it is durable.
 
-An engine must implement `EventLog`: append, read, follow, keep snapshots. Everything else is a port of its own, which an engine
-offers or not: `PayloadStore`, `RecordImports`, `RecordSearch`, `LogVerification`, `LogBackup`, `StoreHealth`. A caller asks for
-the smallest port it needs, most of them for `LogReader`. `DaemonLog` is the sum that a running daemon needs.
-How an engine is added: docs/eventlog.md.
+An engine must implement `EventLog`: append, read, follow, keep snapshots. Everything else is a port of its own, which
+an engine offers or not: `PayloadStore`, `RecordImports`, `RecordSearch`, `LogVerification`, `LogBackup`, `StoreHealth`.
+A caller asks for the smallest port it needs, most of them for `LogReader`. `DaemonLog` is the sum that a running daemon
+needs. How an engine is added: docs/eventlog.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Conflict(InternalError):
 
 
 class BadAppend(CallerError):
-    """An append that no engine can record: no drafts, a number out of range, text that is not Unicode. Nothing was written."""
+    """An append that no engine can record: no drafts, a number out of range, text that is not Unicode.
+
+    Nothing was written."""
 
 
 class BadImport(CallerError):
@@ -45,7 +47,8 @@ class StoreBehindAnchor(OperatorError):
 
 
 class StoreUnsafe(OperatorError):
-    """Writing here could lose acknowledged records: an affected library, an unsafe file system or a folder of another user."""
+    """Writing here could lose acknowledged records: an affected library, an unsafe file system or a folder of another
+    user."""
 
 
 class StoreShort(OperatorError):
@@ -57,7 +60,9 @@ class StoreDamaged(OperatorError):
 
 
 class StoreUnfinished(OperatorError):
-    """The first start was cut short before the store had its schema. It holds nothing, and the next start makes it again."""
+    """The first start was cut short before the store had its schema.
+
+    It holds nothing, and the next start makes it again."""
 
 
 class StoreFailed(OperatorError):
@@ -181,7 +186,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 class Finding(msgspec.Struct, frozen=True):
     """One damage: where ("session payroll, seq 12", "anchor", "store") and what was found there.
 
-    `is_derived`: the damage is not in a record but in something derived from the records, which can be derived again."""
+    `is_derived`: the damage is not in a record but in something derived from the records, which can be derived
+    again."""
 
     where: str
     what: str
@@ -189,7 +195,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Mended(msgspec.Struct, frozen=True):
-    """The result of a mend: what was done, in words; the copy made before it; what verification still finds afterwards."""
+    """The result of a mend: what was done, in words; the copy made before it; what verification still finds
+    afterwards."""
 
     done: tuple[str, ...]
     copy: Path | None
@@ -277,8 +284,9 @@ class LogReader(Protocol):
     ) -> tuple[int, list[Record]]:
         """The next records of all sessions (of these kinds) in the order of recording, and the position after them.
 
-        Reading stops once the payloads reach `most_bytes` together; at least one record is read, so that a reader advances.
-        Imported records are left out unless `imported`: they happened elsewhere, and a follower of this log has missed nothing."""
+        Reading stops once the payloads reach `most_bytes` together; at least one record is read, so that a reader
+        advances. Imported records are left out unless `imported`: they happened elsewhere, and a follower of this log
+        has missed nothing."""
 
 
 class EventLog(LogReader, Protocol):
@@ -291,7 +299,9 @@ class EventLog(LogReader, Protocol):
         """Why nothing can be appended, in words; None when appends are taken."""
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
-        """Record all of `appends` or nothing; done once durable. If one (session, key) is known, nothing of the call is written."""
+        """Record all of `appends` or nothing; done once durable.
+
+        If one (session, key) is known, nothing of the call is written."""
 
     def append_blocking(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
         """The same for callers without an event loop."""
@@ -314,8 +324,8 @@ class PayloadStore(Protocol):
     def erase(self, session: str, seqs: Iterable[int]) -> int:
         """Erase these payloads for good; returns how many were still there. The records and their hashes stay.
 
-        When this returns, the log holds the bytes nowhere: in no snapshot of the session, not in the search index, and in no
-        copy that the log made of itself. A backup made by a person is that person's to delete."""
+        When this returns, the log holds the bytes nowhere: in no snapshot of the session, not in the search index, and
+        in no copy that the log made of itself. A backup made by a person is that person's to delete."""
 
     def archive(self, session: str, through_seq: int) -> int:
         """Take the payloads up to a seq out of the log, for payloads kept elsewhere; returns how many."""
@@ -339,11 +349,11 @@ class RecordImports(Protocol):
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         """Announce the records of a session up to `last_seq`, whose hash is `head`.
 
-        Returns the seq of the first missing record; `last_seq` + 1 means that all are here, and nothing was begun.
-        A session that is here and shorter is continued only with `extend`; another history of it is a Conflict.
-        Until the import is finished the session takes no append but one with `finishes_import`.
-        The same announcement again resumes the import. A longer one replaces it, if it was never finished: the records that
-        came are then compared with the longer history."""
+        Returns the seq of the first missing record; `last_seq` + 1 means that all are here, and nothing was begun. A
+        session that is here and shorter is continued only with `extend`; another history of it is a Conflict. Until the
+        import is finished the session takes no append but one with `finishes_import`. The same announcement again
+        resumes the import. A longer one replaces it, if it was never finished: the records that came are then compared
+        with the longer history."""
 
     def import_records(self, session: str, records: Sequence[Record]) -> Head:
         """Record them unchanged. Each is checked against the chain before it is written.
@@ -357,8 +367,8 @@ class RecordImports(Protocol):
     def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
         """Show the imported session. A BadImport if it has not come to the announced head.
 
-        An inert session can only be read by its id: heads, tails and search pass it over, until its import is finished
-        again without `is_inert`."""
+        An inert session can be read by its id and searched, but heads and tails pass it over, until its import is
+        finished again without `is_inert`."""
 
     def imports(self) -> tuple[Import, ...]:
         """The imports that were begun and not finished. Heads, tails and search hide their records."""
@@ -401,7 +411,9 @@ class StoreHealth(Protocol):
     """The files below an open log."""
 
     def find_loss(self) -> StoreGone | None:
-        """What happened to the store's files, if they are no longer the files that were opened. Appends check this themselves."""
+        """What happened to the store's files, if they are no longer the files that were opened.
+
+        Appends check this themselves."""
 
 
 class DaemonLog(EventLog, PayloadStore, RecordImports, RecordSearch, LogVerification, StoreHealth, Protocol):

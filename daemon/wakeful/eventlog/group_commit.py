@@ -1,18 +1,19 @@
 """The plan of one group commit: queued calls in, rows and answers out. Pure; every engine plans its writes here.
 
-An engine fills a group with the calls that wait, then writes the rows in one step. The group decides which call conflicts,
-which one repeats a key, and what every record hashes to. It writes nothing, and asks the engine through `Known` what the store holds.
-A refused call leaves the group as it was.
+An engine fills a group with the calls that wait, then writes the rows in one step. The group decides which call
+conflicts, which one repeats a key, and what every record hashes to. It writes nothing, and asks the engine through
+`Known` what the store holds. A refused call leaves the group as it was.
 
-`choose_dropped` says which snapshots of a session are dropped when a new one is saved. Opening needs the newest; a look at the past,
-a fork and a rewind need one not far before any seq. So the oldest and the newest few stay. Between them snapshots are
-sparser with age: the gap around a seq is about an eighth of its age, and at most 1,000 records, which fold in some 7 ms.
-A session of a million events keeps about a thousand snapshots, a few megabytes beside its gigabyte.
+`choose_dropped` says which snapshots of a session are dropped when a new one is saved. Opening needs the newest; a look
+at the past, a fork and a rewind need one not far before any seq. So the oldest and the newest few stay. Between them
+snapshots are sparser with age: the gap around a seq is about an eighth of its age, and at most 1,000 records, which
+fold in some 7 ms. A session of a million events keeps about a thousand snapshots, a few megabytes beside its gigabyte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import msgspec
@@ -100,7 +101,8 @@ class Group:
         return [row[-1] for row in self.rows.events]
 
     def add(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
-        """Take one call whole, or raise and take nothing of it: Conflict, BadAppend, or the error of a value that cannot be hashed.
+        """Take one call whole, or raise and take nothing of it: Conflict, BadAppend, or the error of a value that
+        cannot be hashed.
 
         A repeated key is looked for before a conflict: a repeated call expects the head that its first attempt saw."""
         repeated = self._find_repeated(appends)
@@ -119,8 +121,8 @@ class Group:
     def add_records(self, session: str, records: Sequence[Record], *, is_whole: bool = False) -> Head:
         """Take a batch of an import whole, or raise Conflict or BadImport and take nothing of it.
 
-        `is_whole`: the batch is the whole import, and was not announced. Such a batch is the last call of its group and the
-        first of its session, so that `Known` has all records before it."""
+        `is_whole`: the batch is the whole import, and was not announced. A batch is in a group of its own, because it
+        continues the records that `Known` has."""
         if not records:
             raise BadImport(f"session {session}: an import of no records; give it at least one")
         tip = self._known.tip(session)
@@ -200,8 +202,7 @@ class Group:
             position += 1
             self.rows.events.append(
                 (position, key, record.seq, record.at, record.kind, record.author, record.run, record.parent,
-                record.rationale,
-                 record.payload_hash, record.hash)
+                 record.rationale, record.payload_hash, record.hash)
             )  # fmt: skip
             self.rows.payloads.append((position, record.payload))
             if record.at < latest:
@@ -254,7 +255,7 @@ def choose_dropped(seqs: Sequence[int]) -> list[int]:
     if not seqs:
         return dropped
     newest, before = seqs[-1], seqs[0]
-    for seq, after in zip(seqs[1:-NEWEST_KEPT], seqs[2:], strict=False):
+    for seq, after in pairwise(seqs[1 : 1 - NEWEST_KEPT]):
         gap = after - before
         if gap <= WIDEST_GAP and gap * SPACING <= newest - after:
             dropped.append(seq)

@@ -1,8 +1,8 @@
 """The rules of an import: which records from elsewhere a log takes in. Pure; every engine asks here.
 
-`begin_import` asks `judge_import`, `import_records` asks `check_records`, `finish_import` asks `check_finished`. A batch must
-continue the chain of the records that are here: a wrong record is refused with its place. Whether a session may be
-brought in at all is decided by the caller.
+`begin_import` asks `judge_import`, `import_records` asks `check_records`, `finish_import` asks `check_finished`. A
+batch must continue the chain of the records that are here: a wrong record is refused with its place. Whether a session
+may be brought in at all is decided by the caller.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A `MemoryStore` holds the records, a `MemoryLog` is one opening of it: closed and opened again, the store is as it was.
 Nothing survives the process, so "durable" means here that the store holds it. The engine plans every write with
-`group_commit` and `imports`, as the SQLite engine does. It offers every port but `LogBackup` and `StoreHealth`, which are about files.
+`group_commit` and `imports`, as the SQLite engine does. It offers every port but `LogBackup`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from wakeful.eventlog.contract import (
     Span,
     StoreClosed,
     StoreDamaged,
+    StoreGone,
 )
 from wakeful.eventlog.group_commit import Group, Tip, choose_dropped
 from wakeful.eventlog.search_text import Query, has_phrases, parse_phrases, read_text
@@ -139,7 +140,7 @@ class MemoryStore:
 
 
 class MemoryLog:
-    """An open log (contract.EventLog and the other ports that are not about files)."""
+    """An open log (contract.DaemonLog)."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self._store = store or MemoryStore()
@@ -459,6 +460,12 @@ class MemoryLog:
             return Report(
                 len(chosen), records, erased, snapshots, findings, archived=gone - erased, unfinished=len(store.begun)
             )
+
+    # StoreHealth
+
+    def find_loss(self) -> StoreGone | None:
+        """None: there are no files that could be lost."""
+        return None
 
 
 def _check_types(appends: Sequence[Append], at: int) -> None:

@@ -1,7 +1,7 @@
 """The words of a search and the text of a record. Pure; every engine that can search asks here.
 
-`parse_phrases` reads what a person typed, `read_text` gives the text of a record that may be found. An engine with an index of its own
-asks that index; `has_phrases` is the plain comparison for an engine without one.
+`parse_phrases` reads what a person typed, `read_text` gives the text of a record that may be found. An engine with an
+index of its own asks that index; `has_phrases` is the plain comparison for an engine without one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def parse_phrases(text: str) -> list[Phrase]:
-    """The phrases of a search, in order: each word is one, and so are several words in quotes. No character is an operator but * and "."""
+    """The phrases of a search, in order: each word is one, and so are several words in quotes.
+
+    Only * and quotes have a meaning of their own."""
     phrases = []
     for quoted, word in _WORDS.findall(text):
         phrase = Phrase(quoted) if quoted else Phrase(word.rstrip("*"), word.endswith("*"))
@@ -66,7 +68,8 @@ def has_word(text: str) -> bool:
 
 
 def read_text(record: Record) -> str:
-    """The text of a record that a person could have read: the values of its payload and its rationale, without the names of fields."""
+    """The text of a record that a person could have read: the values of its payload and its rationale, without the
+    names of fields."""
     assert record.payload is not None
     parts: list[str] = [record.rationale] if record.rationale else []
     try:

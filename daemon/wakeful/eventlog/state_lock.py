@@ -1,9 +1,13 @@
-"""One daemon per state folder, kept by the kernel.
+"""The lock of a state folder: one daemon each, on a file system where a log is safe.
 
 The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` on the
-folder itself and on the file `lock` in it, which ends with the process, however it ends. A deleted `lock` lets nobody
-in: the folder is still locked. What the file says about its holder is for people: a stale text never keeps anyone out.
-Only here is a state folder made.
+folder itself and on the file `lock` in it. The kernel releases it when the process ends, however it ends. If `lock` is
+deleted, the folder is still locked. The text in the file names the holder for people: a stale text keeps nobody out.
+Only this module makes a state folder.
+
+A write-ahead log needs locks that all processes see, a shared index in memory, and flushes that reach a disk. Network
+file systems and shared folders of virtual machines promise none of them. An overlay of local disks (the disk of a
+container) keeps all three once a file is in its upper layer, where every written file lies.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ LOCK = "lock"
 
 
 class StateLock:
-    """A held lock; `release` it or end the process."""
+    """A held lock. It ends with `release` or with the process."""
 
     def __init__(self, state_dir: Path, folder: int, file: int) -> None:
         self._state_dir = state_dir
@@ -30,7 +34,7 @@ class StateLock:
         keep_folder(state_dir)
 
     def release(self) -> None:
-        """Let go; releasing twice is harmless."""
+        """Release the lock. Releasing it twice is harmless."""
         descriptors, self._descriptors = self._descriptors, ()
         if descriptors:
             let_folder_go(self._state_dir)
@@ -39,14 +43,13 @@ class StateLock:
 
 
 def find_holder(state_dir: Path) -> int | None:
-    """The pid of the process that has the folder, as the kernel lists it; takes no lock,
-    so it is never in anyone's way."""
+    """The pid of the process that holds the lock, as the kernel lists it. Takes no lock itself."""
     try:
         inodes = {str(os.stat(path).st_ino) for path in (state_dir, state_dir / LOCK) if os.path.exists(path)}
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234567 0 EOF"; one that waits has "->" behind its number.
+    # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234567 0 EOF"; a waiting lock has "->" after its number.
     for fields in map(str.split, locks):
         if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] in inodes:
             return int(fields[4])
@@ -54,10 +57,9 @@ def find_holder(state_dir: Path) -> int | None:
 
 
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
-    """Take the folder for this process or raise StateInUse naming who has it.
+    """Lock the folder for this process, or raise StateInUse with the holder.
 
-    `started_at` is shown to the next who tries.
-    """
+    `started_at` is shown to the next caller that tries."""
     descriptors: list[int] = []
     try:
         _make_durable(state_dir)
@@ -78,8 +80,8 @@ def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
 
 
 def _make_durable(state_dir: Path) -> None:
-    """A new folder's name outlasts a power cut, as the log in it does:
-    each folder above that was missing is synced, too."""
+    """Make the folder, and sync it and every new folder above it: the name must outlast a power cut, as the log in it
+    does."""
     existing = state_dir.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -87,7 +89,7 @@ def _make_durable(state_dir: Path) -> None:
     above = state_dir.absolute()
     while above != existing:
         above = above.parent
-        # A folder that may be written to and not read cannot be synced: its file system decides.
+        # A folder that can be written but not read cannot be synced.
         with contextlib.suppress(PermissionError):
             sync_folder(above)
 
@@ -166,7 +168,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 def refuse_remote(folder: Path) -> None:
-    """Raise StoreUnsafe where a log would not be safe."""
+    """Raise StoreUnsafe if a log in this folder would not be safe."""
     file_system = find_file_system(folder)
     if file_system in REMOTE:
         raise StoreUnsafe(
@@ -175,7 +177,7 @@ def refuse_remote(folder: Path) -> None:
 
 
 def find_file_system(folder: Path) -> str:
-    """The type of the file system a folder lies on; "unknown" where the system does not say."""
+    """The type of the file system of a folder; "unknown" if the system does not say."""
     device = os.stat(folder).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:

@@ -102,7 +102,7 @@ def _read_said(
                 else None
             ):
                 case ev.RunStarted(run=run, asker=asker):
-                    if asker != session.asker:
+                    if asker != session.knowledge.asker:
                         others.add(run)
                     continue
                 case ev.MessageAdded(asker=str() as asker) if session.is_apart(asker):
@@ -136,7 +136,7 @@ def make_compress(log: LogReader, session: Session, keep: int, summariser: Summa
     spec = session.spec
     request = SummaryRequest(
         objective=spec.objective if spec is not None else None,
-        earlier=session.conversation.summary,
+        earlier=session.knowledge.conversation.summary,
         messages=tuple(old),
     )
     first = (kept[0].session, kept[0].seq) if kept else (session.id, session.seq + 1)
@@ -169,7 +169,7 @@ def choose_kept(log: LogReader, session: Session, most_bytes: int) -> int:
 
 
 def find_stretches(session: Session) -> tuple[Stretch, ...]:
-    return session.conversation.stretches or (Stretch(session.id, 1),)
+    return session.knowledge.conversation.stretches or (Stretch(session.id, 1),)
 
 
 def _count_record(record: Record) -> int:
@@ -194,13 +194,13 @@ def summarise_fork(log: LogReader, fork: Session, since: int, between: Sequence[
     parts = [f"From the fork {fork.name}, its records {since + 1} to {fork.seq}:"]
     if own:
         parts.append(digest_messages(own, objective=None))
-    if fork.handoff and not _was_inherited(own, fork):
-        parts.append(f"Its hand-off:\n{fork.handoff}")
+    if fork.knowledge.handoff and not _was_inherited(own, fork):
+        parts.append(f"Its hand-off:\n{fork.knowledge.handoff}")
     return "\n\n".join(parts) if len(parts) > 1 else ""
 
 
 def _was_inherited(own: Sequence[Message], fork: Session) -> bool:
-    return all(message.text != fork.handoff for message in own)
+    return all(message.text != fork.knowledge.handoff for message in own)
 
 
 def read_received(log: LogReader, session: Session, run: OpenRun) -> list[tuple[int, ev.MessageAdded]]:
@@ -213,7 +213,7 @@ def read_received(log: LogReader, session: Session, run: OpenRun) -> list[tuple[
     if until <= seen:
         return received
     # Among them may be some that came since this run was decided.
-    most = MOST_RECEIVED + max(0, session.mailbox - until)
+    most = MOST_RECEIVED + max(0, session.mailbox.position - until)
     for record in log.read(session.id, kinds=("message_added",), to_seq=session.seq, newest_first=True, limit=most):
         message = decode(record.kind, record.payload) if record.payload is not None else None
         if isinstance(message, ev.MessageAdded) and seen < message.position <= until:

@@ -38,11 +38,15 @@ def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
     """The record a position means; of a TIME, the newest one that was there then."""
     if position.isascii() and position.isdigit():
         return _check_seq(session, position)
-    mark = session.checkpoints.get(position)
+    mark = session.lineage.checkpoints.get(position)
     if mark is not None:
         return mark.seq
     if not position[:1].isdigit():
-        named = f"its checkpoints are {', '.join(session.checkpoints)}" if session.checkpoints else "it has none"
+        named = (
+            f"its checkpoints are {', '.join(session.lineage.checkpoints)}"
+            if session.lineage.checkpoints
+            else "it has none"
+        )
         raise CallerError(
             f"{session.name} has no checkpoint {position!r} ({named}); expected a seq, a time (RFC 3339, or 2h for two "
             "hours ago), or a checkpoint"
@@ -60,7 +64,7 @@ def list_origins(log: LogReader, session: Session) -> list[Stretch]:
     """The records that a fork or a loaded session goes back to, nearest first:
     its parent's up to where it was forked, and so on."""
     origins: list[Stretch] = []
-    origin = session.origin
+    origin = session.lineage.origin
     while origin is not None:
         record = next(log.read(origin.session, to_seq=1), None)
         if record is None:
@@ -89,7 +93,7 @@ def fold_position(log: LogReader, session: Session, position: str, now: int) -> 
         for origin in origins if not is_seq else ():
             assert origin.last is not None
             if not is_time:
-                mark = _fold_origin(log, session, origin, origin.last).checkpoints.get(position)
+                mark = _fold_origin(log, session, origin, origin.last).lineage.checkpoints.get(position)
                 if mark is not None:
                     return _fold_origin(log, session, origin, mark.seq)
                 continue

@@ -40,12 +40,12 @@ class Tail(NamedTuple):
 def check_run(session: Session, run: int | None) -> int:
     """The run with this number; None: the last run that ended."""
     run = run or (session.last_run.run if session.last_run is not None else None)
-    if run is None or session.runs == 0:
+    if run is None or session.tally.runs == 0:
         raise CallerError(f"{session.name} has not run yet")
-    if not 1 <= run <= session.runs:
+    if not 1 <= run <= session.tally.runs:
         raise CallerError(
             f"{session.name} has no run {run}; "
-            + (f"its runs are 1 to {session.runs}" if session.runs > 1 else "it has run once")
+            + (f"its runs are 1 to {session.tally.runs}" if session.tally.runs > 1 else "it has run once")
         )
     return run
 

@@ -245,7 +245,7 @@ def _goes_on(session: Session, run: OpenRun, turns: Turns) -> bool:
     if (session.id, run.run) in turns.opened:
         return True
     last = session.last_run
-    return run.resumed_from is not None and last is not None and last.seq != session.dealt_until
+    return run.resumed_from is not None and last is not None and last.seq != session.knowledge.dealt_until
 
 
 def find_room(agent: AgentSpec) -> int:
@@ -258,8 +258,8 @@ def _begin_with_summary(session: Session, entries: tuple[Entry, ...], room: int)
     """A conversation begins with what was asked; of a compressed one that is the summary of what went before."""
     if not entries:
         return ()
-    if session.conversation.summary:
-        return (Asked(text=quote_summary(session.conversation.summary, room)),)
+    if session.knowledge.conversation.summary:
+        return (Asked(text=quote_summary(session.knowledge.conversation.summary, room)),)
     return () if isinstance(entries[0], Asked) else (Asked(text="(What was said before this is not at hand.)"),)
 
 

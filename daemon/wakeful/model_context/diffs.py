@@ -71,7 +71,7 @@ class FileSides:
     def _list_records(self) -> Iterator[str]:
         """Newest first, along the line that led here: not on branches a rewind left."""
         left = MOST_RUNS
-        for stretch in reversed(close_line(self._session.line, self._session.id, self._session.seq)):
+        for stretch in reversed(close_line(self._session.lineage.line, self._session.id, self._session.seq)):
             for record in self._log.read(
                 stretch.session,
                 from_seq=stretch.first,

@@ -52,7 +52,7 @@ def make_opening(
         ("facts", list_facts(*_find_known(session, turns), room.facts)),
         (
             "hand-off",
-            _quote_handoff(session.handoff, room.handoff)
+            _quote_handoff(session.knowledge.handoff, room.handoff)
             if not has_talk or turns.is_shortened or turns.has_new_handoff
             else None,
         ),
@@ -60,22 +60,27 @@ def make_opening(
         ("changes", describe_changes(run.spec, causes, room, read, redact)),
         (
             "summary",
-            quote_summary(session.conversation.summary, room.summary)
-            if not has_talk and session.conversation.summary
+            quote_summary(session.knowledge.conversation.summary, room.summary)
+            if not has_talk and session.knowledge.conversation.summary
             else None,
         ),
-        ("memory", list_memory(session.memory, room.memory) if not has_talk or session.conversation.summary else None),
+        (
+            "memory",
+            list_memory(session.knowledge.memory, room.memory)
+            if not has_talk or session.knowledge.conversation.summary
+            else None,
+        ),
         ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk), room.messages)),
     )
     parts = tuple(Part.of(name, text) for name, text in found if text is not None)
     if parts or not goes_on:
         # The list alone is no news to a run that goes on in the middle.
-        parts = (*parts, *_list_todo(session.todo))
+        parts = (*parts, *_list_todo(session.knowledge.todo))
     if not goes_on:
         return (*parts, Part.of("prompt", _say_prompt(session, run, is_new=not has_talk or turns.is_shortened)))
     if not parts:
         # Cut off after its last word by nobody's wish, it is done, and has to be asked nothing.
-        is_stopped = session.last_run is not None and session.last_run.seq == session.dealt_until
+        is_stopped = session.last_run is not None and session.last_run.seq == session.knowledge.dealt_until
         return (Part.of("prompt", WAS_CUT),) if is_stopped and _is_over(turns.entries[-1]) else ()
     return (*parts, Part.of("prompt", TRY_AGAIN if any(part.name == "last run" for part in parts) else GO_ON))
 
@@ -83,18 +88,18 @@ def make_opening(
 def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[Word], room: Room) -> tuple[Part, ...]:
     """For a run whose own opening gave way to a summary: what must outlast that, and what it was asked."""
     found = (
-        ("facts", list_facts(session.facts.values(), session.conflicts, room.facts)),
-        ("hand-off", _quote_handoff(session.handoff, room.handoff)),
-        ("memory", list_memory(session.memory, room.memory)),
+        ("facts", list_facts(session.knowledge.facts.values(), session.lineage.conflicts, room.facts)),
+        ("hand-off", _quote_handoff(session.knowledge.handoff, room.handoff)),
+        ("memory", list_memory(session.knowledge.memory, room.memory)),
         ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk=True), room.messages)),
     )
-    parts = (*(Part.of(name, text) for name, text in found if text is not None), *_list_todo(session.todo))
+    parts = (*(Part.of(name, text) for name, text in found if text is not None), *_list_todo(session.knowledge.todo))
     return (*parts, Part.of("prompt", f"{AGAIN}\n\n{_say_prompt(session, run, is_new=True)}"))
 
 
 def open_sub(session: Session, caller: str, text: str, room: Room) -> tuple[Part, ...]:
     """For a sub-agent: the facts, and the piece of work that the agent of the run gives it."""
-    facts = list_facts(session.facts.values(), session.conflicts, room.facts)
+    facts = list_facts(session.knowledge.facts.values(), session.lineage.conflicts, room.facts)
     asked = (
         f"# What you are asked\n\nDo the piece of work below. The agent {quote_line(caller)}, which works in this "
         "session, gives it to you, and gets your last words as its answer.\n\n"
@@ -149,12 +154,14 @@ def _find_known(session: Session, turns: Turns) -> tuple[Iterable[Fact], Sequenc
     All where that is out of sight or in another log.
     """
     if not turns.entries or turns.told_at is None or turns.told_at[0] != session.id:
-        return session.facts.values(), session.conflicts
+        return session.knowledge.facts.values(), session.lineage.conflicts
     since = turns.told_at[1]
     news = [
-        fact for fact in session.facts.values() if fact.seq > since and turns.remembered.get(fact.key) != fact.value
+        fact
+        for fact in session.knowledge.facts.values()
+        if fact.seq > since and turns.remembered.get(fact.key) != fact.value
     ]
-    return news, [conflict for conflict in session.conflicts if conflict.number in turns.new_conflicts]
+    return news, [conflict for conflict in session.lineage.conflicts if conflict.number in turns.new_conflicts]
 
 
 def list_facts(facts: Iterable[Fact], conflicts: Sequence[Conflict], tokens: int) -> str | None:

@@ -123,7 +123,7 @@ def read_turns(log: LogReader, blobs: Blobs, session: Session, *, is_fresh: bool
     if is_fresh:
         reader.begin_anew()
     turns = reader.finish(session.id)
-    return replace(turns, has_new_handoff=session.asker is not None and _has_new_handoff(log, session, turns))
+    return replace(turns, has_new_handoff=session.knowledge.asker is not None and _has_new_handoff(log, session, turns))
 
 
 def _has_new_handoff(log: LogReader, session: Session, turns: Turns) -> bool:
@@ -170,8 +170,8 @@ class _Erasures:
 def read_messages(log: LogReader, session: Session, run: OpenRun, told: int) -> list[Word]:
     """Blocks. The messages this run is to deal with, oldest first: those after what runs that ended for good have seen, and after what
     this conversation was told, up to where the run reads. By position: a message is told once, whatever else came between."""
-    last = int(run.versions.get(MAILBOX, str(session.mailbox)))
-    seen = max(told, int(session.seen.get(MAILBOX, "0")))
+    last = int(run.versions.get(MAILBOX, str(session.mailbox.position)))
+    seen = max(told, int(session.marks.seen.get(MAILBOX, "0")))
     found: list[Word] = []
     for record in (
         log.read(session.id, to_seq=session.seq, kinds=("message_added",), newest_first=True) if last > seen else ()
@@ -208,7 +208,7 @@ def has_handed_off(log: LogReader, session: Session, run: OpenRun) -> bool:
 
 
 def _read_records(log: LogReader, session: Session) -> Iterator[Record]:
-    for stretch in session.conversation.stretches or (Stretch(session.id, 1),):
+    for stretch in session.knowledge.conversation.stretches or (Stretch(session.id, 1),):
         yield from log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=_KINDS)
 
 

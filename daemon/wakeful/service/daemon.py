@@ -10,24 +10,21 @@ import asyncio
 import contextlib
 import functools
 import gc
-import itertools
 import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from wakeful.api.routes.bundles import Desk
-from wakeful.api.routes.retention import PAUSE_SECONDS, keep_round
 from wakeful.api.server import ControlSocket
-from wakeful.core.deciding.decision import DAEMON
 from wakeful.core.observations import DaemonStarted, DaemonStopping
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
-from wakeful.errors import OperatorError, WakefulError
+from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreShort
 from wakeful.service.ending import Ending
 from wakeful.service.facade import Edges, Facade
 from wakeful.service.reactor import Reactor, Signal
+from wakeful.service.retention_rounds import keep_archiving
 from wakeful.service.voice import Narrator, Voice
 from wakeful.settings import Places
 from wakeful.system.journal import ERROR, WARNING
@@ -453,17 +450,11 @@ class Daemon:
             pause = max(COLLECTING_SECONDS, COLLECTING_PAUSES * (time.monotonic() - began))
 
     async def _keep_archiving(self) -> None:
-        """Move what retention allows to the archive, from where it can be loaded back."""
-        for number in itertools.count():
-            await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                await keep_round(Desk(self._facade, DAEMON, lambda done, total: None), number)
-            except (WakefulError, OSError) as problem:
-                self._voice.say(f"archiving what is due failed: {problem}", priority=ERROR)
+        await keep_archiving(self._facade, functools.partial(self._voice.say, priority=ERROR))
 
     def _summary(self) -> str:
         state = self.core.state
-        declared = sum(session.is_declared for session in state)
+        declared = sum(session.declaration.is_declared for session in state)
         refused = self._facade.problems()
         problems = f", {count(len(refused), 'spec')} refused" if refused else ""
         targets = len(self.core.looked.targets)

@@ -19,10 +19,9 @@ from wakeful import __version__
 from wakeful.api.live_words import LiveWords
 from wakeful.api.routes.follow import follow_records
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
-from wakeful.core.calls.values import Arrive, Call, Open, Rename, Reply, Restore, Thaw, Work
+from wakeful.core.calls.values import Call, Rename, Reply, Work
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.observations import Enforceable, FilesWritten, Moment, ProcessOwner, Usage
-from wakeful.errors import CallerError
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
@@ -105,27 +104,10 @@ class Facade:
         await self._reactor.recorded_so_far()
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
-        # A repeated rename must not reach the checks below: they would refuse it,
-        # because the first one has moved the file.
-        if key is not None and (repeated := self._reactor.find_repeated(call, key)) is not None:
-            return await repeated
         if isinstance(call, Rename):
-            self._check_rename(call)
+            # A reading under way may have found the file under its old name.
             self._specs.outdate()
-        reply = await self._reactor.call(call, author=author, key=key, run=run)
-        if isinstance(call, Open | Thaw | Restore | Arrive):
-            self._specs.report_again(call.name)
-        return reply
-
-    def _check_rename(self, call: Rename) -> None:
-        if self._spec_file(call.new).exists():
-            raise CallerError(f"{self._spec_file(call.new)} exists already; choose a free name")
-        own = self._spec_file(call.name)
-        if call.name in self.core.state.ids and not own.exists():
-            raise CallerError(
-                f"{call.name} has no file of its own to be renamed; write {own} first, "
-                "or rename what its template finds"
-            )
+        return await self._reactor.call(call, author=author, key=key, run=run)
 
     def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
         return self._reactor.submit(call, author=author, key=key, run=run)
@@ -152,8 +134,21 @@ class Facade:
     async def read_specs(self) -> None:
         await self._specs.read()
 
+    def report_spec_again(self, name: str) -> None:
+        self._specs.report_again(name)
+
     def _spec_file(self, name: str) -> Path:
         return self.places.specs / f"{name}.yaml"
+
+    def find_rename_obstacle(self, old: str, new: str) -> str | None:
+        source, target = self._spec_file(old), self._spec_file(new)
+        if target.exists():
+            return f"{target} exists already; choose a free name"
+        if old in self.core.state.ids and not source.exists():
+            return (
+                f"{old} has no file of its own to be renamed; write {source} first, or rename what its template finds"
+            )
+        return None
 
     def rename_spec(self, old: str, new: str) -> None:
         source, target = self._spec_file(old), self._spec_file(new)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from wakeful.api.live_words import LiveWords
-from wakeful.core.decide import Observation
 from wakeful.core.deciding.acting_agent import gather_team
 from wakeful.core.deciding.agent_obstacles import list_libraries
 from wakeful.core.deciding.decision import Entry
@@ -31,6 +30,7 @@ from wakeful.core.observations import (
 )
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import PromptRun, SessionSpec
+from wakeful.core.take import Observation
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process

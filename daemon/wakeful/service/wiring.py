@@ -395,7 +395,11 @@ def _list_writable(spec: SessionSpec, is_guarded: bool) -> tuple[str, ...] | Non
 
 def _list_loaded(core: Core) -> list[Session]:
     """Sessions that a bundle brought and nobody has looked at."""
-    return [one for one in core.state if one.needs_trust is not None and one.spec is not None and not one.is_shut]
+    return [
+        one
+        for one in core.state
+        if one.declaration.needs_trust is not None and one.spec is not None and not one.is_shut
+    ]
 
 
 def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | None:
@@ -413,7 +417,9 @@ def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -
     and so does what libraries write to standard error."""
 
     def list_all_needed() -> set[str]:
-        return {name for session in core.state if session.is_declared for name in list_needed(core, session)}
+        return {
+            name for session in core.state if session.declaration.is_declared for name in list_needed(core, session)
+        }
 
     known = KnownSecrets(places, observe, list_all_needed)
     if logging.lastResort is not None:
@@ -440,7 +446,7 @@ def find_filed_text(core: Core, name: str) -> str | None:
 
     A bundle's claim about its own spec is not trusted: only the text of a spec file counts as known."""
     session = core.state.sessions.get(core.state.ids.get(name, ""))
-    return session.text_digest if session is not None and session.is_filed else None
+    return session.declaration.text_digest if session is not None and session.declaration.is_filed else None
 
 
 def _build_specs(

@@ -322,7 +322,8 @@ _INTERPRETER = re.compile(
 # After these the program is in the words themselves, or is a module.
 _NO_SCRIPT = ("-c", "-m", "-e", "-", "--eval", "-p", "-E", "-r")
 _SCRIPT_SUFFIXES = (
-    ".py", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".r", ".jl", ".awk", ".tcl",
+    ".py", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".r",
+    ".jl", ".awk", ".tcl",
 )  # fmt: skip
 _PATTERN_SIGN = re.compile(r"[*?\[]")
 

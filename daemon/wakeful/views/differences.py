@@ -35,9 +35,11 @@ def compare(
         "b": _view_side(b, at[1]),
         "session": _compare_session(a, b),
         "facts": _compare_facts(a, b),
-        "memory": compare_keys(a.memory, b.memory),
-        "todo": compare_keys(*({item.text: item.status for item in side.todo} for side in (a, b))),
-        "handoff": None if a.handoff == b.handoff else {"a": a.handoff, "b": b.handoff},
+        "memory": compare_keys(a.knowledge.memory, b.knowledge.memory),
+        "todo": compare_keys(*({item.text: item.status for item in side.knowledge.todo} for side in (a, b))),
+        "handoff": None
+        if a.knowledge.handoff == b.knowledge.handoff
+        else {"a": a.knowledge.handoff, "b": b.knowledge.handoff},
         "spec": compare_keys(flatten_spec(a.spec), flatten_spec(b.spec)),
         "bindings": _compare_bindings(a, b),
         "files": _compare_files(a, b, list(runs_between)),
@@ -62,7 +64,7 @@ def _compare_session(a: Session, b: Session) -> list[dict[str, Any]]:
         shown = show_past(session)
         sides.append(
             {key: shown[key] for key in ("state", "reason", "runs", "mailbox")}
-            | {"agent": session.agent, "model": session.model}
+            | {"agent": session.declaration.agent, "model": session.declaration.model}
         )
         if a.id == b.id:
             sides[-1]["name"] = session.name
@@ -72,8 +74,8 @@ def _compare_session(a: Session, b: Session) -> list[dict[str, Any]]:
 def _compare_facts(a: Session, b: Session) -> list[dict[str, Any]]:
     """By value: a fact said again with the same value is the same knowledge."""
     found = []
-    for key in sorted(a.facts.keys() | b.facts.keys()):
-        before, after = a.facts.get(key), b.facts.get(key)
+    for key in sorted(a.knowledge.facts.keys() | b.knowledge.facts.keys()):
+        before, after = a.knowledge.facts.get(key), b.knowledge.facts.get(key)
         if before is None or after is None or before.value != after.value:
             found.append(
                 {
@@ -125,7 +127,7 @@ def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
     bounds = [_bounds_by_key(a), _bounds_by_key(b)]
     found = []
     for key, bound in (bounds[0] | bounds[1]).items():
-        marks = {mark: {"a": getattr(a, mark).get(key), "b": getattr(b, mark).get(key)} for mark in ("seen", "good")}
+        marks = {mark: {"a": getattr(a.marks, mark).get(key), "b": getattr(b.marks, mark).get(key)} for mark in ("seen", "good")}
         is_new, is_gone = key not in bounds[0], key not in bounds[1]
         if bound.is_written or not (is_new or is_gone or any(mark["a"] != mark["b"] for mark in marks.values())):
             continue
@@ -141,7 +143,7 @@ def _compare_files(a: Session, b: Session, runs: list[RunFinished]) -> list[dict
     and the runs between that wrote it."""
     found = []
     for key, bound in (_bounds_by_key(a) | _bounds_by_key(b)).items():
-        versions = {"a": a.good.get(key), "b": b.good.get(key)}
+        versions = {"a": a.marks.good.get(key), "b": b.marks.good.get(key)}
         wrote = [run.run for run in runs if bound.name in run.written]
         if bound.is_written and (versions["a"] != versions["b"] or wrote):
             found.append({"binding": bound.name, "what": describe_binding(bound.binding), **versions, "runs": wrote})

@@ -11,10 +11,10 @@ from wakeful.views.times import show_time
 
 def view_knowledge(session: Session) -> dict[str, Any]:
     """What is in the log alone, besides facts and hand-off."""
-    conversation = session.conversation
+    conversation = session.knowledge.conversation
     return {
-        "memory": session.memory,
-        "todo": [{"text": item.text, "status": item.status} for item in session.todo],
+        "memory": session.knowledge.memory,
+        "todo": [{"text": item.text, "status": item.status} for item in session.knowledge.todo],
         "conversation": {
             "messages": conversation.messages,
             "bytes": conversation.size_bytes,
@@ -22,7 +22,7 @@ def view_knowledge(session: Session) -> dict[str, Any]:
         },
         "checkpoints": [
             {"name": name, "seq": mark.seq, "at": show_time(mark.at), "author": mark.author, "note": mark.note}
-            for name, mark in sorted(session.checkpoints.items(), key=lambda item: item[1].seq)
+            for name, mark in sorted(session.lineage.checkpoints.items(), key=lambda item: item[1].seq)
         ],
         "conflicts": [
             {
@@ -34,19 +34,19 @@ def view_knowledge(session: Session) -> dict[str, Any]:
                 "fork": conflict.fork,
                 "theirs_rationale": conflict.theirs_rationale,
             }
-            for conflict in session.conflicts
+            for conflict in session.lineage.conflicts
         ],
         "origin": None
-        if session.origin is None
+        if session.lineage.origin is None
         else {
-            "session": session.origin.session,
-            "name": session.origin.name,
-            "seq": session.origin.seq,
-            "hash": session.origin.hash,
+            "session": session.lineage.origin.session,
+            "name": session.lineage.origin.name,
+            "seq": session.lineage.origin.seq,
+            "hash": session.lineage.origin.hash,
         },
-        "model": session.model,
-        "workspace": session.workspace.folder if session.workspace is not None else None,
-        "detached": list(session.detached),
+        "model": session.declaration.model,
+        "workspace": session.lineage.workspace.folder if session.lineage.workspace is not None else None,
+        "detached": list(session.lineage.detached),
     }
 
 
@@ -54,8 +54,8 @@ def view_forks(state: State, session: Session) -> list[dict[str, Any]]:
     """The forks of a session and theirs, as a tree; by the names they have now."""
     children: dict[str, list[Session]] = {}
     for one in state:
-        if one.origin is not None:
-            children.setdefault(one.origin.session, []).append(one)
+        if one.lineage.origin is not None:
+            children.setdefault(one.lineage.origin.session, []).append(one)
     return _view_children(children, session) if session.id in children else []
 
 
@@ -64,12 +64,13 @@ def _view_children(children: dict[str, list[Session]], parent: Session) -> list[
         {
             "name": one.name,
             "id": one.id,
-            "at": one.origin.seq if one.origin is not None else 0,
+            "at": one.lineage.origin.seq if one.lineage.origin is not None else 0,
             "seq": one.seq,
-            "merged": parent.merges.get(one.id),
+            "merged": parent.lineage.merges.get(one.id),
             "forks": _view_children(children, one),
         }
         for one in sorted(
-            children.get(parent.id, ()), key=lambda child: (child.origin.seq if child.origin else 0, child.name)
+            children.get(parent.id, ()),
+            key=lambda child: (child.lineage.origin.seq if child.lineage.origin else 0, child.name),
         )
     ]

@@ -46,14 +46,14 @@ def find_excesses(session: Session, limits: Limits) -> Iterator[tuple[LimitName,
 def weigh(session: Session) -> dict[LimitName, int]:
     """How much there is of what the state knows."""
     return {
-        "note": _size(session.handoff or ""),
-        "fact": max((_size(fact.value) for fact in session.facts.values()), default=0),
-        "facts": len(session.facts),
-        "conversation": session.conversation.size_bytes,
+        "note": _size(session.knowledge.handoff or ""),
+        "fact": max((_size(fact.value) for fact in session.knowledge.facts.values()), default=0),
+        "facts": len(session.knowledge.facts),
+        "conversation": session.knowledge.conversation.size_bytes,
         "records": session.seq,
-        "tokens": session.size_tokens,
+        "tokens": session.knowledge.size_tokens,
         # A container has nobody to read its mailbox: there it is a record, not a backlog.
-        "mailbox": session.mailbox - int(session.seen.get("message") or 0) if session.is_live else 0,
+        "mailbox": session.mailbox.position - int(session.marks.seen.get("message") or 0) if session.is_live else 0,
     }
 
 

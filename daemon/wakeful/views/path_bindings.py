@@ -46,7 +46,7 @@ def _may_mean(text: str, root: str, path: str) -> bool:
 
 def bindings_of(core: Core) -> Iterator[tuple[Session, SessionSpec, FileBinding]]:
     for session in core.state:
-        if session.spec is None or not session.is_declared or session.is_shut:
+        if session.spec is None or not session.declaration.is_declared or session.is_shut:
             continue
         for binding in session.spec.files:
             yield session, session.spec, binding

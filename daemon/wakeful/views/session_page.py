@@ -81,7 +81,7 @@ def show_past(session: Session) -> dict[str, Any]:
         "reason": words if state == "sleeping" else None,
         "agent": session.owner,
         "priority": spec.priority if spec is not None else None,
-        "runs": session.runs,
+        "runs": session.tally.runs,
         "last_run": view_last_run(session.last_run),
         **_view_recorded(session),
         "bindings": [_view_marks(session, bound) for bound in bounds],
@@ -93,7 +93,7 @@ def _recorded_hold_words(session: Session) -> str | None:
         return session.move_words
     if session.brake is not None:
         return session.brake
-    if not session.is_declared:
+    if not session.declaration.is_declared:
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:
         return "disabled in its spec"
@@ -118,7 +118,7 @@ def _view_recorded(session: Session) -> dict[str, Any]:
         "people": dict(sorted(spec.people.items())) if spec is not None else {},
         "retention": view_retention(spec.retention) if spec is not None else None,
         "confinement": view_confinement(spec) if spec is not None and spec.run is not None else None,
-        "budget": view_budget(spec.budget, session.spent) if spec is not None else None,
+        "budget": view_budget(spec.budget, session.tally.spent) if spec is not None else None,
         "approve": "before_run" if spec is not None and spec.is_approved_first else None,
         "hold": view_hold(session.hold),
         "wake": None
@@ -134,11 +134,11 @@ def _view_recorded(session: Session) -> dict[str, Any]:
         "kept_outputs": [structs.asdict(kept) for kept in session.last_run.kept]
         if session.last_run is not None
         else [],
-        "successes": session.successes,
-        "mailbox": session.mailbox,
-        "tokens": session.size_tokens,
+        "successes": session.tally.successes,
+        "mailbox": session.mailbox.position,
+        "tokens": session.knowledge.size_tokens,
         "facts": view_facts(session),
-        "handoff": session.handoff,
+        "handoff": session.knowledge.handoff,
         **view_knowledge(session),
     }
 
@@ -195,7 +195,7 @@ def view_hold(hold: Hold | None) -> dict[str, Any] | None:
 
 
 def view_facts(session: Session) -> list[dict[str, Any]]:
-    return [view_fact(session.facts[key]) for key in sorted(session.facts)]
+    return [view_fact(session.knowledge.facts[key]) for key in sorted(session.knowledge.facts)]
 
 
 def view_fact(fact: Fact) -> dict[str, Any]:
@@ -217,8 +217,8 @@ def _view_marks(session: Session, bound: Bound) -> dict[str, Any]:
         "what": describe_binding(bound.binding),
         "wake": bound.wake,
         "access": bound.binding.access if isinstance(bound.binding, FileBinding) else "read",
-        "seen": session.seen.get(bound.key),
-        "good": session.good.get(bound.key),
+        "seen": session.marks.seen.get(bound.key),
+        "good": session.marks.good.get(bound.key),
     }
 
 
@@ -238,7 +238,7 @@ def _view_bound(core: Core, session: Session, bound: Bound, describe: Callable[[
 
 
 def _has_drifted(session: Session, bound: Bound, version: str | None) -> bool:
-    left = session.good.get(bound.key)
+    left = session.marks.good.get(bound.key)
     return bound.is_written and version is not None and left is not None and version != left
 
 

@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from wakeful.core.deciding.agent_obstacles import has_prompt
+from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import Queue, find_hold_words, find_queue, say_queue
+from wakeful.core.deciding.may_start import Queue, find_queue, say_queue
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.observations import Moment
@@ -55,7 +56,7 @@ def _build_row(core: Core, session: Session, moment: Moment, queue: Queue | None
         "priority": spec.priority if spec is not None else None,
         "queued": say_queue(queue, moment) if queue is not None else None,
         "owed": _find_owed(core, session),
-        "runs": session.runs,
+        "runs": session.tally.runs,
         "last_run": view_last_run(session.last_run),
     }
 
@@ -176,7 +177,7 @@ def find_gone(session: Session) -> GoneWord | None:
     """Why it will not run again by itself, in a word, where its work is over. A run under way is never passed over."""
     if session.is_terminated:
         return "terminated"
-    return "undeclared" if not session.is_declared and session.run is None else None
+    return "undeclared" if not session.declaration.is_declared and session.run is None else None
 
 
 def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
@@ -204,7 +205,7 @@ def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tok
     # Whoever looks at the list knows whom nothing holds back.
     if _is_unisolated(session):
         return "not isolated"
-    return _say_size(session.size_tokens, long_tokens) if session.size_tokens else ""
+    return _say_size(session.knowledge.size_tokens, long_tokens) if session.knowledge.size_tokens else ""
 
 
 def _say_size(tokens: int, long_tokens: int) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import find_hold_words, find_queue_words
+from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.observations import Moment
 from wakeful.core.record.state import Session

@@ -132,7 +132,7 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
         return said
     if has_failed(session):
         return ["Nothing newer came since that run; it runs by itself when something it waits for changes."]
-    if any(session.seen[key] != good for key, good in session.good.items() if key in session.seen):
+    if any(session.marks.seen[key] != good for key, good in session.marks.good.items() if key in session.marks.seen):
         return [
             (
                 "Nothing newer came since its last run, which was stopped; "

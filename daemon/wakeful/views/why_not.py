@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import Waits, judge_start
+from wakeful.core.deciding.may_start import WaitsForTime, judge_start
 from wakeful.core.deciding.owed import is_activation_owed, is_new
 from wakeful.core.looking.looked import Bound
 from wakeful.core.observations import Moment
@@ -21,7 +21,7 @@ from wakeful.views.times import say_time
 
 def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
     """Of a session at rest without a wake: what changed and does not wake it, and why. Empty where nothing changed."""
-    if not session.is_declared:
+    if not session.declaration.is_declared:
         return [
             (
                 "Its file is gone from sessions.d: nothing is looked at for it, "
@@ -61,7 +61,7 @@ def _say_set_back(core: Core, session: Session) -> Iterator[str]:
         clock = core.looked.clocks.get((session.id, bound.key))
         if clock is not None and clock.is_set_back:
             yield (
-                f"The clock was set back: {bound.name} ran for its slots up to {session.seen[bound.key]} already, "
+                f"The clock was set back: {bound.name} ran for its slots up to {session.marks.seen[bound.key]} already, "
                 "and goes on after that one."
             )
 
@@ -108,4 +108,4 @@ def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:
     if wake.retry_at is not None and wake.retry_at > moment.wall:
         return wake.retry_at
     verdict = judge_start(core, session, moment)
-    return verdict.until if isinstance(verdict, Waits) else None
+    return verdict.deadline.until if isinstance(verdict, WaitsForTime) else None

@@ -142,7 +142,7 @@ class Workspaces:
 
     async def plan(self, session: Session, fork: Session, base: str, *, is_dry: bool) -> Plan:
         """What a merge of the fork's workspace would do to the files of `session`."""
-        if session.spec is None or fork.spec is None or fork.workspace is None:
+        if session.spec is None or fork.spec is None or fork.lineage.workspace is None:
             return Plan(changes=(), record=None)
         theirs = fork.spec.root
         if not os.path.isdir(theirs):

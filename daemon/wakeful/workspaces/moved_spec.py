@@ -47,7 +47,7 @@ def move_marks(past: Session, identities: dict[str, str]) -> Session:
     def carry(marks: dict[str, str]) -> dict[str, str]:
         return {identities.get(key, key): version for key, version in marks.items()}
 
-    return replace(past, seen=carry(past.seen), good=carry(past.good))
+    return replace(past, marks=replace(past.marks, seen=carry(past.marks.seen), good=carry(past.marks.good)))
 
 
 def is_written(binding: FileBinding) -> bool:

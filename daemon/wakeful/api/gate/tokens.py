@@ -2,8 +2,8 @@
 
 A token is 256 random bits behind its id, told once and never again. The file is the truth and is looked at for every
 request: what is revoked, or removed by hand, opens nothing from the next request on. A file that others can read or
-that cannot be understood opens nothing at all. What a token reaches is judged by authorising.py;
-a run's own token is no part of this.
+that cannot be understood opens nothing at all. What a token reaches is judged by scopes.py; a run's own token is no
+part of this.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import secrets
 import stat
 import tempfile
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from wakeful.errors import CallerError, OperatorError
+from wakeful.verbs.verb import Scope
 
-Scope = Literal["read", "send", "run", "admin"]
-SCOPES: tuple[Scope, ...] = ("read", "send", "run", "admin")
 TOKENS_FILE = "tokens.json"
 # Told apart from a run's token by sight, also by those who search for secrets that leaked.
 PREFIX = "wakeful"

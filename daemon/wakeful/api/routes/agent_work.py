@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
+from wakeful.api.bodies import check_key, read_body, read_lines, take_key
 from wakeful.api.gate.callers import Caller
 from wakeful.api.live_words import Said
-from wakeful.api.routes.calls import check_key, read_body, read_lines, take_key
+from wakeful.api.requests import Forbidden, answer_json, caller_of, service_of
 from wakeful.api.routes.context import assemble_for, assemble_for_sub, drop_changed_raw
 from wakeful.api.routes.offered_tools import find_slow_servers
 from wakeful.api.service import Service
@@ -89,7 +89,7 @@ async def begin(request: Request) -> Response:
         window_tokens=agent.window.tokens,
         window_source=source,
     )
-    await _submit(service, caller, (step,), take_key(request, Posted, {}))
+    await _submit(service, caller, (step,), take_key(request, {}))
     failing = (
         await asyncio.to_thread(find_slow_servers, service.log, session, agent, service.moment().wall)
         if agent.mcp
@@ -186,7 +186,7 @@ async def begin_sub(request: Request) -> Response:
         tokens=assembled.tokens,
         sub=sub,
     )
-    await _submit(service, caller, (step,), take_key(request, Delegated, {}))
+    await _submit(service, caller, (step,), take_key(request, {}))
     beginning = _describe_beginning(session, run, member, assembled, False)
     answered = sum(isinstance(entry, Answered) for entry in assembled.entries)
     tools = narrow_for_sub(merge_tools(agent.tools, run.spec.tools), member)
@@ -204,7 +204,7 @@ async def record_steps(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     _find_run(service, caller)
     # It is the first line's, where that has none of its own.
-    key = take_key(request, Posted, {})
+    key = take_key(request, {})
     recording: list[Awaitable[calls.Reply]] = []
     sub: SubWork | None = None
     redacted: list[work.SentStep] = []
@@ -321,7 +321,7 @@ async def compress(request: Request) -> Response:
     summariser = Given(summary.by, summary.text) if summary.text else ByRule()
     taken = min(agent.window.compress_at, summary.most_tokens or agent.window.compress_at)
     most = int(taken * KEPT_SHARE * BYTES_PER_TOKEN)
-    key = take_key(request, Summary, {})
+    key = take_key(request, {})
     for _ in range(TRIES):
         keep = await asyncio.to_thread(choose_kept, service.log, session, most)
         made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
@@ -460,11 +460,11 @@ def _describe_beginning(
         permissions=assembled.permissions,
         is_long=assembled.is_cut or assembled.total_tokens > agent.window.compress_at,
         left_out=assembled.left_out,
-        summary=session.conversation.summary,
+        summary=session.knowledge.conversation.summary,
         objective=spec.objective,
-        memory=session.memory,
+        memory=session.knowledge.memory,
         hand_off=find_hand_off_rule(session, run),
-        standing_hand_off=session.handoff,
+        standing_hand_off=session.knowledge.handoff,
         has_handed_off=has_left,
         turns=run.progress.turns,
         tools=merge_tools(agent.tools, spec.tools),

@@ -21,9 +21,9 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_lines, caller_of, find_named, service_of
+from wakeful.api.bodies import build, decode_body, read_body
 from wakeful.api.gate.callers import Caller
-from wakeful.api.routes.calls import build_call, decode_body, read_body
+from wakeful.api.requests import answer_lines, caller_of, find_named, service_of
 from wakeful.api.routes.history_calls import ArrivalRecord, Receipt, find_free_name, finish_erase, moving
 from wakeful.api.routes.participants import refuse_by_uid
 from wakeful.api.service import Service
@@ -173,6 +173,7 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
     path = desk.state / ARCHIVE / session.archive
     restored = await asyncio.to_thread(restore_archive, desk.log, desk.blobs, path, desk.tell)
     words = await desk.call(calls.Restore(name=name))
+    desk.service.report_spec_again(name)
     return {"name": name, "words": f"{words}: {count(restored, 'payload')}", "path": str(path)}
 
 
@@ -217,8 +218,8 @@ def _is_own(desk: Desk, manifest: Manifest) -> bool:
     session = desk.service.core.state.sessions.get(manifest.session)
     if (
         session is None
-        or session.needs_trust is not None
-        or not session.foreign_until < manifest.records <= session.seq
+        or session.declaration.needs_trust is not None
+        or not session.declaration.foreign_until < manifest.records <= session.seq
     ):
         return False
     last = next(desk.log.read(manifest.session, from_seq=manifest.records, limit=1), None)
@@ -298,7 +299,7 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
         f"{known.name if known is not None else manifest.session} lives here, and {path} holds another history of "
         "it: a move was given up on one side; load it without --move, then merge"
     )
-    if known is not None and not known.is_frozen and not known.has_departed and known.seq < manifest.records:
+    if known is not None and not known.is_frozen and not known.move.has_departed and known.seq < manifest.records:
         raise CallerError(another)
     has_arrived = known is not None and known.seq > manifest.records
     try:
@@ -308,11 +309,10 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
     manifest = loaded.contents.manifest
     past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
     origin = manifest.about.get("host", "another host")
-    return (
-        loaded,
-        past,
-        await desk.call(calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store)),
-    )
+    arrive = calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store)
+    words = await desk.call(arrive)
+    desk.service.report_spec_again(past.name)
+    return loaded, past, words
 
 
 async def _erase_again(desk: Desk, session_id: str) -> None:
@@ -356,17 +356,17 @@ async def move(desk: Desk, body: MoveBody) -> Answer:
     path = Path(body.path)
     if path.exists():
         raise CallerError(f"{path} exists; name a file that does not")
-    if session.move is None:
+    if session.move.id is None:
         await desk.call(calls.Freeze(name=body.name, move=secrets.token_hex(16), to=body.to))
         session = find_named(desk.service, body.name)
-    elif session.has_departed:
+    elif session.move.has_departed:
         raise CallerError(f"{body.name} was moved already; fork it to go on from its record here")
-    assert session.move is not None
+    assert session.move.id is not None
     # Asked again before the receipt came: the same move, and the same bundle once more.
-    about = {"move": session.move, "host": socket.gethostname()}
+    about = {"move": session.move.id, "host": socket.gethostname()}
     saved = await asyncio.to_thread(_save, desk, session, path, None, "migrate", about)
     answer = _say_saved(body.name, saved, f"frozen, and cut to {path}")
-    return {**answer, "move": session.move}
+    return {**answer, "move": session.move.id}
 
 
 async def archive(desk: Desk, body: ArchiveBody) -> Answer:
@@ -394,7 +394,7 @@ async def archive(desk: Desk, body: ArchiveBody) -> Answer:
 
 
 def _refuse_restless(session: Session) -> None:
-    if session.run is not None or session.wake is not None or session.conflicts:
+    if session.run is not None or session.wake is not None or session.lineage.conflicts:
         raise CallerError(f"{session.name} is not at rest: it runs, is owed a run or has open conflicts")
 
 
@@ -413,7 +413,7 @@ async def carry(request: Request, routes: Routes = ROUTES) -> Response:
     if verb not in routes:
         raise CallerError(f"there is no {verb!r} of bundles; there are {', '.join(routes)}")
     kind, act = routes[verb]
-    body = build_call(kind, decode_body(await read_body(request)))
+    body = build(kind, decode_body(await read_body(request)))
     return answer_lines(_stream(service_of(request), caller_of(request), act, body))
 
 

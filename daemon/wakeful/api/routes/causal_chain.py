@@ -50,14 +50,14 @@ def find_asked(service: Service, x: str | None, run: str | None) -> tuple[Sessio
 
 def read_run(session: Session, text: str) -> int:
     """The number of a run that was, as somebody wrote it."""
-    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= session.runs:
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= session.tally.runs:
         return int(text)
     known = (
         "it has not run yet"
-        if session.runs == 0
+        if session.tally.runs == 0
         else "it has run once"
-        if session.runs == 1
-        else f"its runs are 1 to {session.runs}"
+        if session.tally.runs == 1
+        else f"its runs are 1 to {session.tally.runs}"
     )
     raise CallerError(f"{session.name} has no run {text}; {known}")
 

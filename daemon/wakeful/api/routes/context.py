@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, service_of
+from wakeful.api.requests import answer_json, find_session, service_of
 from wakeful.api.routes.offered_tools import read_offered
-from wakeful.api.routes.queries import find_session
 from wakeful.api.service import Service
 from wakeful.core.agents.tokens import estimate_definition, estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall

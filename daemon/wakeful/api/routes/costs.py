@@ -14,8 +14,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, service_of
-from wakeful.api.routes.queries import read_bound
+from wakeful.api.requests import answer_json, read_bound, service_of
 from wakeful.api.service import Service
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, find_named, service_of
+from wakeful.api.requests import answer_json, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished, SessionMerged
 from wakeful.core.record.knowledge import close_line
@@ -80,7 +80,7 @@ def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any
 
 def _list_writes(log: LogReader, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
     """Where files are recorded, along the line that led to this state: not on branches that were left by a rewind."""
-    line = close_line(session.line, session.id, session.seq)
+    line = close_line(session.lineage.line, session.id, session.seq)
     for stretch in reversed(line) if newest_first else line:
         for record in log.read(
             stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=WRITES, newest_first=newest_first

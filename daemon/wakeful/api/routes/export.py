@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_lines, find_named, service_of
-from wakeful.api.routes.queries import read_bound, read_kinds
+from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, service_of
 from wakeful.api.service import Service
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Record

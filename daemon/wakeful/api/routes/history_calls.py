@@ -9,16 +9,25 @@ and nothing is recorded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from wakeful.api.answers import find_named
-from wakeful.api.routes.workspaces import finish_merge, owning_writes, plan_files, prepare_workspace
+from wakeful.api.requests import find_named
+from wakeful.api.routes.call_steps import CallSteps, Done, More, Preview
+from wakeful.api.routes.workspaces import (
+    finish_files,
+    finish_merge,
+    keeping_place,
+    owning_writes,
+    plan_files,
+    prepare_workspace,
+    say_place,
+)  # fmt: skip
 from wakeful.api.service import Service
 from wakeful.bundles.erasure import erase_from_archives, find_in_bundle
 from wakeful.bundles.format import BundleRefused
@@ -32,7 +41,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
-from wakeful.history.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
+from wakeful.history.conversation import ByRule, make_compress, summarise_fork
 from wakeful.history.positions import find_seq, fold_at, fold_position, fold_until, list_origins
 from wakeful.run_files.restore import Restore, carry_out, keep_record, plan_restore, say_write, view_done, view_restore
 from wakeful.specs.scalars import find_name_problem, parse_model_name
@@ -77,91 +86,16 @@ class Receipt(Struct, frozen=True, kw_only=True):
     record: ArrivalRecord | None = None
 
 
-class Preview(Struct, frozen=True):
-    """What a dry run found: nothing was recorded."""
-
-    words: str
-    found: dict[str, Any]
-
-
-class SaveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str
-    mark: str
-    at: str | None = None
-    note: str | None = None
-
-
-class RewindBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`files`: take back what its runs wrote since; `force`: also what others changed after them."""
-
-    name: str
-    to: str
-    files: bool = False
-    force: bool = False
-    dry_run: bool = False
-
-
-class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`workspace`: a place of its own, in this folder, or with "" below the state folder."""
-
-    name: str
-    new: str | None = None
-    at: str | None = None
-    fresh: bool = False
-    workspace: str | None = None
-
-
-class MergeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str
-    fork: str
-    dry_run: bool = False
-
-
-class ResolveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`conflict` is its number, or the key of the fact where only one is open for it."""
-
-    name: str
-    conflict: str
-    choice: Literal["ours", "theirs", "value"]
-    value: str | None = None
-    rationale: str | None = None
-
-
-class CompressBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str
-    keep: int = MESSAGES_KEPT
-    dry_run: bool = False
-
-
-class MigrateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Another agent or model; or what became of a move to another host: its receipt, or that it was given up.
-
-    Nothing of these: whom the spec names works here again."""
-
-    name: str
-    agent: str | None = None
-    model: str | None = None
-    receipt: Receipt | None = None
-    give_up: bool = False
-
-
-class EraseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str
-    seq: int
-    reason: str | None = None
-    dry_run: bool = False
-
-
 Prepared = calls.Call | Preview
 
 
-async def prepare_save(service: Service, body: SaveBody) -> Prepared:
+async def prepare_save(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     position = await _find_seq(service, session, body.at) if body.at is not None else None
     return calls.Save(name=body.name, mark=body.mark, position=position, note=body.note)
 
 
-async def prepare_rewind(service: Service, body: RewindBody) -> Prepared:
+async def prepare_rewind(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     past = await _read_past(service, session, body.to)
     if past.id != session.id:
@@ -227,8 +161,10 @@ async def restore_files(
     return done
 
 
-async def _finish_rewind(service: Service, body: RewindBody, key: str, author: str) -> dict[str, Any]:
+async def finish_rewind_again(service: Service, body: Any, key: str, author: str) -> More:
     """The files of a rewind that a daemon which died had recorded; what went back already stays as it is."""
+    if not body.files:
+        return {}
     session = service.core.state.by_name(body.name)
     appended = service.log.find_key(session.id, key)
     records = (
@@ -258,7 +194,7 @@ def _restore_files(
     return view_done(carry_out(service.blobs, plan, is_forced=is_forced)) + unknown
 
 
-async def prepare_fork(service: Service, body: ForkBody) -> Prepared:
+async def prepare_fork(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     if body.at is not None:
         past = await _read_past(service, session, body.at)
@@ -291,7 +227,7 @@ def find_free_name(service: Service, stem: str) -> str:
     )
 
 
-async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
+async def prepare_merge(service: Service, body: Any) -> Prepared:
     for _ in range(_MERGES_PREPARED):
         prepared = await _prepare_merge_once(service, body)
         # A write into the fork's workspace wakes the fork, which adds a record. The merge is then prepared again,
@@ -301,15 +237,19 @@ async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
     return prepared
 
 
-async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
+async def _prepare_merge_once(service: Service, body: Any) -> Prepared:
     session, fork = find_named(service, body.name), find_named(service, body.fork)
-    base_seq = session.merges.get(fork.id, 1)
+    base_seq = session.lineage.merges.get(fork.id, 1)
     between = await asyncio.to_thread(_find_between, service, session, fork)
     base, summary = await asyncio.to_thread(_read_fork, service, session, fork, base_seq, between)
     plan = await plan_files(service, session, fork, base_seq, is_dry=body.dry_run)
     if body.dry_run:
         merged = merge_facts(
-            base.facts, session.facts, fork.facts, fork=fork.name, numbers_from=session.conflicts_opened + 1
+            base.knowledge.facts,
+            session.knowledge.facts,
+            fork.knowledge.facts,
+            fork=fork.name,
+            numbers_from=session.lineage.conflicts_opened + 1,
         )
         words = (
             f"would take {count(len(merged.taken) + len(merged.retracted), 'fact')} and open "
@@ -319,8 +259,8 @@ async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
     return calls.Merge(
         name=body.name,
         fork=body.fork,
-        base=base.facts,
-        base_todo=base.todo,
+        base=base.knowledge.facts,
+        base_todo=base.knowledge.todo,
         base_seq=base_seq,
         fork_seq=fork.seq,
         summary=summary,
@@ -351,7 +291,7 @@ def _read_fork(
     return fold_until(service.log, session, parted.last), summarise_fork(service.log, fork, base_seq, between)
 
 
-async def prepare_resolve(service: Service, body: ResolveBody) -> Prepared:
+async def prepare_resolve(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     number = (
         int(body.conflict)
@@ -362,7 +302,7 @@ async def prepare_resolve(service: Service, body: ResolveBody) -> Prepared:
 
 
 def _find_conflict(session: Session, key: str) -> int:
-    numbers = [conflict.number for conflict in session.conflicts if conflict.key == key]
+    numbers = [conflict.number for conflict in session.lineage.conflicts if conflict.key == key]
     if len(numbers) != 1:
         found = "none" if not numbers else f"those numbered {', '.join(map(str, numbers))}"
         raise CallerError(
@@ -371,7 +311,7 @@ def _find_conflict(session: Session, key: str) -> int:
     return numbers[0]
 
 
-async def prepare_compress(service: Service, body: CompressBody) -> Prepared:
+async def prepare_compress(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     if body.keep < 0:
         raise CallerError(f"so many messages cannot be kept: {body.keep}; 0 or more can")
@@ -384,7 +324,7 @@ async def prepare_compress(service: Service, body: CompressBody) -> Prepared:
     return call
 
 
-async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
+async def prepare_migrate(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     if sum((body.receipt is not None, body.give_up, bool(body.agent or body.model))) > 1:
         raise CallerError("an agent or model, a receipt, or giving up: these are three different calls")
@@ -399,13 +339,13 @@ async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
     receipt = body.receipt
     if receipt.session != session.id:
         raise CallerError(f"this receipt is for {receipt.name} ({receipt.session}), not for {body.name} ({session.id})")
-    if receipt.seq <= session.seq and not session.has_departed:
+    if receipt.seq <= session.seq and not session.move.has_departed:
         raise CallerError(
             f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); "
             "it is not of this move"
         )
     text = msgspec.json.encode(receipt).decode()
-    if receipt.record is None or session.has_departed or session.move != receipt.move:
+    if receipt.record is None or session.move.has_departed or session.move.id != receipt.move:
         return calls.Depart(name=body.name, move=receipt.move, receipt=text)
     with moving(session.id, session.name):
         past = await asyncio.to_thread(_take_arrival, service, session, receipt, receipt.record)
@@ -439,7 +379,7 @@ def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival:
     return fold_at(service.log, session.id, record.seq).seen_from(service.log.store)
 
 
-def _check_model(service: Service, session: Session, body: MigrateBody) -> None:
+def _check_model(service: Service, session: Session, body: Any) -> None:
     """As in an agent's file: a name that is none, or one that nobody could reach, is refused before it is recorded."""
     if body.model is None:
         return
@@ -467,7 +407,7 @@ def _find_agent(service: Service, agent: str | None) -> None:
         raise CallerError(problem or f"no agent is called {agent!r}: there is no {file}")
 
 
-async def prepare_erase(service: Service, body: EraseBody) -> Prepared:
+async def prepare_erase(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     record = await asyncio.to_thread(_read_record, service, session, body.seq)
     payload = msgspec.json.decode(record.payload or b"")
@@ -554,18 +494,6 @@ def _quote(text: str) -> str:
     return " ".join("".join(letter if letter.isalnum() else " " for letter in text).split()[:MOST_WORDS]) or text
 
 
-async def finish_again(service: Service, body: Struct, key: str, author: str) -> dict[str, Any]:
-    """A call whose key is known was recorded; what it left to be done outside of the log may not have been."""
-    match body:
-        case MergeBody(name=name, fork=fork):
-            return await finish_merge(service, name, fork, author)
-        case RewindBody(files=True):
-            return await _finish_rewind(service, body, key, author)
-        case EraseBody(name=name, seq=seq):
-            await finish_erase(service, name, seq)
-    return {}
-
-
 async def finish_erase(service: Service, name: str, seq: int) -> list[str]:
     """The bytes go once the record that says so is durable; returns where else the same words stand."""
     session = service.core.state.by_name(name)
@@ -585,22 +513,72 @@ async def finish_erase(service: Service, name: str, seq: int) -> list[str]:
     return await asyncio.to_thread(_find_others, service, session, seq, find_words(payload))
 
 
-# Verb -> its body and how it becomes a call.
-PREPARED: dict[str, tuple[type[Struct], Callable[[Service, Any], Awaitable[Prepared]]]] = {
-    "save": (SaveBody, prepare_save),
-    "rewind": (RewindBody, prepare_rewind),
-    "fork": (ForkBody, prepare_fork),
-    "merge": (MergeBody, prepare_merge),
-    "resolve": (ResolveBody, prepare_resolve),
-    "compress": (CompressBody, prepare_compress),
-    "migrate": (MigrateBody, prepare_migrate),
-    "erase": (EraseBody, prepare_erase),
-}
-
-
 async def _find_seq(service: Service, session: Session, position: str) -> int:
     return await asyncio.to_thread(find_seq, service.log, session, position, service.moment().wall)
 
 
 async def _read_past(service: Service, session: Session, position: str) -> Session:
     return await asyncio.to_thread(fold_position, service.log, session, position, service.moment().wall)
+
+
+async def finish_rewind(service: Service, done: Done) -> More:
+    """Restore the files, where that was asked for."""
+    call = done.call
+    if not call.files:
+        return {}
+    return {"files": await restore_files(service, call.name, call.to, is_forced=done.body.force, until=call.at)}
+
+
+async def finish_fork(service: Service, done: Done) -> More:
+    return {"name": done.call.new, "words": done.reply.words + say_place(done.call)}
+
+
+async def finish_merged(service: Service, done: Done) -> More:
+    """Write the files of the merge. A merge without files may still find those of an earlier one to be written."""
+    call = done.call
+    if call.record is not None:
+        return await finish_files(service, call.name, call.fork, call.record)
+    return await finish_merge(service, call.name, call.fork, done.author)
+
+
+async def finish_merged_again(service: Service, body: Any, key: str, author: str) -> More:
+    return await finish_merge(service, body.name, body.fork, author)
+
+
+async def finish_migrate(service: Service, done: Done) -> More:
+    """A session that stays after all follows its spec again."""
+    if isinstance(done.call, calls.Thaw) and not done.reply.is_repeated:
+        service.report_spec_again(done.call.name)
+    return {}
+
+
+async def finish_erased(service: Service, done: Done) -> More:
+    others = await finish_erase(service, done.call.name, done.call.seq)
+    return {"words": f"{done.reply.words}; the same words stand in {', '.join(others)}"} if others else {}
+
+
+async def finish_erased_again(service: Service, body: Any, key: str, author: str) -> More:
+    await finish_erase(service, body.name, body.seq)
+    return {}
+
+
+CALLS: dict[str, CallSteps] = {
+    "save": CallSteps(makes=(calls.Save,), prepare=prepare_save),
+    "rewind": CallSteps(
+        makes=(calls.Rewind,), prepare=prepare_rewind, finish=finish_rewind, finish_again=finish_rewind_again
+    ),
+    "fork": CallSteps(makes=(calls.Fork,), prepare=prepare_fork, around=keeping_place, finish=finish_fork),
+    "merge": CallSteps(
+        makes=(calls.Merge,), prepare=prepare_merge, around=keeping_place, finish=finish_merged,
+        finish_again=finish_merged_again,
+    ),
+    "resolve": CallSteps(makes=(calls.Resolve,), prepare=prepare_resolve),
+    "compress": CallSteps(makes=(calls.Compress,), prepare=prepare_compress),
+    "migrate": CallSteps(
+        makes=(calls.Migrate, calls.Thaw, calls.Depart), prepare=prepare_migrate, finish=finish_migrate,
+        object_type=Receipt,
+    ),
+    "erase": CallSteps(
+        makes=(calls.Erase,), prepare=prepare_erase, finish=finish_erased, finish_again=finish_erased_again
+    ),
+}  # fmt: skip

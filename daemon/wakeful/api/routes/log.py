@@ -15,8 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import LINES, answer_lines, service_of
-from wakeful.api.routes.queries import find_session, read_bound, read_kinds, read_number
+from wakeful.api.requests import LINES, answer_lines, find_session, read_bound, read_kinds, read_number, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import Outcome, RunFinished
 from wakeful.core.record.state import Session

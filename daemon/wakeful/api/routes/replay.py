@@ -14,8 +14,8 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_lines, find_named, service_of
-from wakeful.api.routes.calls import read_body
+from wakeful.api.bodies import read_body
+from wakeful.api.requests import answer_lines, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
@@ -63,7 +63,7 @@ def find_recorded(service: Service, session: Session, run: int) -> Recorded:
     if started is None:
         raise CallerError(
             f"{session.name} has no run {run}; "
-            + (f"its runs are 1 to {session.runs}" if session.runs else "it has not run yet")
+            + (f"its runs are 1 to {session.tally.runs}" if session.tally.runs else "it has not run yet")
         )
     ending = next(log.read(session.id, kinds=("run_finished",), run=run, limit=1), None)
     finished = decode(ending.kind, ending.payload) if ending is not None and ending.payload is not None else None
@@ -72,7 +72,7 @@ def find_recorded(service: Service, session: Session, run: int) -> Recorded:
     past = fold_until(log, session, started.seq)
     if session.trust_words is not None:
         raise CallerError(f"{session.name} {session.trust_words}")
-    if started.seq <= session.foreign_until and past.spec != session.spec:
+    if started.seq <= session.declaration.foreign_until and past.spec != session.spec:
         raise CallerError(
             f"run {run} of {session.name} happened elsewhere, under a spec that nobody has trusted here; "
             "it cannot be replayed"

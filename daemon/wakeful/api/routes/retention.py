@@ -1,8 +1,9 @@
-"""Retention carried out: sessions that are due go to the archive, one by one, and every one of them can be loaded back;
-what old runs printed and wrote goes to compressed files, from which it is read when somebody asks for it.
+"""Retention carried out: sessions that are due go to the archive, one by one, and each of them can be loaded back.
 
-The daemon asks once an hour (for outputs once a day), a person with `wakeful archive --due`. What is due is decided by
-bundles/retention_rules.py and bundles/old_outputs.py; nothing is ever deleted here.
+Outputs of old runs go to compressed files, from which they are read when somebody asks for them.
+
+A person asks for it with `wakeful archive --due`; service/retention_rounds.py asks every hour.
+bundles/retention_rules.py and bundles/old_outputs.py decide what is due. Nothing is ever deleted here.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ from wakeful.errors import CallerError
 from wakeful.system.blobs import Blobs
 from wakeful.text.counting import count
 
-PAUSE_SECONDS = 3600.0
-ROUNDS_A_DAY = 24
 OUTPUTS = "outputs"
 
 
@@ -66,16 +65,6 @@ def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
         }
         for session, (runs, size) in outputs.sessions.items()
     ]
-
-
-async def keep_round(desk: Desk, number: int) -> None:
-    """What the daemon does each hour.
-
-    Outputs in the first round and then once a day: every run of the log is looked at for them.
-    """
-    await archive_due(desk, await find_due(desk.service))
-    if number % ROUNDS_A_DAY == 0:
-        await archive_outputs(desk, await find_outputs(desk))
 
 
 async def find_outputs(desk: Desk) -> DueOutputs:
@@ -123,7 +112,7 @@ async def find_due(service: Service) -> tuple[Due, ...]:
             session=session.id,
             name=session.name,
             last_active_at=session.last_active_at,
-            runs=session.runs,
+            runs=session.tally.runs,
             size_bytes=sizes.get(session.id, 0),
             held=judge_session(session, is_owed=_is_owed(service, session)),
             retention=own.get(session.id),

@@ -9,8 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_lines, find_named, service_of
-from wakeful.api.routes.queries import read_bound, read_kinds, read_number
+from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, read_number, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
@@ -65,9 +64,9 @@ def _search(service: Service, text: str, limit: int, bounds: dict[str, Any], ses
             found += [record for record in records if last is None or record.seq <= last]
     # Nobody opens what was loaded to be read: it has the name of a session that came of it.
     named = {
-        one.origin.session: f"{one.name}, before it was loaded"
+        one.lineage.origin.session: f"{one.name}, before it was loaded"
         for one in sessions.values()
-        if one.origin is not None and one.origin.session not in sessions
+        if one.lineage.origin is not None and one.lineage.origin.session not in sessions
     }
     return b"".join(
         encode_find(

@@ -1,6 +1,9 @@
-"""The routes that read sessions, what is recorded now, and output.
+"""The routes that read sessions, what is recorded now, output, and what runs use.
 
 They change nothing and never hold the loop for long.
+
+`wakeful top` asks every second or two: rows of sessions at rest are kept between two questions, and only the process
+trees of runs are measured. CPU is told in seconds so far; a client that asks twice knows the share.
 """
 
 from __future__ import annotations
@@ -12,13 +15,13 @@ from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
+import psutil
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.answers import JSON, answer_json, answer_lines, find_named, service_of
+from wakeful.api.requests import JSON, answer_json, answer_lines, find_named, find_session, read_number, service_of
 from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.participants import Roster, find_accounts
-from wakeful.api.routes.queries import find_session, read_number
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import FollowLine, LiveLine, Service
 from wakeful.core.record.state import Session
@@ -214,3 +217,42 @@ async def _read_so_far(service: Service, session_id: str) -> bytes:
                     chunks.append(await anext(output))
             except (TimeoutError, StopAsyncIteration):
                 return b"".join(chunks)
+
+
+async def read_top(request: Request) -> Response:
+    service = service_of(request)
+    rows: Rows = request.app.state.rows
+    moment = service.moment()
+    core = service.core
+    return answer_json(
+        {
+            "at": show_time(moment.wall),
+            "version": service.version,
+            "started_at": show_time(service.started_at),
+            "daemon": _measure_daemon(service.pid),
+            "slots": dict[str, object](core.view_slots()["commands"]) | {"agents": core.view_slots()["agents"]},
+            "runs": _view_runs(service),
+            "sessions": msgspec.Raw(rows.encode(core, moment)),
+        }
+    )
+
+
+def _measure_daemon(pid: int) -> dict[str, float | int]:
+    process = psutil.Process(pid)
+    with process.oneshot():
+        spent = process.cpu_times()
+        return {"pid": pid, "cpu_seconds": spent.user + spent.system, "rss_bytes": process.memory_info().rss}
+
+
+def _view_runs(service: Service) -> dict[str, dict[str, object]]:
+    """By session's id. Between two processes of a run there is nothing to measure."""
+    found: dict[str, dict[str, object]] = {}
+    for session_id in service.core.state.running:
+        run = service.core.state.get(session_id).run
+        if run is not None:
+            found[session_id] = {
+                "run": run.run,
+                "started_at": show_time(run.started_at),
+                "usage": service.usage(session_id),
+            }
+    return found

@@ -17,8 +17,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, service_of
-from wakeful.api.routes.queries import find_session, read_number
+from wakeful.api.requests import answer_json, find_session, read_number, service_of
+from wakeful.api.routes.call_steps import CallSteps
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 from wakeful.core.observations import Traced
@@ -33,12 +33,15 @@ from wakeful.text.counting import count
 _LATEST = 100
 
 
-async def prepare_trace(service: Service, body: calls.Trace) -> calls.Trace:
+async def prepare_trace(service: Service, body: Any) -> calls.Trace:
     """Said before anything runs: a trace without strace would be a run for nothing."""
     obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
     if obstacle is not None:
         raise OperatorError(obstacle)
-    return body
+    return calls.Trace(name=body.name, observe=body.observe)
+
+
+CALLS = {"trace": CallSteps(makes=(calls.Trace,), prepare=prepare_trace)}
 
 
 async def read_trace(request: Request) -> Response:

@@ -13,11 +13,10 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, caller_of, service_of
+from wakeful.api.bodies import build, decode_body, read_body
 from wakeful.api.gate.callers import Caller
-from wakeful.api.routes.calls import build_call, decode_body, read_body
+from wakeful.api.requests import answer_json, caller_of, decode_name, service_of
 from wakeful.api.routes.participants import refuse_by_uid
-from wakeful.api.routes.queries import decode_name
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 from wakeful.trust.desk import Trusting
@@ -98,7 +97,7 @@ async def follow(request: Request) -> Response:
 
 
 async def _read(request: Request, kind: type[Struct]) -> Any:
-    return build_call(kind, decode_body(await read_body(request)))
+    return build(kind, decode_body(await read_body(request)))
 
 
 async def _record(service: Service, caller: Caller, trusting: Trusting) -> None:

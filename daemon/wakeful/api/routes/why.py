@@ -10,8 +10,8 @@ from typing import Any, assert_never
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, refuse_refused, service_of
 from wakeful.api.gate.tokens import Tokens, TokensUnreadable
+from wakeful.api.requests import answer_json, refuse_refused, service_of
 from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
 from wakeful.api.routes.file_writers import find_file_writer
 from wakeful.api.routes.offered_tools import list_down
@@ -236,7 +236,11 @@ def _view_tokens(tokens: Tokens) -> dict[str, str | None]:
 
 def _view_workspaces(sessions: list[Session]) -> list[dict[str, Any]]:
     """Places of forks that ended: left to be looked at, and removed by a person alone."""
-    ended = [(one.name, one.workspace.folder) for one in sessions if one.is_terminated and one.workspace is not None]
+    ended = [
+        (one.name, one.lineage.workspace.folder)
+        for one in sessions
+        if one.is_terminated and one.lineage.workspace is not None
+    ]
     found = [{"session": name, "folder": folder, "bytes": measure(folder)} for name, folder in sorted(ended)]
     return [one for one in found if one["bytes"] is not None]
 

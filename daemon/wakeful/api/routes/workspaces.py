@@ -56,9 +56,9 @@ async def keeping_place(service: Service, call: calls.Call) -> AsyncIterator[Non
 
 
 async def plan_files(service: Service, session: Session, fork: Session, base_seq: int, *, is_dry: bool) -> Plan:
-    if fork.workspace is None or fork.origin is None or fork.origin.session != session.id:
+    if fork.lineage.workspace is None or fork.lineage.origin is None or fork.lineage.origin.session != session.id:
         return Plan(changes=(), record=None)
-    base = fork.workspace.base
+    base = fork.lineage.workspace.base
     earlier = next((one for _, one in _list_merges(service, session, fork.id) if one.fork_seq <= base_seq), None)
     if earlier is not None and earlier.record is not None:
         base = await service.workspaces.find_base(earlier.record)
@@ -139,8 +139,9 @@ def _list_merges(service: Service, session: Session, fork: str) -> Iterator[tupl
 
 
 def _is_on_line(session: Session, seq: int) -> bool:
-    if not session.line:
+    if not session.lineage.line:
         return True
     return any(
-        one.session == session.id and one.first <= seq and (one.last is None or seq <= one.last) for one in session.line
+        one.session == session.id and one.first <= seq and (one.last is None or seq <= one.last)
+        for one in session.lineage.line
     )

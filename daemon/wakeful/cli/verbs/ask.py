@@ -13,13 +13,11 @@ from typing import Any
 import click
 
 from wakeful.cli.agent_words import THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client
-from wakeful.cli.command import verb
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.text import columns, escape, fit, paint
-from wakeful.cli.verbs.activate import records_after
-from wakeful.cli.verbs.lifecycle import named, say
+from wakeful.cli.verbs.calls import say
+from wakeful.cli.verbs.lifecycle import records_after
 from wakeful.views.records import say_spent
 
 # Holds that a question waits behind until a person, or a period, lifts them.
@@ -28,46 +26,12 @@ LASTING_HOLDS = ("asking", "budget", "crashing")
 PATIENCE_SECONDS = 2.0
 
 
-@verb(
-    "ask",
-    "wakeful ask api-docs 'Which routes have no docs yet?'",
-    "wakeful ask payroll 'Is this safe?' --agent security --fresh",
-    "git diff | wakeful ask api-docs 'Is this told in the docs?'",
-    "cat question.txt | wakeful ask api-docs",
-)
-@named
-@click.argument("text", required=False)
-@click.option("--agent", metavar="NAME", help="Who is to answer this one message; the session's own agent unless told.")
-@click.option(
-    "--fresh", is_flag=True, help="In a new conversation: facts and hand-off only. Else your last question goes on."
-)
-@click.option(
-    "--thinking/--no-thinking", "with_thoughts", default=True, help="Show its thoughts, dimmed, on a terminal."
-)
-@click.option(
-    "--words", "with_words", is_flag=True, help="With --json: words as they come, a line each, before the document."
-)
-@click.option("--no-wait", "is_quick", is_flag=True, help="Do not wait for the answer.")
 def ask_verb(
-    options: Options,
-    name: str,
-    key: str | None,
-    text: str | None,
-    agent: str | None,
-    fresh: bool,
-    with_thoughts: bool,
-    with_words: bool,
-    is_quick: bool,
-) -> None:
-    """Ask a session's agent something, now, and wait for the answer. Exit 1 if none came.
-
-    Your questions to a session are one conversation: the next one knows the last, until --fresh. TEXT may be `-`, or
-    left out: then standard input is the question. Text that is piped in beside a question stands below it.
-    Another agent answers in the same session, with its own prompt, model and tools; the next message goes back to the
-    owner. A terminal shows what the answer took, and --json has it as `usage`: it is billed to the agent that answered.
-    """
+    options: Options, idempotency_key: str | None, name: str, text: str | None, agent: str | None, fresh: bool,
+    with_thoughts: bool, with_words: bool, is_quick: bool,
+) -> None:  # fmt: skip
     client = options.client()
-    answer = client.call("ask", key, name=name, text=read_question(text), agent=agent, fresh=fresh)
+    answer = client.call("ask", idempotency_key, name=name, text=read_question(text), agent=agent, fresh=fresh)
     if is_quick:
         say(options, answer)
         return

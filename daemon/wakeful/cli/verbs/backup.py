@@ -9,25 +9,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
-
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import SESSION, complete_folders
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
 from wakeful.eventlog.contract import Report
 from wakeful.service.offline_store import find_session, open_reader, restore
-
-state_option = click.option(
-    "--state",
-    shell_complete=complete_folders,
-    metavar="DIR",
-    help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, "
-    "else your own.",
-)
 
 
 def locate_state(options: Options, state: str | None) -> Path:
@@ -48,11 +36,7 @@ def name_folder(options: Options, doing: str, folder: Path) -> None:
         print(f"{doing} the log in {escape(str(folder))}", flush=True)
 
 
-@verb("verify", "wakeful verify", "wakeful verify payroll")
-@click.argument("name", type=SESSION, required=False)
-@state_option
 def verify_verb(options: Options, name: str | None, state: str | None) -> None:
-    """Recompute every hash of the log, and say where something does not hold. Exit 1 on a finding."""
     folder = locate_state(options, state)
     name_folder(options, "verifying", folder)
     log = open_reader(folder)
@@ -88,24 +72,20 @@ def _count(report: Report) -> str:
     return f"{count(report.records, 'record')} of {count(report.sessions, 'session')}"
 
 
-@verb("backup", "wakeful backup ~/wakeful-2026-01-31.backup")
-@click.argument("file", type=click.Path(path_type=Path))
-@state_option
-def backup_verb(options: Options, file: Path, state: str | None) -> None:
-    """Write a verified copy of the log to FILE while the daemon goes on. Never overwrites."""
+def backup_verb(options: Options, file: str, state: str | None) -> None:
     folder = locate_state(options, state)
     name_folder(options, "backing up", folder)
     log = open_reader(folder)
     try:
         with Bar(is_shown=not options.is_json) as progress:
-            report = log.backup(file.absolute(), progress)
+            report = log.backup(Path(file).absolute(), progress)
     finally:
         log.close()
     if options.is_json:
         print(
             json.dumps(
                 {
-                    "file": str(file.absolute()),
+                    "file": str(Path(file).absolute()),
                     "state": str(folder),
                     "sessions": report.sessions,
                     "records": report.records,
@@ -116,22 +96,12 @@ def backup_verb(options: Options, file: Path, state: str | None) -> None:
     print(f"{escape(str(file))}: {_count(report)}, verified")
 
 
-@verb("restore", "wakeful restore ~/wakeful-2026-01-31.backup")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--state",
-    shell_complete=complete_folders,
-    metavar="DIR",
-    help="The state folder; unless told, .wakeful of this project, else your own.",
-)
-@click.option("--even-if-newer", is_flag=True, help="Also when the present log has records the backup has not.")
-def restore_verb(options: Options, file: Path, state: str | None, even_if_newer: bool) -> None:
-    """Put a backup in the place of the log. Refused while a daemon runs; the present log is kept aside."""
+def restore_verb(options: Options, file: str, state: str | None, even_if_newer: bool) -> None:
     # No daemon is asked: it has to be stopped, and the answer must not hang on whether another one happens to run.
     folder = Path(find_state(state))
     name_folder(options, "restoring", folder)
     with Bar(is_shown=not options.is_json) as progress:
-        aside = restore(file.absolute(), folder, even_if_newer=even_if_newer, progress=progress)
+        aside = restore(Path(file).absolute(), folder, even_if_newer=even_if_newer, progress=progress)
     if options.is_json:
         print(json.dumps({"state": str(folder), "aside": str(aside) if aside is not None else None}))
         return

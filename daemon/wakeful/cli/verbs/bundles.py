@@ -18,39 +18,24 @@ from urllib.parse import urlsplit
 
 import click
 
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import POSITION, SESSION, SESSION_OR_PATH, complete_files, complete_folders
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import escape, paint
-from wakeful.cli.verbs.lifecycle import carry_out, named
+from wakeful.cli.verbs.calls import carry_out
 from wakeful.cli.verbs.trust import accept, print_session, trust_one
 
 SUFFIX = ".bundle"
 
 
-@verb("save", "wakeful save payroll -o payroll.bundle", "wakeful save payroll --as march --note 'before the audit'")
-@named
-@click.option("--as", "mark", metavar="MARK", help="Mark a checkpoint of this name instead of writing a bundle.")
-@click.option(
-    "--at", type=POSITION, metavar="POSITION", help="With --as: mark this position instead of the present one."
-)
-@click.option("--note", metavar="TEXT", help="With --as: why, kept with it.")
-@click.option(
-    "-o", "--output", shell_complete=complete_files, metavar="FILE", help=f"Where to, NAME{SUFFIX} unless told."
-)
 def save_verb(
-    options: Options, name: str, key: str | None, mark: str | None, at: str | None, note: str | None, output: str | None
-) -> None:
-    """A session as one file: its records, blobs, scratch files and spec, every byte verified by its hashes.
-
-    With --as, a checkpoint.
-    """
+    options: Options, idempotency_key: str | None, name: str, mark: str | None, at: str | None, note: str | None,
+    output: str | None,
+) -> None:  # fmt: skip
     if mark is not None:
         if output is not None:
             raise click.UsageError("give --as for a checkpoint or -o for a bundle, not both")
-        carry_out(options, "save", key, name=name, mark=mark, at=at, note=note)
+        carry_out(options, "save", idempotency_key, name=name, mark=mark, at=at, note=note)
         return
     if at is not None or note is not None:
         raise click.UsageError("--at and --note belong to a checkpoint: --as MARK")
@@ -58,37 +43,9 @@ def save_verb(
     say(options, carry(options, "save", name=name, path=str(path)))
 
 
-@verb("load", "wakeful load payroll.bundle --as trial", "wakeful load payroll            # out of the archive")
-@click.argument("source", type=SESSION_OR_PATH, metavar="FILE|NAME")
-@click.option("--as", "new", metavar="NAME", help="The name of the session it becomes.")
-@click.option(
-    "--root",
-    shell_complete=complete_folders,
-    metavar="DIR",
-    help="Where it may read and write here; else what it writes is detached.",
-)
-@click.option(
-    "--move",
-    "is_move",
-    is_flag=True,
-    help="Complete a migrate: the session itself, not a fork of it. Prints the receipt.",
-)
-@click.option(
-    "--trust", "is_trusted", is_flag=True, help="Ask at once whether its spec, which is shown, is to be trusted."
-)
-@click.option(
-    "--yes",
-    "is_sure",
-    is_flag=True,
-    help="With --trust: trust it without asking; what is trusted is printed all the same.",
-)
 def load_verb(
     options: Options, source: str, new: str | None, root: str | None, is_move: bool, is_trusted: bool, is_sure: bool
 ) -> None:
-    """Bring a bundle in as a session of its own, or an archived session back by its NAME.
-
-    Nothing of a bundle runs before its spec is trusted.
-    """
     if is_sure and not is_trusted:
         raise click.UsageError("--yes goes with --trust")
     if is_move and (new is not None or root is not None):
@@ -130,15 +87,7 @@ def load_from_input(options: Options, new: str | None, root: str | None, is_move
         return carry(options, "load", path=file.name, new=new, root=root and os.path.abspath(root), move=is_move)
 
 
-@verb("archive", "wakeful archive payroll", "wakeful archive --due --dry-run")
-@click.argument("name", type=SESSION, required=False)
-@click.option("--due", "is_due", is_flag=True, help="All that retention allows, as the daemon does once an hour.")
-@click.option("--dry-run", is_flag=True, help="With --due: only say which, and why.")
 def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool) -> None:
-    """Move a resting session's payloads to a compressed bundle in the state folder.
-
-    `wakeful load NAME` brings them back.
-    """
     if (name is None) != is_due or (dry_run and not is_due):
         raise click.UsageError("give a NAME, or --due (and with it perhaps --dry-run)")
     answer = carry(options, "archive", name=name) if name is not None else carry(options, "due", dry_run=dry_run)
@@ -149,42 +98,11 @@ def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool
         )
 
 
-@verb(
-    "migrate",
-    "wakeful migrate payroll --agent hr2",
-    "wakeful migrate payroll --to ssh://laptop",
-    "wakeful migrate payroll --to payroll.bundle",
-)
-@named
-@click.option("--agent", metavar="NAME", help="Another agent works here from the next run on.")
-@click.option("--model", metavar="NAME", help="Another model.")
-@click.option("--to", metavar="ssh://HOST|FILE", help="To another host: through ssh, or as a bundle to carry there.")
-@click.option(
-    "--trust",
-    "is_trusted",
-    is_flag=True,
-    help="With --to ssh://: you know its spec; have it trusted there, as your own.",
-)
-@click.option(
-    "--receipt",
-    shell_complete=complete_files,
-    metavar="FILE",
-    help="What `load --move` printed there: the move is complete.",
-)
-@click.option("--give-up", is_flag=True, help="Stay: the bundle that was cut must not be loaded.")
 def migrate_verb(
-    options: Options,
-    name: str,
-    key: str | None,
-    agent: str | None,
-    model: str | None,
-    to: str | None,
-    is_trusted: bool,
-    receipt: str | None,
-    give_up: bool,
-) -> None:
-    """To another agent or model, or to another host. Without options: whom the spec names works here again."""
-    if sum((to is not None, receipt is not None, give_up, bool(agent or model))) > 1:
+    options: Options, idempotency_key: str | None, name: str, agent: str | None, model: str | None, to: str | None,
+    is_trusted: bool, receipt_file: str | None, give_up: bool,
+) -> None:  # fmt: skip
+    if sum((to is not None, receipt_file is not None, give_up, bool(agent or model))) > 1:
         raise click.UsageError("give an agent or model, or --to, or --receipt, or --give-up: these are different calls")
     if is_trusted and not (to or "").startswith("ssh://"):
         raise click.UsageError(
@@ -192,8 +110,17 @@ def migrate_verb(
             "wakeful load --move FILE --trust"
         )
     if to is None:
-        given = read_receipt(receipt) if receipt is not None else None
-        carry_out(options, "migrate", key, name=name, agent=agent, model=model, receipt=given, give_up=give_up or None)
+        given = read_receipt(receipt_file) if receipt_file is not None else None
+        carry_out(
+            options,
+            "migrate",
+            idempotency_key,
+            name=name,
+            agent=agent,
+            model=model,
+            receipt=given,
+            give_up=give_up or None,
+        )
     elif to.startswith("ssh://"):
         move_by_ssh(options, name, to, is_trusted=is_trusted)
     else:

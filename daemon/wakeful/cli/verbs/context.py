@@ -7,24 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-import click
-
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import SESSION
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import columns, count, escape, fit, measure, paint, quote_prose, wrap
 
 
-@verb("context", "wakeful context api-docs", "wakeful context api-docs --for-agent security --json")
-@click.argument("name", type=SESSION)
-@click.option("--for-agent", "agent", metavar="AGENT", help="As this agent would see it, asked by name.")
-@click.option("--brief", is_flag=True, help="Only the parts and their tokens.")
 def context_verb(options: Options, name: str, agent: str | None, brief: bool) -> None:
-    """What the session's model would see if it ran now: instructions, the conversation so far,
-    and what the run would open with.
-
-    Nothing is recorded and nothing runs. Tokens are estimates. With --json the text is to the byte.
-    """
     found = options.client().get(f"/sessions/{quote(name, safe='')}/context", agent=agent)
     if options.is_json:
         print(json.dumps(found))

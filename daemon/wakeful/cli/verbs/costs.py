@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from wakeful.cli.command import verb
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import columns, escape, fit, format_bytes, measure, pad, paint
 
 # Figure -> its heading; the units stand with the values.
@@ -28,21 +27,7 @@ FIGURES_KEPT = 4
 _SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 
 
-@verb("costs", "wakeful costs", "wakeful costs --by agent,day --since 7d --csv > costs.csv")
-@click.option(
-    "--by",
-    default="session",
-    metavar="KEYS",
-    help="Any of session, agent, cause, day, parted by commas; session unless told.",
-)
-@click.option(
-    "--since",
-    metavar="TIME",
-    help="Runs that ended since: RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 7d.",
-)
-@click.option("--csv", "is_csv", is_flag=True, help="Print CSV, with plain numbers.")
 def costs_verb(options: Options, by: str, since: str | None, is_csv: bool) -> None:
-    """What runs took: how many, CPU, wall time, tokens and US dollars, bytes read and written, output. Days are UTC."""
     if is_csv and options.is_json:
         raise click.UsageError("give --csv or --json, not both")
     found = options.client().get("/costs", by=by, since=since)

@@ -6,43 +6,20 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import SIDE
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import count, escape, escape_lines, format_bytes, format_exact, measure, pad, paint, wrap
 from wakeful.views.times import shorten
 
 
-@verb(
-    "diff",
-    "wakeful diff payroll@12 payroll # since seq 12",
-    "wakeful diff payroll@2h payroll --contents",
-    "wakeful diff payroll payroll-fork",
-)
-@click.argument("a", type=SIDE, metavar="NAME[@POSITION]")
-@click.argument("b", type=SIDE, metavar="NAME[@POSITION]")
-@click.option(
-    "--contents",
-    "with_contents",
-    is_flag=True,
-    help="Also what changed in the files, line by line, as far as it was kept.",
-)
-def diff_verb(options: Options, a: str, b: str, with_contents: bool) -> None:
-    """What differs between two positions of a session, or between two sessions.
-
-    A position is a seq, a time (RFC 3339, or 2h for two hours ago) or a checkpoint; without one it is now:
-    `wakeful diff payroll@12 payroll`.
-    """
-    found = options.client().get("/diff", a=a, b=b, contents="true" if with_contents else None)
+def diff_verb(options: Options, a: str, b: str, contents: bool) -> None:
+    found = options.client().get("/diff", a=a, b=b, contents=contents)
     if options.is_json:
         print(json.dumps(found))
         return
     print(f"{_say_side(found['a'], 'bad', '-')}\n{_say_side(found['b'], 'good', '+')}")
-    lines = [*format_differences(found), *(_format_contents(found["contents"]) if with_contents else ())]
+    lines = [*format_differences(found), *(_format_contents(found["contents"]) if contents else ())]
     print("\n".join(lines) if lines else "no difference")
-    if not with_contents and (found["bindings"] or found["files"]):
+    if not contents and (found["bindings"] or found["files"]):
         print(paint("\n--contents shows what changed in the files", "dim"))
 
 

@@ -16,14 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import apsw
-import click
 
 from wakeful import __version__
-from wakeful.cli.client import Client
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import complete_folders
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, DaemonBusy, Failure, NoDaemon
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_state, say_start
 from wakeful.cli.text import count, escape, format_bytes, paint, wrap
 from wakeful.cli.verbs.doctor_machine import check_surroundings
@@ -37,23 +33,7 @@ TIE = "\u00a0"
 INOTIFY = Path("/proc/sys/fs/inotify")
 
 
-@verb("doctor", "wakeful doctor", "wakeful doctor --mend           # with the daemon stopped")
-@click.option(
-    "--state",
-    shell_complete=complete_folders,
-    metavar="DIR",
-    help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, "
-    "else your own.",
-)
-@click.option(
-    "--mend",
-    "is_mending",
-    is_flag=True,
-    help="With the daemon stopped: make anew what is told from the records, and say what was done.",
-)
 def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
-    """Check the daemon and its service, SQLite, watches, git, bubblewrap, the clock, the state folder, disk space,
-    the log and what it leans on, specs and bindings."""
     if is_mending:
         mend(options, Path(find_state(state)))
         return

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 import apsw
 
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, format_bytes, paint
 from wakeful.errors import WakefulError

@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import click
 
-from wakeful.cli.command import verb
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.progress import Waiting
 from wakeful.cli.systemd_units import (
     DROP_IN,
@@ -73,44 +72,6 @@ class Service(NamedTuple):
         return "systemctl" if self.account else "systemctl --user"
 
 
-whose_options = (
-    click.option(
-        "--user",
-        "is_user",
-        is_flag=True,
-        help="Your own daemon, in your own service manager. The default, unless you are root.",
-    ),
-    click.option(
-        "--system",
-        "is_system",
-        is_flag=True,
-        help="A daemon of the machine, wakeful@ACCOUNT.service. Needs root, and never runs as root.",
-    ),
-    click.option("--account", metavar="NAME", help="With --system: the account it runs as. Default: who called sudo."),
-    click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be done, and do nothing."),
-)
-
-
-@verb(
-    "install",
-    "wakeful install",
-    "wakeful install --specs ~/project/sessions.d",
-    "wakeful install --system --account builder --dry-run",
-)
-@click.option(
-    "--specs",
-    metavar="DIR",
-    help="Where the specs are. Default: ~/.config/wakeful/sessions.d; with --system /etc/wakeful/ACCOUNT/sessions.d.",
-)
-@click.option(
-    "--state",
-    metavar="DIR",
-    help="Where the log is kept. Default: ~/.local/state/wakeful; with --system /var/lib/wakeful/ACCOUNT.",
-)
-@whose_options[3]
-@whose_options[2]
-@whose_options[1]
-@whose_options[0]
 def install_verb(
     options: Options,
     specs: str | None,
@@ -120,10 +81,6 @@ def install_verb(
     account: str | None,
     is_dry: bool,
 ) -> None:
-    """Write the units of systemd, enable and start them: now, and with every login or boot.
-
-    The folder that --specs names is followed as it is edited. To be repeated after an upgrade.
-    """
     service = _choose(is_user, is_system, account)
     hand = Hand(options, service, is_dry=is_dry)
     if specs is not None and not os.path.isdir(os.path.expanduser(specs)):
@@ -139,13 +96,7 @@ def install_verb(
     hand.close()
 
 
-@verb("uninstall", "wakeful uninstall", "wakeful uninstall --system --account builder")
-@whose_options[3]
-@whose_options[2]
-@whose_options[1]
-@whose_options[0]
 def uninstall_verb(options: Options, is_user: bool, is_system: bool, account: str | None, is_dry: bool) -> None:
-    """Stop and disable the daemon's units, and remove the files `install` wrote. Specs and state stay."""
     service = _choose(is_user, is_system, account)
     hand = Hand(options, service, is_dry=is_dry)
     own = [service.folder / name for name in service.files if hand.is_own(service.folder / name)]

@@ -1,4 +1,4 @@
-"""`log`, `follow`, `history`: records as lines, past and live.
+"""`log`, `follow`, `history`, `search`: records as lines, past and live.
 
 With `--json` the daemon's lines pass through as they are; for people each becomes one line of words.
 """
@@ -8,22 +8,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client, quote_name
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import RUN, SESSION
+from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
-from wakeful.cli.text import columns, escape, fit, paint, parse_time
+from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_time
 
-HISTORY = 20
-OUTCOMES = ("succeeded", "failed", "cancelled", "interrupted", "lost")
 # Of a hash, what a person compares at a glance; --json has all of it.
 _HASH_DIGITS = 12
 _DAEMON = "wakeful"
@@ -36,131 +31,51 @@ _KIND_COLOURS = {
 }
 
 
-def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options by which `log` and `history` choose records; each narrows what the others leave."""
-    for option in reversed(
-        (
-            click.option("--from", "first", type=click.IntRange(1), metavar="SEQ", help="The first seq shown."),
-            click.option("--to", type=click.IntRange(1), metavar="SEQ", help="The last seq shown."),
-            click.option(
-                "--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h."
-            ),
-            click.option("--until", metavar="TIME", help="The same."),
-            click.option("--kind", multiple=True, help="Only this kind, such as run_finished; may be repeated."),
-            click.option("--run", type=RUN, metavar="N", help="Only records of this run."),
-            click.option("--author", help="Only records by this author, such as person:root."),
-            click.option("--outcome", type=click.Choice(OUTCOMES), help="Only the ends of runs that ended so."),
-            click.option(
-                "--text", metavar="TEXT", help="Only records that say this somewhere; case and accents do not matter."
-            ),
-            click.option(
-                "--state-hash",
-                "states",
-                is_flag=True,
-                flag_value="true",
-                default=None,
-                help="The hash of the session's state after each record, too.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
-
-
-@verb(
-    "log",
-    "wakeful log payroll --last 20",
-    "wakeful log payroll --outcome failed --since 1d",
-    "wakeful log payroll --text 'tax office'",
-    "wakeful log payroll --follow",
-)
-@click.argument("name", type=SESSION)
-@filter_options
-@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N, at most 10000.")
-@click.option(
-    "--past",
-    is_flag=True,
-    help="Before them the records it came with, when it was forked or loaded; --at ~SEQ means one of those.",
-)
-@click.option("--follow", "is_following", is_flag=True, help="Go on with what will be recorded.")
-def log_verb(options: Options, name: str, first: int | None, is_following: bool, past: bool, **bounds: Any) -> None:
-    """A session's records, oldest first."""
-    if past and (first is not None or bounds["last"] is not None or is_following):
+def log_verb(options: Options, name: str, is_following: bool, **bounds: Any) -> None:
+    if bounds["past"] and (bounds["from"] is not None or bounds["last"] is not None or is_following):
         raise click.UsageError(
             "--past shows all from the beginning; narrow it by --since, --until, --kind, --run, --author, "
             "--outcome or --text"
         )
     client = options.client()
-    words = None if options.is_json else "true"
-    route = f"/sessions/{quote_name(name)}/log"
     if not is_following:
-        print_records(
-            options, client.stream_lines(route, **{"from": first}, words=words, past="true" if past else None, **bounds)
-        )
+        print_records(options, client.stream_lines(_route(name), words=not options.is_json, **bounds))
         return
+    first = bounds.pop("from")
     if any(bounds.values()):
         raise click.UsageError("--follow goes with --from alone; pipe it through a filter instead")
-    print_records(options, _read_on(client, name, first or 1, words), is_live=True)
+    print_records(options, _read_on(client, name, first or 1, with_words=not options.is_json), is_live=True)
 
 
-def _read_on(client: Client, name: str, first: int, words: str | None) -> Iterator[bytes]:
+def _route(name: str) -> str:
+    return f"/sessions/{quote_name(name)}/log"
+
+
+def _read_on(client: Client, name: str, first: int, *, with_words: bool) -> Iterator[bytes]:
     """Following begins before the log is read, so nothing falls between."""
-    following = client.stream_lines("/follow", name=name, words=words)
+    following = client.stream_lines("/follow", name=name, words=with_words)
     last = first - 1
-    for line in client.stream_lines(f"/sessions/{quote_name(name)}/log", **{"from": first}, words=words):
+    for line in client.stream_lines(_route(name), **{"from": first}, words=with_words):
         last = json.loads(line)["seq"]
         yield line
     for line in following:
         record = json.loads(line)
         if record["seq"] > last:
             del record["session"]
-            yield line if words else json.dumps(record).encode()
+            yield line if with_words else json.dumps(record).encode()
 
 
-@verb(
-    "history",
-    "wakeful history payroll --last 5",
-    "wakeful history payroll --outcome failed",
-    "wakeful history --text rates   # inside a run",
-)
-@click.argument("name", type=SESSION, required=False)
-@filter_options
-@click.option(
-    "--last",
-    type=click.IntRange(1),
-    default=HISTORY,
-    metavar="N",
-    help=f"How many, {HISTORY} unless told, at most 10000.",
-)
-def history_verb(options: Options, name: str | None, first: int | None, **bounds: Any) -> None:
-    """A session's latest records. Inside a run NAME is its own session and may be left out."""
-    own = os.environ.get("WAKEFUL_SESSION")
-    name = name or own
+def history_verb(options: Options, name: str | None, **bounds: Any) -> None:
+    """Inside a run NAME is its own session and may be left out."""
+    name = name or os.environ.get("WAKEFUL_SESSION")
     if name is None:
         raise click.UsageError("NAME is needed outside a run: wakeful history NAME")
-    client = options.client()
-    words = None if options.is_json else "true"
-    print_records(
-        options, client.stream_lines(f"/sessions/{quote_name(name)}/log", **{"from": first}, words=words, **bounds)
-    )
+    print_records(options, options.client().stream_lines(_route(name), words=not options.is_json, **bounds))
 
 
-@verb("follow", "wakeful follow                  # all sessions", "wakeful follow payroll filing")
-@click.argument("names", type=SESSION, nargs=-1, metavar="[NAME]...")
-@click.option("--thinking/--no-thinking", "with_thoughts", default=True, help="Show the thoughts of agents, dimmed.")
-@click.option(
-    "--words", "with_words", is_flag=True, help="With --json: also the words of agents as they come, lines with `live`."
-)
-def follow_verb(options: Options, names: tuple[str, ...], with_thoughts: bool, with_words: bool) -> None:
-    """What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends with Ctrl-C.
-
-    What agents say is shown word by word, with their thoughts and the tools they call. Words that come too fast to be
-    read are left out; the record of the turn, which follows, has all of them.
-    """
-    is_live = "true" if with_words or not options.is_json else None
-    lines = options.client().stream_lines(
-        "/follow", name=names or None, words=None if options.is_json else "true", live=is_live
-    )
+def follow_verb(options: Options, name: tuple[str, ...], with_thoughts: bool, with_words: bool) -> None:
+    is_text = not options.is_json
+    lines = options.client().stream_lines("/follow", name=name or None, words=is_text, live=with_words or is_text)
     if options.is_json:
         for line in lines:
             _write_line(line)
@@ -288,3 +203,28 @@ def _colour(record: dict[str, Any]) -> str:
     if record["kind"] == "run_finished" and record["payload"]:
         return str(record["payload"]["outcome"])
     return _KIND_COLOURS.get(record["kind"], "")
+
+
+def search_verb(options: Options, text: tuple[str, ...], last: int, **bounds: Any) -> None:
+    lines = options.client().stream_lines("/search", text=" ".join(text), last=last, **bounds)
+    if options.is_json:
+        for line in lines:
+            sys.stdout.buffer.write(line + b"\n")
+        return
+    found = [json.loads(line) for line in lines]
+    if not found:
+        print("nothing found")
+        return
+    heads = [f"{escape(one['session'])} {one['seq']}" for one in found]
+    width, kinds = max(map(measure, heads)), max(len(one["kind"]) for one in found)
+    for head, one in zip(heads, found, strict=True):
+        print(_format_find(pad(head, width), one, kinds))
+    if len(found) == last:
+        print(paint(f"the newest {last}; --last N shows more", "dim"))
+
+
+def _format_find(head: str, find: dict[str, Any], kinds: int) -> str:
+    when = parse_time(find["at"]).astimezone().strftime("%Y-%m-%d %H:%M")
+    middle = f"  {when}  {find['kind']:<{kinds}}  "
+    excerpt = fit(escape(find["excerpt"] or ""), max(columns() - measure(head) - len(middle), 20))
+    return f"{paint(head, 'bold')}{paint(middle, 'dim')}{excerpt}".rstrip()

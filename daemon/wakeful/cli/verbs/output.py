@@ -13,11 +13,8 @@ from typing import NamedTuple
 
 import click
 
-from wakeful.cli.client import quote_name
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import RUN, SESSION, complete_folders
+from wakeful.cli.client import Options, quote_name
 from wakeful.cli.exit_codes import NoDaemon
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, wrap
 
@@ -32,31 +29,10 @@ class Printed(NamedTuple):
     hint: str | None
 
 
-@verb(
-    "output",
-    "wakeful output payroll          # of the present or last run",
-    "wakeful output payroll --run 3 --raw > run3.log",
-    "wakeful output payroll --state .wakeful   # without a daemon",
-)
-@click.argument("name", type=SESSION)
-@click.option("--run", type=RUN, metavar="N", help="Which run; the present or last one unless told.")
-@click.option("--follow", "is_following", is_flag=True, help="Go on until the present run ends.")
-@click.option("--raw", "is_raw", is_flag=True, help="The bytes as they are, terminal escapes included.")
-@click.option(
-    "--state", shell_complete=complete_folders, metavar="DIR", help="Read this state folder, and ask no daemon."
-)
-def output_verb(
-    options: Options, name: str, run: int | None, is_following: bool, is_raw: bool, state: str | None
-) -> None:
-    """What a run wrote to its standard output and error.
-
-    Terminal escapes in it are shown, not obeyed, also into a pipe or a file; --raw gives the bytes as they are.
-    Of a run that failed while it was confined, standard error says what it was denied, and the line of its spec that
-    allows it. Where no daemon runs, its state folder is read instead, and standard error names it.
-    """
-    if is_following and state is not None:
+def output_verb(options: Options, name: str, run: int | None, follow: bool, is_raw: bool, state: str | None) -> None:
+    if follow and state is not None:
         raise click.UsageError("--follow waits for a daemon's run; leave --state out")
-    if is_following and run is None:
+    if follow and run is None:
         _print_pieces(
             options.client().stream(f"/sessions/{quote_name(name)}/output", follow="true"), is_raw, options.is_json
         )

@@ -1,6 +1,6 @@
 """What `--dry-run` shows people: the answer as it would be, in the words of the real one.
 
-`branches` prints these below the daemon's sentence. Each takes the preview of one call as `--json` has it, and gives
+`history` prints these below the daemon's sentence. Each takes the preview of one call as `--json` has it, and gives
 lines that are safe to print.
 """
 

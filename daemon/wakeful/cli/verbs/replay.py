@@ -8,35 +8,15 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import RUN, SESSION, complete_folders
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, USAGE, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.progress import Waiting
 from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.diff import format_diff
 from wakeful.specs.command_words import has_shell_sign
 
 
-@verb("replay", "wakeful replay payroll 3", "wakeful replay payroll 3 --command 'python3 new.py' --keep copy")
-@click.argument("name", type=SESSION)
-@click.argument("run", type=RUN)
-@click.option(
-    "--command",
-    metavar="WORDS",
-    help="Another command instead, quoted as in a shell: a changed program on what was recorded.",
-)
-@click.option("--partial", "is_partial", is_flag=True, help="Judge by the rest when something it found was not kept.")
-@click.option(
-    "--keep", shell_complete=complete_folders, metavar="DIR", help="Keep the copy it ran in, under this name."
-)
 def replay_verb(options: Options, name: str, run: int, command: str | None, is_partial: bool, keep: str | None) -> None:
-    """Run a recorded run again on the files it found then, and compare what both left.
-
-    Nothing real is touched and nothing is recorded. Exit 0: the same; 1: it differs, or something it found is missing.
-    """
     words = _split(command)
     lines = options.client().post_lines(
         "/replay", name=name, run=run, command=words, keep=os.path.abspath(keep) if keep is not None else None

@@ -11,11 +11,9 @@ import sys
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from wakeful.cli.command import verb
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure, NoDaemon
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_secrets
 from wakeful.cli.text import escape, measure, pad, paint
 from wakeful.errors import OperatorError
@@ -25,29 +23,7 @@ from wakeful.secrets.store import SecretPlaces, find_name_problem, find_secret, 
 _HEADINGS = ("NAME", "FROM", "USED BY")
 
 
-def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Those in our own folder: a tab asks no daemon for this."""
-    names = list_names(SecretPlaces(find_secrets())) if ctx.params.get("what") != "list" else ()
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-@verb(
-    "secret",
-    "wakeful secret list",
-    "wakeful secret set gh-token                  # asks for the value, unseen",
-    "pass show github | wakeful secret set gh-token",
-    "wakeful secret remove gh-token",
-)
-@click.argument("what", type=click.Choice(("list", "set", "remove")))
-@click.argument("name", required=False, shell_complete=_complete_names)
-@click.argument("rest", nargs=-1, metavar="")
 def secret_verb(options: Options, what: str, name: str | None, rest: tuple[str, ...]) -> None:
-    """List secrets, set one or remove one.
-
-    A session names those it needs under `secrets`; a run finds each as a file, whose path is in WAKEFUL_SECRET_<NAME>.
-    `set` reads the value from standard input, or asks for it; it is never an argument, which others could see and the
-    shell would remember. It counts from the next run on.
-    """
     if rest:
         # Not said again: what was typed there is perhaps the value.
         raise click.UsageError(

@@ -5,12 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import click
-
-from wakeful.cli.client import quote_name
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import POSITION, SESSION
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options, quote_name
 from wakeful.cli.text import (
     count,
     escape,
@@ -32,21 +27,7 @@ from wakeful.views.times import shorten
 PLAIN_KINDS = ("file", "program", "message")
 
 
-@verb(
-    "show",
-    "wakeful show payroll",
-    "wakeful show payroll --at 2h    # as it was two hours ago",
-    "wakeful show payroll --at march # at a checkpoint",
-)
-@click.argument("name", type=SESSION)
-@click.option(
-    "--at",
-    type=POSITION,
-    metavar="POSITION",
-    help="As its log knew it then: at a seq, a time (RFC 3339, or 2h ago as 2h), or a checkpoint.",
-)
 def show_verb(options: Options, name: str, at: str | None) -> None:
-    """State, hold, bindings with their versions, neighbours in the graph, last runs, facts and hand-off."""
     found = options.client().get(f"/sessions/{quote_name(name)}", at=at)
     if options.is_json:
         print(json.dumps(found))

@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import SESSION, complete_files, complete_folders
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
 from wakeful.cli.mcp_warnings import warn_about_servers
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
@@ -65,13 +63,7 @@ class Findings(NamedTuple):
     reach: dict[str, list[str]] = {}
 
 
-@verb("check", "wakeful check                   # the whole folder", "wakeful check sessions.d/payroll.yaml")
-@click.argument("files", nargs=-1, shell_complete=complete_files, metavar="[FILE|DIR]...")
-@click.option(
-    "--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to check when no file is named."
-)
 def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> None:
-    """Judge specs as the daemon would, with file:line:column. Without a file: the whole folder. Exit 1 on a problem."""
     if files:
         found = _join(
             [check_folder(Path(file), options) if os.path.isdir(file) else check_file(file) for file in files]
@@ -384,49 +376,13 @@ def _judge_alone(spec: SessionSpec, file: str) -> list[Problem]:
     return [Problem(file, 1, 1, words) for words in Graph().admit([spec], ()).values()]
 
 
-@verb("schema", "wakeful schema > wakeful.schema.json", "wakeful schema daemon")
-@click.argument("kind", type=click.Choice(["session", "agent", "daemon"]), default="session")
 def schema_verb(options: Options, kind: Any) -> None:
-    """The JSON Schema of a session's, an agent's or the daemon's file, for editors."""
     print(json.dumps(json_schema(kind), indent=None if options.is_json else 2))
 
 
-@verb(
-    "new",
-    "wakeful new words --file 'notes/*.md' --command 'wc -w notes/a.md'",
-    "wakeful new nightly --cron '0 2 * * *' --script 'make report'",
-    "wakeful new page --agent docs --commits src/ --prompt 'Keep page.md true.'",
-    "wakeful new trial --from payroll",
-)
-@click.argument("name")
-@click.option(
-    "--file", "files", multiple=True, metavar="PATTERN", help="Wakes when files that match change; may be repeated."
-)
-@click.option("--commits", metavar="PATH", help="Wakes on commits that touch this path.")
-@click.option("--branch", help="The branch of --commits; the one checked out unless told.")
-@click.option("--cron", metavar="EXPRESSION", help='Wakes by the clock, such as "0 6 * * *".')
-@click.option("--every", metavar="DURATION", help="Wakes every so often, such as 30m.")
-@click.option("--writes", multiple=True, metavar="PATTERN", help="What it writes; may be repeated.")
-@click.option(
-    "--command", metavar="WORDS", help="The program and its words; a line that needs a shell becomes a script."
-)
-@click.option("--script", metavar="TEXT", help="Several lines for sh -eu, instead of a command.")
-@click.option("--prompt", metavar="TEXT", help="What its --agent is asked, instead of a command.")
-@click.option("--objective", metavar="TEXT", help="One sentence.")
-@click.option("--agent", metavar="NAME", help="The owner.")
-@click.option("--priority", type=click.IntRange(0, 100), help="Higher first.")
-@click.option(
-    "--from",
-    "origin",
-    type=SESSION,
-    metavar="SESSION",
-    help="Begin from another session: a copy of its spec, its facts and its hand-off.",
-)
-@click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to write to.")
 def new_verb(
     options: Options, name: str, origin: str | None, specs: str | None, command: str | None, **flags: Any
 ) -> None:
-    """Write a commented spec that checks. Asks, when it is given no flags and somebody is there to answer."""
     # Here unless told: a daemon started here reads ./sessions.d before any other folder.
     folder = Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d"))
     if origin is not None:

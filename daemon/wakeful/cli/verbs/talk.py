@@ -17,11 +17,8 @@ from typing import Any
 import click
 
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client, quote_name
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import SESSION
+from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.options import Options
 from wakeful.cli.places import find_history
 from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
 from wakeful.cli.verbs.ask import Following, Spending
@@ -40,23 +37,7 @@ HELP = (
 )
 
 
-@verb("talk", "wakeful talk api-docs", "wakeful talk api-docs --fresh")
-@click.argument("name", type=SESSION)
-@click.option("--fresh", is_flag=True, help="Begin a new conversation; else your last one goes on.")
-@click.option(
-    "--thinking/--no-thinking",
-    "with_thoughts",
-    default=True,
-    help="Show the agent's thoughts, dimmed; /thinking changes it.",
-)
 def talk_verb(options: Options, name: str, fresh: bool, with_thoughts: bool) -> None:
-    """A whole conversation with a session's agent, in the terminal. Ctrl-D ends it.
-
-    What you type is asked as `wakeful ask` asks it, in the same conversation, and answered word by word. /help lists
-    what else you can type: another agent for one message, a new conversation, thoughts shown or folded. Ctrl-C stops
-    the answer. What the agent asks you is answered in place.
-    The prompt tells what the conversation has cost since you began.
-    """
     if options.is_json:
         raise click.UsageError("talk is for a terminal; for scripts: wakeful ask NAME TEXT --json")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -8,29 +8,14 @@ from typing import Any
 
 import click
 
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import SESSION
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import escape, format_ago, format_exact, measure, pad, paint
-from wakeful.cli.verbs.lifecycle import read_duration
+from wakeful.cli.verbs.calls import read_duration
 
 SCOPES = ("read", "send", "run", "admin")
 _HEADINGS = ("ID", "SCOPES", "SESSION", "MADE", "ENDS", "NOTE")
 
 
-@verb(
-    "token",
-    "wakeful token new --scope read --for 30d --note dashboard",
-    "wakeful token new --scope send --session payroll > ci.token",
-    "wakeful token list",
-    "wakeful token revoke 3f2a91bc",
-)
-@click.argument("what", type=click.Choice(("new", "list", "revoke")))
-@click.argument("token_id", metavar="[ID]", required=False)
-@click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, help="What it opens; may be given again.")
-@click.option("--session", type=SESSION, metavar="NAME", help="The only session it reaches.")
-@click.option("--for", "length", metavar="LENGTH", help="How long it lasts, such as 12h or 30d.")
-@click.option("--note", metavar="TEXT", help="Who has it and what for.")
 def token_verb(
     options: Options,
     what: str,
@@ -40,13 +25,6 @@ def token_verb(
     length: str | None,
     note: str | None,
 ) -> None:
-    """Hand out a token that opens a part of the control socket, and no more.
-
-    `read` looks; `send` leaves messages, hand-offs and facts; `run` starts, holds and stops runs; `admin` does
-    everything but make tokens. Scopes do not include one another, `admin` aside. The token is printed once and kept as
-    a hash alone. Whoever has it puts it in a file of their own and names that in WAKEFUL_TOKEN_FILE, or sends it as
-    `Authorization: Bearer TOKEN`. Revoked, it opens nothing from the next request on.
-    """
     if what != "new" and (scopes or session or length or note):
         raise click.UsageError(f"{what} takes none of --scope, --session, --for and --note")
     if (what == "revoke") != (token_id is not None):

@@ -17,15 +17,12 @@ import tty
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.client import Client
-from wakeful.cli.command import verb
-from wakeful.cli.options import Options
+from wakeful.cli.client import Client, Options
 from wakeful.cli.text import (
     columns,
     count,
@@ -37,7 +34,7 @@ from wakeful.cli.text import (
     parse_time,
     say_slots,
 )
-from wakeful.cli.verbs.lifecycle import read_duration
+from wakeful.cli.verbs.calls import read_duration
 
 STYLES = {"running": "cyan", "sleeping": "yellow", "terminated": "dim", "archived": "dim", "queued": "bold"}
 ENDING = ("q", "Q", "\x03", "\x04")
@@ -68,18 +65,7 @@ class Frame(NamedTuple):
     rows: list[Row]
 
 
-@verb("top", "wakeful top", "wakeful top --sort cpu --every 1s", "wakeful top --once")
-@click.option("--once", "is_once", is_flag=True, help="Print one frame and end; so it does where no terminal is.")
-@click.option("--every", default="2s", metavar="DURATION", help="How often it looks, 2s unless told.")
-@click.option(
-    "--sort",
-    "order",
-    type=click.Choice(ORDERS),
-    default="state",
-    help="By what rows are ordered; state: what runs first.",
-)
 def top_verb(options: Options, is_once: bool, every: str, order: str) -> None:
-    """What runs and what is owed, live: state, CPU, memory, runs. q or Ctrl-C ends it."""
     pause = max(read_duration(every), 0.1)
     client = options.client()
     if options.is_json:

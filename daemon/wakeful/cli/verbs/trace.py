@@ -15,43 +15,21 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Client, quote_name
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import RUN, SESSION
+from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
-from wakeful.cli.verbs.activate import wait_for_run
+from wakeful.cli.verbs.lifecycle import wait_for_run
 
 # More than these of one folder are told by the folder.
 _TOLD_OF_A_FOLDER = 4
 
 
-@verb(
-    "trace",
-    "wakeful trace report",
-    "wakeful trace report --observe     # to its end, with nothing denied",
-    "wakeful trace report --run 7       # what was recorded",
-)
-@click.argument("name", type=SESSION)
-@click.option(
-    "--observe",
-    "is_observed",
-    is_flag=True,
-    help="Deny nothing, so that one trace sees everything. Needs allow_unisolated in wakeful.yaml.",
-)
-@click.option("--run", type=RUN, metavar="N", help="Run nothing: show what was recorded of this run.")
-def trace_verb(options: Options, name: str, is_observed: bool, run: int | None) -> None:
-    """Run a session once under strace, list what it was denied, and print the lines of a spec that would allow it.
-
-    It is a run as any other: it is recorded, does its work and counts in budgets. Look at the lines before you paste
-    them: a program that was fooled asks for things, too. Exit 0: the run succeeded; 1: it did not.
-    """
-    if is_observed and run is not None:
+def trace_verb(options: Options, name: str, observe: bool, run: int | None) -> None:
+    if observe and run is not None:
         raise click.UsageError("--run shows what was recorded, and --observe is about a new run; give one of them")
     client = options.client()
     if run is None:
-        run = _run_traced(client, name, is_observed)
+        run = _run_traced(client, name, observe)
     report = client.get(f"/sessions/{quote_name(name)}/trace", run=run)
     print(json.dumps(report) if options.is_json else "\n".join(_say(report)))
     if report["outcome"] != "succeeded":

@@ -15,31 +15,14 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Client, quote_name
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import SESSION, complete_folders
+from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
 
 _TURNS = {"+": "good", "-": "bad", "@": "dim"}
 
 
-@verb(
-    "trust",
-    "wakeful trust                       # folders, and what waits",
-    "wakeful trust shop/payroll          # the difference, and a question",
-    "wakeful trust ~/src/shop            # follow this project as it is edited",
-)
-@click.argument("what", type=SESSION, required=False, metavar="[NAME|DIR]")
-@click.option(
-    "--yes", "is_sure", is_flag=True, help="Trust it without asking; what is trusted is printed all the same."
-)
-@click.option("--all", "is_all", is_flag=True, help="Everything that waits, one after the other.")
-@click.option("--pin", "is_pinned", is_flag=True, help="With DIR: what changes there waits for your word again.")
 def trust_verb(options: Options, what: str | None, is_sure: bool, is_all: bool, is_pinned: bool) -> None:
-    """Look at a spec that changed where specs are pinned, and trust it as it stands;
-    or name a project's folder that is to be followed."""
     client = options.client()
     found = client.get("/trust")
     names = [one["name"] for one in found["waiting"]]
@@ -87,25 +70,7 @@ def accept(client: Client, name: str) -> None:
     client.post("/trust/accept", name=name, digest=client.get(f"/trust/{quote_name(name)}")["digest"])
 
 
-@verb(
-    "add",
-    "wakeful add ~/src/shop              # its sessions are shop/NAME",
-    "wakeful add ~/src/shop --as eshop --yes",
-    "wakeful add --remove shop",
-)
-@click.argument("folder", required=False, shell_complete=complete_folders, metavar="[DIR]")
-@click.option(
-    "--as", "project", metavar="PROJECT", help="What its sessions begin with. Default: the name of the folder."
-)
-@click.option(
-    "--yes", "is_sure", is_flag=True, help="Attach it without asking; what it brings is printed all the same."
-)
-@click.option("--remove", metavar="PROJECT", help="Let a project go; its sessions keep their records.")
 def add_verb(options: Options, folder: str | None, project: str | None, is_sure: bool, remove: str | None) -> None:
-    """Attach a project that has a sessions.d/ of its own.
-
-    Its specs are pinned: one that changes waits for `wakeful trust NAME`.
-    """
     if (folder is None) == (remove is None):
         raise click.UsageError("give the DIR of a project, or --remove PROJECT")
     client = options.client()

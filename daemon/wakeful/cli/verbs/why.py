@@ -7,25 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
-from wakeful.cli.command import verb
-from wakeful.cli.completion_values import SESSION_OR_PATH, complete_files
-from wakeful.cli.options import Options
+from wakeful.cli.client import Options
 from wakeful.cli.text import escape, paint, say_slots, show_local_times, wrap
 
 
-@verb(
-    "why",
-    "wakeful why payroll             # why it ran, or does not",
-    "wakeful why payroll#3           # what led to run 3",
-    "wakeful why out/payroll.csv     # who wrote it, who reads it",
-)
-@click.argument("x", type=SESSION_OR_PATH, metavar="SESSION|SESSION#RUN|PATH")
-@click.option("--run", type=click.IntRange(1), metavar="N", help="Of SESSION, this run: the same as SESSION#N.")
 def why_verb(options: Options, x: str, run: int | None) -> None:
-    """For a session: why it ran last, or why it does not run. For a run: the whole chain that led to it, across
-    sessions. For a path: which run wrote it, what led to that, and who reads it."""
     found = options.client().get("/why", x=x, path=os.path.abspath(x), run=run)
     if options.is_json:
         print(json.dumps(found))
@@ -48,18 +34,8 @@ def _format_chain(links: list[dict[str, Any]]) -> Iterator[str]:
             yield from (paint(line, "dim") for line in wrap(show_local_times(escape(sentence)), "   "))
 
 
-@verb(
-    "plan",
-    "wakeful plan                    # what is owed now",
-    "wakeful plan salaries.csv       # what would wake if it changed",
-)
-@click.argument("paths", nargs=-1, shell_complete=complete_files, metavar="[PATH]...")
-def plan_verb(options: Options, paths: tuple[str, ...]) -> None:
-    """What would wake if these paths changed, in the order of the graph.
-
-    Without a path: what is owed and queued now.
-    """
-    found = options.client().get("/plan", path=[os.path.abspath(path) for path in paths] or None)
+def plan_verb(options: Options, path: tuple[str, ...]) -> None:
+    found = options.client().get("/plan", path=[os.path.abspath(one) for one in path] or None)
     if options.is_json:
         print(json.dumps(found))
         return

@@ -59,8 +59,10 @@ def complete_usage(usage: TokenUsage, input_tokens: int, answered: Answered) -> 
 
     Every request has words that go in.
     """
+    if usage.input and usage.output:
+        return usage
     said = estimate_entry(answered)
-    if usage.input and (usage.output or not said):
+    if usage.input and not said:
         return usage
     return replace(usage, input=usage.input or input_tokens, output=usage.output or said, is_estimated=True)
 

@@ -7,14 +7,14 @@ than what is left, the run halts instead, and sleeps until its period turns.
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Callable
+from typing import Any
 
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.prices import find_cost, find_worst_case
 from wakeful.core.agents.turns import SubSpent, SubWork
 from wakeful.core.calls import values as calls
-from wakeful.core.calls.history import judge_call
-from wakeful.core.calls.lifecycle import check_level, check_size, emit_call, find_runnable
+from wakeful.core.calls.lifecycle import Judge, check_level, check_size, emit_call, find_runnable
 from wakeful.core.deciding.acting_agent import find_owner
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
@@ -37,27 +37,23 @@ from wakeful.core.spec.budget import (
 from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
 
-# Every call is registered once this module is read.
-__all__ = ["judge_call"]
 
-
-@judge_call.register
-def _(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_ask(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> str:
     """A message and an activation in one: it is answered whatever holds the session,
     but for what only its people may lift."""
     session = find_runnable(core, call.name, is_question=True)
     if not call.text.strip():
         raise CallerError(f"nothing is asked of {call.name}; give the question as one argument")
     check_size(core, "message", call.text)
-    check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
+    check_level(core, session, "conversation", session.knowledge.conversation.size_bytes + count_bytes(call.text))
     agent = _find_asked(core, session, call.agent)
     message = ev.MessageAdded(
-        position=session.mailbox + 1, sender=called.author, text=call.text, agent=agent,
-        asker=called.author.partition("#")[0], activation=session.activations + 1, is_fresh=call.fresh,
+        position=session.mailbox.position + 1, sender=called.author, text=call.text, agent=agent,
+        asker=called.author.partition("#")[0], activation=session.activation.position + 1, is_fresh=call.fresh,
     )  # fmt: skip
     session = emit_call(core, decision, session, message, called)
     asked = ev.ActivationRequested(
-        position=session.activations + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh
+        position=session.activation.position + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh
     )
     # The key stands with the first of both: one transaction.
     core.emit(decision, session.id, asked, author=called.author, run=called.run)
@@ -83,8 +79,7 @@ def _find_asked(core: Core, session: Session, wanted: str | None) -> str | None:
     return None if is_prompt and owner is not None and owner.name == name else name
 
 
-@judge_call.register
-def _(call: calls.Work, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_work(call: calls.Work, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     if session.run is None or session.run.run != call.run or session.run.agent is None:
         raise CallerError(f"run {call.run} of {call.name} is not an agent's run under way; nothing was recorded")
@@ -103,7 +98,7 @@ def _(call: calls.Work, core: Core, decision: Decision, called: calls.Called) ->
             and run.agent.acp
         ):
             break
-        for event in _take_step(step, core, session, run, decision.moment.wall):
+        for event in _STEPS[type(step)](step, core, session, run, decision.moment.wall):
             session = emit_call(core, decision, session, event, called)
     return "recorded"
 
@@ -137,13 +132,7 @@ def _check_member(agent: AgentSpec, step: work.Step) -> None:
         raise CallerError(f"agent {agent.name} has no sub-agent {sub.agent!r}; those it has: {known}")
 
 
-@singledispatch
-def _take_step(step: work.Step, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    raise TypeError(f"no one takes {type(step).__name__}")
-
-
-@_take_step.register
-def _(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_assemble(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     return [
         ev.PromptAssembled(
             run=run.run,
@@ -159,8 +148,7 @@ def _(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int
     ]
 
 
-@_take_step.register
-def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_request_turn(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     assert run.agent is not None
     usd = find_worst_case(core.settings.prices, step.model, step.input_tokens, step.max_output_tokens)
     if step.sub is not None:
@@ -196,8 +184,9 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
     ]
 
 
-@_take_step.register
-def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_record_answer(
+    step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall: int
+) -> list[ev.Event]:
     usd = find_cost(core.settings.prices, step.answer.model, step.usage) if step.usd is None else step.usd
     return [
         ev.TurnAnswered(
@@ -212,8 +201,7 @@ def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall:
     ]
 
 
-@_take_step.register
-def _(step: work.MeterTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_meter_turn(step: work.MeterTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     assert run.agent is not None
     usd = find_cost(core.settings.prices, run.agent.model_name, step.usage) if step.usd is None else step.usd
     metered = ev.TurnMetered(run=run.run, turn=step.turn, requests=step.requests, usage=step.usage, usd=usd)
@@ -221,8 +209,7 @@ def _(step: work.MeterTurn, core: Core, session: Session, run: OpenRun, wall: in
     return [metered] if hold is None else [metered, ev.WorkHalted(run=run.run, hold=hold)]
 
 
-@_take_step.register
-def _(step: work.RecordFault, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_record_fault(step: work.RecordFault, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     usd = find_cost(core.settings.prices, step.model, step.usage) if step.usage is not None else None
     return [
         ev.TurnFailed(
@@ -238,13 +225,11 @@ def _(step: work.RecordFault, core: Core, session: Session, run: OpenRun, wall: 
     ]
 
 
-@_take_step.register
-def _(step: work.CallTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_call_tool(step: work.CallTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     return [ev.ToolCalled(run=run.run, call=step.call, sub=step.sub)]
 
 
-@_take_step.register
-def _(step: work.ReturnTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_return_tool(step: work.ReturnTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     return [
         ev.ToolReturned(
             run=run.run,
@@ -259,8 +244,7 @@ def _(step: work.ReturnTool, core: Core, session: Session, run: OpenRun, wall: i
     ]
 
 
-@_take_step.register
-def _(step: work.AskPerson, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_ask_person(step: work.AskPerson, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     how = f"wakeful answer {session.name} yes, or no" if step.is_permission else f"wakeful answer {session.name} TEXT"
     asked = ev.QuestionAsked(
         run=run.run, call=step.call, name=step.name, text=step.text, is_permission=step.is_permission
@@ -272,8 +256,7 @@ def _(step: work.AskPerson, core: Core, session: Session, run: OpenRun, wall: in
     ]
 
 
-@_take_step.register
-def _(step: work.Halt, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+def _take_halt(step: work.Halt, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     return [
         _fail(run, step.words) if step.sub is None else ev.SubagentHalted(run=run.run, sub=step.sub, words=step.words)
     ]
@@ -328,7 +311,10 @@ def _find_spent(
     tokens = step.input_tokens + step.max_output_tokens
     wanted = Amounts(tokens=run.progress.spent_tokens + tokens, usd=run.progress.spent_usd + (usd or 0.0))
     own = sum_spent(core, agent.name) if agent.budget is not None else {}
-    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
+    for whose, budget, spent in (
+        ("", run.spec.budget, session.tally.spent),
+        (f"agent {agent.name}: ", agent.budget, own),
+    ):
         if budget is not None and (hold := _find_spent_of(whose, budget, spent, wanted, step, usd, wall)) is not None:
             return hold
     return None
@@ -372,7 +358,10 @@ def _find_overspent(
     taken = Amounts(tokens=run.progress.tokens + step.usage.total, usd=run.progress.usd + usd)
     own = sum_spent(core, agent.name) if agent.budget is not None else {}
     about = ", by estimate" if step.usage.is_estimated else ""
-    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
+    for whose, budget, spent in (
+        ("", run.spec.budget, session.tally.spent),
+        (f"agent {agent.name}: ", agent.budget, own),
+    ):
         if budget is None:
             continue
         if (over := find_overspent(budget.run, taken)) is not None:
@@ -395,10 +384,29 @@ def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
     """What an agent spent of its own budget in all sessions, as periods that may have turned since."""
     total: dict[str, Spent] = {}
     for session in core.state:
-        for period, spent in session.agents_spent.get(agent, {}).items():
+        for period, spent in session.tally.agents_spent.get(agent, {}).items():
             known = total.get(period)
             if known is None or spent.since > known.since:
                 total[period] = spent
             elif spent.since == known.since:
                 total[period] = known.plus(spent)
     return total
+
+
+AGENT_CALLS: dict[type[calls.Call], Judge] = {
+    calls.Ask: _judge_ask,
+    calls.Work: _judge_work,
+}
+
+# One function for each kind of step.
+_STEPS: dict[type[work.Step], Callable[[Any, Core, Session, OpenRun, int], list[ev.Event]]] = {
+    work.Assemble: _take_assemble,
+    work.RequestTurn: _take_request_turn,
+    work.RecordAnswer: _take_record_answer,
+    work.MeterTurn: _take_meter_turn,
+    work.RecordFault: _take_record_fault,
+    work.CallTool: _take_call_tool,
+    work.ReturnTool: _take_return_tool,
+    work.AskPerson: _take_ask_person,
+    work.Halt: _take_halt,
+}

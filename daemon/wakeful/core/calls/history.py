@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from wakeful.core.agents.prices import find_meant_model
 from wakeful.core.calls import values as calls
-from wakeful.core.calls.lifecycle import check_size, emit_call, find_living, find_resting, judge_call
+from wakeful.core.calls.lifecycle import Judge, check_size, emit_call, find_living, find_resting
 from wakeful.core.calls.roles import refuse_damaged
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, declare_again, new_id
@@ -24,16 +24,13 @@ from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.written_files import begin_writing
 from wakeful.core.observations import Declaration
 from wakeful.core.record import events as ev
-from wakeful.core.record.fold import ORDERED_KEYS
+from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
-from wakeful.core.record.state import ACTIVATION, Session
+from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Session
 from wakeful.core.record.todo import merge_items
 from wakeful.core.spec.session import FileBinding, SessionSpec
 from wakeful.errors import CallerError
 from wakeful.text.counting import count
-
-# Every call is registered once this module is read.
-__all__ = ["judge_call"]
 
 FROM_BUNDLE = "its spec came in a bundle"
 # Not to be taken for a seq or a time.
@@ -42,8 +39,7 @@ _MARK = re.compile(r"[A-Za-z][\w.-]{0,79}")
 _OWN_POSITIONS = ("cron ", "every ", "message", ACTIVATION)
 
 
-@judge_call.register
-def _(call: calls.Save, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_save(call: calls.Save, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if not _MARK.fullmatch(call.mark):
         raise CallerError(
@@ -52,7 +48,7 @@ def _(call: calls.Save, core: Core, decision: Decision, called: calls.Called) ->
         )
     position = session.seq if call.position is None else call.position
     _refuse_outside(session, position)
-    known = session.checkpoints.get(call.mark)
+    known = session.lineage.checkpoints.get(call.mark)
     if known is not None and known.seq == position:
         return f"{call.mark} is seq {position} already"
     if known is not None:
@@ -69,8 +65,7 @@ def _refuse_outside(session: Session, seq: int) -> None:
         )
 
 
-@judge_call.register
-def _(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_rewind(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "rewind")
     _refuse_outside(session, call.to)
     if call.to == session.seq:
@@ -107,14 +102,13 @@ def _versions_now(core: Core, session: Session) -> dict[str, str]:
 # -- fork and merge -----------------------------------------------------------------------------
 
 
-@judge_call.register
-def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_fork(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) -> str:
     past = call.past
     known = core.state.sessions.get(core.state.ids.get(call.new, ""))
     if (
         known is not None
-        and known.origin is not None
-        and (known.origin.session, known.origin.seq) == (past.id, past.seq)
+        and known.lineage.origin is not None
+        and (known.lineage.origin.session, known.lineage.origin.seq) == (past.id, past.seq)
     ):
         return f"is that fork of {call.name} already"
     if known is not None or call.new in core.looked.refused:
@@ -132,8 +126,8 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
         name=call.new,
         origin=origin,
         recollection=_hand_on(past, is_fresh=call.fresh),
-        seen={key: version for key, version in past.seen.items() if not key.startswith(_OWN_POSITIONS)},
-        is_first_taken=past.is_first_taken,
+        seen={key: version for key, version in past.marks.seen.items() if not key.startswith(_OWN_POSITIONS)},
+        is_first_taken=past.marks.is_first_taken,
         detached=detached,
         workspace=call.workspace,
         needs_trust=needs_trust if spec is not None else None,
@@ -142,7 +136,7 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
     is_parent_open = parent is not None and not parent.is_shut
     core.emit(decision, fork_id, opened, author=called.author, key=None if is_parent_open else called.key)
     if spec is not None:
-        declare(core, decision, Declaration(spec, past.text_digest, False), author=called.author)
+        declare(core, decision, Declaration(spec, past.declaration.text_digest, False), author=called.author)
         core.touch_around(decision, call.new)
     words = f"forked from {past.name} at seq {past.seq}; activate it to let it go on"
     core.emit(decision, fork_id, ev.SessionSlept(hold=ev.Hold(kind="apart", words=words)), author=called.author)
@@ -165,10 +159,10 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
 
 def _find_distrust(past: Session, parent: Session | None) -> str | None:
     """Why the spec of a position in a session's history may not count, in words."""
-    if parent is None or past.needs_trust is not None:
-        return past.needs_trust
-    if past.seq > parent.foreign_until or past.spec == parent.spec:
-        return parent.needs_trust
+    if parent is None or past.declaration.needs_trust is not None:
+        return past.declaration.needs_trust
+    if past.seq > parent.declaration.foreign_until or past.spec == parent.spec:
+        return parent.declaration.needs_trust
     return FROM_BUNDLE
 
 
@@ -203,24 +197,27 @@ def _writes(binding: object) -> bool:
     return isinstance(binding, FileBinding) and binding.access != "read"
 
 
-@judge_call.register
-def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_merge(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -> str:
     session, fork = find_resting(core, call.name, "merge into"), core.state.by_name(call.fork)
     refuse_damaged(fork)
-    if not call.is_descended and (fork.origin is None or fork.origin.session != session.id):
-        parent = f"is a fork of {fork.origin.name}" if fork.origin is not None else "is no fork"
+    if not call.is_descended and (fork.lineage.origin is None or fork.lineage.origin.session != session.id):
+        parent = f"is a fork of {fork.lineage.origin.name}" if fork.lineage.origin is not None else "is no fork"
         raise CallerError(
             f"{call.fork} {parent}, so it cannot be merged into {call.name}; `wakeful show {call.name}` shows its forks"
         )
     if fork.run is not None:
         raise CallerError(f"{call.fork} is running; merge it when it rests (`wakeful interrupt {call.fork}` stops it)")
-    if session.merges.get(fork.id, 1) != call.base_seq or fork.seq != call.fork_seq:
+    if session.lineage.merges.get(fork.id, 1) != call.base_seq or fork.seq != call.fork_seq:
         raise CallerError(f"{call.fork} or {call.name} went on while the merge was prepared; ask for it again")
     # Files may have changed in its workspace by other hands than its runs'.
-    if fork.seq == session.merges.get(fork.id) and call.record is None:
+    if fork.seq == session.lineage.merges.get(fork.id) and call.record is None:
         return f"{call.fork} has nothing new since it was merged at its seq {fork.seq}"
     merged = merge_facts(
-        call.base, session.facts, fork.facts, fork=call.fork, numbers_from=session.conflicts_opened + 1
+        call.base,
+        session.knowledge.facts,
+        fork.knowledge.facts,
+        fork=call.fork,
+        numbers_from=session.lineage.conflicts_opened + 1,
     )
     event = ev.SessionMerged(
         fork=fork.id,
@@ -232,7 +229,9 @@ def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -
         summary=call.summary,
         files=call.files,
         record=call.record,
-        todo=todo if (todo := merge_items(call.base_todo, session.todo, fork.todo)) != session.todo else None,
+        todo=todo
+        if (todo := merge_items(call.base_todo, session.knowledge.todo, fork.knowledge.todo)) != session.knowledge.todo
+        else None,
     )
     session = emit_call(core, decision, session, event, called)
     if call.record is not None:
@@ -250,20 +249,18 @@ def _say_files(files: dict[str, str]) -> str:
     return "".join(f"; {count(number, 'file')} {word}" for word, number in sorted(counts.items()))
 
 
-@judge_call.register
-def _(call: calls.Finish, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_finish(call: calls.Finish, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "finish writing the files of")
     _refuse_outside(session, call.position)
     begin_writing(core, decision, session, call.words, call.position, called.author)
     return f"held while the files of {call.words} are written"
 
 
-@judge_call.register
-def _(call: calls.Resolve, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_resolve(call: calls.Resolve, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
-    conflict = next((one for one in session.conflicts if one.number == call.number), None)
+    conflict = next((one for one in session.lineage.conflicts if one.number == call.number), None)
     if conflict is None:
-        known = ", ".join(str(one.number) for one in session.conflicts) or "none"
+        known = ", ".join(str(one.number) for one in session.lineage.conflicts) or "none"
         raise CallerError(f"{call.name} has no open conflict {call.number}; open are: {known}")
     if not call.rationale:
         raise CallerError("say why: a conflict is resolved with a reason")
@@ -278,7 +275,7 @@ def _choose(call: calls.Resolve, session: Session, conflict: Conflict) -> str | 
     match call.choice:
         case "ours":
             # As it stands now: it may have been set anew since the merge.
-            fact = session.facts.get(conflict.key)
+            fact = session.knowledge.facts.get(conflict.key)
             return fact.value if fact is not None else None
         case "theirs":
             return conflict.theirs
@@ -288,16 +285,15 @@ def _choose(call: calls.Resolve, session: Session, conflict: Conflict) -> str | 
             return call.value
 
 
-@judge_call.register
-def _(call: calls.Compress, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_compress(call: calls.Compress, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.seq != call.at:
         raise CallerError(f"{call.name} went on while the summary was made; ask for it again")
-    before, after = session.conversation.size_bytes, call.kept_bytes + len(call.summary.encode())
+    before, after = session.knowledge.conversation.size_bytes, call.kept_bytes + len(call.summary.encode())
     # A summary no shorter than what it replaces would be summarised again, and again.
-    if call.messages == 0 or after >= before + len((session.conversation.summary or "").encode()):
+    if call.messages == 0 or after >= before + len((session.knowledge.conversation.summary or "").encode()):
         raise CallerError(
-            f"the conversation of {call.name} is as short as it gets: {count(session.conversation.messages, 'message')}"
+            f"the conversation of {call.name} is as short as it gets: {count(session.knowledge.conversation.messages, 'message')}"
         )
     event = ev.ConversationCompressed(
         replaced=call.replaced,
@@ -315,12 +311,13 @@ def _(call: calls.Compress, core: Core, decision: Decision, called: calls.Called
 # -- moves --------------------------------------------------------------------------------------
 
 
-@judge_call.register
-def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_migrate(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "migrate")
-    if (call.agent, call.model) == (session.agent, session.model):
+    if (call.agent, call.model) == (session.declaration.agent, session.declaration.model):
         return "that is who works here already"
-    event = ev.SessionMigrated(agent=call.agent, model=call.model, old_agent=session.agent, old_model=session.model)
+    event = ev.SessionMigrated(
+        agent=call.agent, model=call.model, old_agent=session.declaration.agent, old_model=session.declaration.model
+    )
     emit_call(core, decision, session, event, called)
     who = " ".join(part for part in (call.agent, call.model) if part) or "whom its spec names"
     meant = find_meant_model(core.settings.prices, call.model) if call.model is not None else None
@@ -329,8 +326,7 @@ def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called)
     )
 
 
-@judge_call.register
-def _(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_freeze(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "move")
     # What is owed is owed where it goes: seen moves with it (rule 45).
     session = _withdraw(core, decision, session, f"moves to {call.to}")
@@ -339,27 +335,25 @@ def _(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) 
     return "frozen until its receipt comes"
 
 
-@judge_call.register
-def _(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_thaw(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if session.move is None:
+    if session.move.id is None:
         return "not frozen: nothing to give up"
-    if session.has_departed:
+    if session.move.has_departed:
         raise CallerError(f"{call.name} was moved: its receipt came; fork it to go on from its record here")
-    session = emit_call(core, decision, session, ev.SessionThawed(move=session.move, reason=call.reason), called)
+    session = emit_call(core, decision, session, ev.SessionThawed(move=session.move.id, reason=call.reason), called)
     declare_again(core, decision, session)
     return "stays here; the bundle that was cut must not be loaded"
 
 
-@judge_call.register
-def _(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_depart(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if session.has_departed and call.move in (session.move, session.arrived_by):
+    if session.move.has_departed and call.move in (session.move.id, session.move.arrived_by):
         return "its receipt came already"
-    if session.move is None:
+    if session.move.id is None:
         raise CallerError(f"{call.name} is not moving; there is no receipt to take")
-    if session.move != call.move:
-        raise CallerError(f"this receipt is for another move of {call.name}; it moves with {session.move[:8]}")
+    if session.move.id != call.move:
+        raise CallerError(f"this receipt is for another move of {call.name}; it moves with {session.move.id[:8]}")
     if call.past is None:
         emit_call(core, decision, session, ev.SessionDeparted(move=call.move, receipt=call.receipt), called)
     else:
@@ -367,17 +361,16 @@ def _(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) 
     return "lives elsewhere now; this is its record"
 
 
-@judge_call.register
-def _(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_arrive(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
     past = call.past
     known = core.state.sessions.get(past.id)
-    if known is not None and known.move is None and not known.has_departed:
+    if known is not None and known.move.id is None and not known.move.has_departed:
         return "it arrived already"
-    if past.move != call.move:
+    if past.move.id != call.move:
         raise CallerError(f"{past.name} was not frozen for this move; load it without --move to make a fork")
     # A session that left this host and returns with the same spec needs no new trust: that spec was in force here.
     own = core.state.sessions.get(past.id)
-    is_own = past.spec is None or (own is not None and own.spec == past.spec and own.needs_trust is None)
+    is_own = past.spec is None or (own is not None and own.spec == past.spec and own.declaration.needs_trust is None)
     put_aside = _put_namesake_aside(core, decision, past, called)
     core.state.put(past)
     arrived = ev.SessionArrived(
@@ -420,25 +413,23 @@ def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: c
     return f"; the session that had its name here is {new} now, and closed: `wakeful show {new}`"
 
 
-@judge_call.register
-def _(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_archive(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     if session.archive is not None:
         return "archived already"
-    if session.is_frozen and not session.has_departed:
+    if session.is_frozen and not session.move.has_departed:
         raise CallerError(f"{call.name} is frozen for a move; archive it when its receipt came")
-    if session.run is not None or session.wake is not None or session.conflicts:
+    if session.run is not None or session.wake is not None or session.lineage.conflicts:
         raise CallerError(f"{call.name} is not at rest: it runs, is owed a run or has open conflicts")
     if session.seq != call.at:
         raise CallerError(f"{call.name} went on while its bundle was cut; ask for it again")
-    event = ev.SessionArchived(bundle=call.bundle, digest=call.digest, state=msgspec.to_builtins(session))
+    event = ev.SessionArchived(bundle=call.bundle, digest=call.digest, state=msgspec.to_builtins(flatten(session)))
     emit_call(core, decision, session, event, called)
     core.detach(decision, session)
     return f"archived; `wakeful load {call.name}` brings it back"
 
 
-@judge_call.register
-def _(call: calls.Restore, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_restore(call: calls.Restore, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     if session.archive is None:
         return "not archived: nothing to bring back"
@@ -447,8 +438,7 @@ def _(call: calls.Restore, core: Core, decision: Decision, called: calls.Called)
     return "is back"
 
 
-@judge_call.register
-def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_erase(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     # A terminated log may still hold a secret; one in an archive is not here.
     if not session.is_terminated or session.archive is not None:
@@ -458,3 +448,22 @@ def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -
         event = ev.PayloadErased(erased=call.seq, kind=call.kind, stand_in=call.stand_in, reason=call.reason)
         emit_call(core, decision, session, event, called)
     return f"the payload of record {call.seq} is gone; its hash stays in the chain"
+
+
+HISTORY_CALLS: dict[type[calls.Call], Judge] = {
+    calls.Save: _judge_save,
+    calls.Rewind: _judge_rewind,
+    calls.Fork: _judge_fork,
+    calls.Merge: _judge_merge,
+    calls.Finish: _judge_finish,
+    calls.Resolve: _judge_resolve,
+    calls.Compress: _judge_compress,
+    calls.Migrate: _judge_migrate,
+    calls.Freeze: _judge_freeze,
+    calls.Thaw: _judge_thaw,
+    calls.Depart: _judge_depart,
+    calls.Arrive: _judge_arrive,
+    calls.Archive: _judge_archive,
+    calls.Restore: _judge_restore,
+    calls.Erase: _judge_erase,
+}

@@ -6,7 +6,8 @@ decided here, on the state at this moment: the log then tells who called what, a
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,9 +33,8 @@ LONGEST_KEY = 200
 LONGEST_SLEEP_SECONDS = 1000 * 366 * 86400.0
 
 
-@singledispatch
-def judge_call(call: object, core: Core, decision: Decision, called: calls.Called) -> str:
-    raise TypeError(f"no one judges {type(call).__name__}")
+# The call, the core, the decision it becomes part of, and who called.
+Judge = Callable[[Any, Core, Decision, calls.Called], str]
 
 
 def emit_call(core: Core, decision: Decision, session: Session, event: ev.Event, called: calls.Called) -> Session:
@@ -47,7 +47,7 @@ def find_living(core: Core, name: str) -> Session:
     refuse_damaged(session)
     if session.archive is not None:
         raise CallerError(f"{name} is archived; `wakeful load {name}` brings it back")
-    if session.has_departed:
+    if session.move.has_departed:
         raise CallerError(
             f"{name} was moved to another host; this is its record, `wakeful fork {name} --as NEW` goes on from it here"
         )
@@ -77,42 +77,39 @@ def find_runnable(core: Core, name: str, *, is_question: bool = False) -> Sessio
     session = find_living(core, name)
     if (doubt := core.looked.untrusted.get(name) or session.trust_words) is not None:
         raise CallerError(f"{name} {doubt}")
-    if not session.is_declared or session.spec is None:
+    if not session.declaration.is_declared or session.spec is None:
         raise CallerError(f"{name} is undeclared: its file is gone from sessions.d; put it back to run it")
     if session.spec.run is None and not is_question:
         raise CallerError(f"{name} has no `run`: it is a container to talk in; add `run:` to its spec to activate it")
     if not session.spec.enabled:
         raise CallerError(f"{name} is disabled; set `enabled: true` in its spec to run it")
-    if session.detached:
+    if session.lineage.detached:
         raise CallerError(
-            f"{name} is a fork, and {', '.join(session.detached)} would overwrite what its parent writes; "
+            f"{name} is a fork, and {', '.join(session.lineage.detached)} would overwrite what its parent writes; "
             f"fork with --workspace, or give it a spec of its own: sessions.d/{name}.yaml"
         )
     return session
 
 
-@judge_call.register
-def _(call: calls.Trace, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_trace(call: calls.Trace, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_runnable(core, call.name)
     if call.observe and (refused := refuse_observing(core, session)) is not None:
         raise CallerError(refused)
     event = ev.ActivationRequested(
-        position=session.activations + 1, note="traced", trace="observed" if call.observe else "declared"
+        position=session.activation.position + 1, note="traced", trace="observed" if call.observe else "declared"
     )
     emit_call(core, decision, session, event, called)
     return "its next run is traced"
 
 
-@judge_call.register
-def _(call: calls.Activate, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_activate(call: calls.Activate, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_runnable(core, call.name)
-    event = ev.ActivationRequested(position=session.activations + 1, note=call.note, fresh=call.fresh)
+    event = ev.ActivationRequested(position=session.activation.position + 1, note=call.note, fresh=call.fresh)
     emit_call(core, decision, session, event, called)
     return "activated" if session.run is None else "activated: it runs once more when the present run has ended"
 
 
-@judge_call.register
-def _(call: calls.Resume, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_resume(call: calls.Resume, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.hold is None and (session.wake is None or session.wake.retry_at is None):
         return "not held: nothing to resume"
@@ -122,8 +119,7 @@ def _(call: calls.Resume, core: Core, decision: Decision, called: calls.Called) 
     return "resumed"
 
 
-@judge_call.register
-def _(call: calls.Sleep, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_sleep(call: calls.Sleep, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     wall = decision.moment.wall
     if call.seconds is not None and not 0 < call.seconds < LONGEST_SLEEP_SECONDS:
@@ -152,8 +148,7 @@ def _(call: calls.Sleep, core: Core, decision: Decision, called: calls.Called) -
     return "sleeps" if session.run is None else "sleeps when the present run has ended"
 
 
-@judge_call.register
-def _(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_sleep_all(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called) -> str:
     """Runs under way are stopped as a shutdown stops them: what woke them stays owed."""
     words = call.words or f"brake: sleep --all by {called.author}"
     fresh = [session for session in core.state if not session.is_shut and session.brake is None]
@@ -166,8 +161,7 @@ def _(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called
     return f"the brake is on for {count(len(fresh), 'session')}; `wakeful resume --all` releases it"
 
 
-@judge_call.register
-def _(call: calls.ResumeAll, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_resume_all(call: calls.ResumeAll, core: Core, decision: Decision, called: calls.Called) -> str:
     braked = [core.state.get(session_id) for session_id in sorted(core.state.braked)]
     for session in braked:
         if not session.is_shut:
@@ -175,8 +169,7 @@ def _(call: calls.ResumeAll, core: Core, decision: Decision, called: calls.Calle
     return f"the brake is released: {count(len(braked), 'session')} may go on" if braked else "the brake is not on"
 
 
-@judge_call.register
-def _(call: calls.Answer, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_answer(call: calls.Answer, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.hold is None or session.hold.kind != "asking" or session.wake is None:
         raise CallerError(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
@@ -209,8 +202,7 @@ def _answer_agent(
     return "goes on"
 
 
-@judge_call.register
-def _(call: calls.Suspend, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_suspend(call: calls.Suspend, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.run is not None:
         return _stop(core, decision, session, "suspend", called, "suspends when the present run has ended")
@@ -219,8 +211,7 @@ def _(call: calls.Suspend, core: Core, decision: Decision, called: calls.Called)
     return "suspended already"
 
 
-@judge_call.register
-def _(call: calls.Interrupt, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_interrupt(call: calls.Interrupt, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.run is not None:
         return _stop(core, decision, session, "interrupt", called, "interrupting")
@@ -229,19 +220,17 @@ def _(call: calls.Interrupt, core: Core, decision: Decision, called: calls.Calle
     raise CallerError(f"{call.name} is not running; there is nothing to interrupt")
 
 
-@judge_call.register
-def _(call: calls.Cancel, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_cancel(call: calls.Cancel, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.run is not None:
         return _stop(core, decision, session, "cancel", called, "cancelling")
     # At rest after a failure its readers are held: giving it up sets them free (rule 31).
-    if session.wake is not None or session.is_suspect:
+    if session.wake is not None or session.marks.is_suspect:
         return _park(core, decision, session, called, "cancelled")
     raise CallerError(f"{call.name} is neither running nor queued; there is nothing to cancel")
 
 
-@judge_call.register
-def _(call: calls.Terminate, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_terminate(call: calls.Terminate, core: Core, decision: Decision, called: calls.Called) -> str:
     if core.state.by_name(call.name).is_terminated:
         return "terminated already"
     session = find_living(core, call.name)
@@ -254,8 +243,7 @@ def _(call: calls.Terminate, core: Core, decision: Decision, called: calls.Calle
     return "terminated"
 
 
-@judge_call.register
-def _(call: calls.Open, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_open(call: calls.Open, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     if not session.is_terminated:
         return "open already"
@@ -267,13 +255,14 @@ def _(call: calls.Open, core: Core, decision: Decision, called: calls.Called) ->
     return "opened again; its spec is read anew"
 
 
-@judge_call.register
-def _(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_trust(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
     """Recorded before it counts: who keeps what is trusted takes it from here."""
     session = find_living(core, call.name)
     # A bundle brought it under this name or another.
     spec = (
-        replace(session.spec, name=call.name) if session.needs_trust is not None and session.spec is not None else None
+        replace(session.spec, name=call.name)
+        if session.declaration.needs_trust is not None and session.spec is not None
+        else None
     )
     if spec is not None and (refused := core.graph.admit([spec], set())):
         raise CallerError(f"{call.name} cannot be declared: {refused[call.name]}")
@@ -283,10 +272,9 @@ def _(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -
     return "trusted"
 
 
-@judge_call.register
-def _(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_rename(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
-    if not session.is_declared:
+    if not session.declaration.is_declared:
         raise CallerError(
             f"{call.name} is undeclared: its file is gone, so there is nothing to rename; put the file back first"
         )
@@ -296,21 +284,20 @@ def _(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) 
         raise CallerError(f"{call.name} is running; rename it when it rests")
     renamed = emit_call(core, decision, session, ev.SessionRenamed(old=call.name, new=call.new), called)
     core.detach(decision, session)
-    if not session.is_filed and session.spec is not None:
+    if not session.declaration.is_filed and session.spec is not None:
         # No file will say so: the spec of a fork takes the new name here.
         declare_again(core, decision, replace(renamed, spec=replace(session.spec, name=call.new)))
     return f"renamed to {call.new}"
 
 
-@judge_call.register
-def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_send(call: calls.Send, core: Core, decision: Decision, called: calls.Called) -> str:
     receiver = find_living(core, call.name)
     check_size(core, "message", call.text)
-    check_level(core, receiver, "conversation", receiver.conversation.size_bytes + count_bytes(call.text))
-    check_level(core, receiver, "mailbox", receiver.mailbox + 1 - int(receiver.seen.get("message", "0")))
+    check_level(core, receiver, "conversation", receiver.knowledge.conversation.size_bytes + count_bytes(call.text))
+    check_level(core, receiver, "mailbox", receiver.mailbox.position + 1 - int(receiver.marks.seen.get("message", "0")))
     sender = core.state.by_name(call.sender) if call.sender is not None else None
     chain = (*sender.run.chain, sender.id) if sender is not None and sender.run is not None else ()
-    position = receiver.mailbox + 1
+    position = receiver.mailbox.position + 1
     # By the sender's name, whoever it heard the words from: what the sender knows can come along.
     source = sender.name if sender is not None and find_source(core, sender) is not None else None
     message = ev.MessageAdded(
@@ -328,12 +315,11 @@ def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) ->
     return f"message {position} is in the mailbox of {call.name}"
 
 
-@judge_call.register
-def _(call: calls.Note, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_note(call: calls.Note, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     _refuse_aside(session, called, "the hand-off")
     check_size(core, "note", call.text)
-    check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
+    check_level(core, session, "conversation", session.knowledge.conversation.size_bytes + count_bytes(call.text))
     emit_call(core, decision, session, ev.NoteAdded(text=call.text), called)
     return "left a hand-off"
 
@@ -351,8 +337,7 @@ def _refuse_aside(session: Session, called: calls.Called, what: str) -> None:
         )
 
 
-@judge_call.register
-def _(call: calls.Remember, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_remember(call: calls.Remember, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if not call.key or len(call.key) > LONGEST_KEY:
         raise CallerError(f"a fact's key has 1 to {LONGEST_KEY} characters")
@@ -366,7 +351,7 @@ def _(call: calls.Remember, core: Core, decision: Decision, called: calls.Called
         raise CallerError(
             f"{call.name} has records 1 to {session.seq}; a fact cannot be drawn from record {call.source}"
         )
-    check_level(core, session, "facts", len(session.facts.keys() | {call.key}))
+    check_level(core, session, "facts", len(session.knowledge.facts.keys() | {call.key}))
     fact = ev.FactSet(
         key=call.key, value=call.value, rationale=call.rationale, confidence=call.confidence, source=call.source
     )
@@ -374,29 +359,27 @@ def _(call: calls.Remember, core: Core, decision: Decision, called: calls.Called
     return f"remembered {call.key}"
 
 
-@judge_call.register
-def _(call: calls.Forget, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_forget(call: calls.Forget, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if call.for_now:
-        if call.key not in session.memory:
+        if call.key not in session.knowledge.memory:
             raise CallerError(
                 f"{call.name} keeps no {call.key!r} for this conversation; "
                 f"`wakeful show {call.name}` lists what it does"
             )
         emit_call(core, decision, session, ev.MemorySet(key=call.key, value=None), called)
         return f"forgot {call.key}"
-    if call.key not in session.facts:
+    if call.key not in session.knowledge.facts:
         raise CallerError(f"{call.name} has no fact {call.key!r}; `wakeful facts {call.name}` lists them")
     emit_call(core, decision, session, ev.FactRetracted(key=call.key, rationale=call.rationale), called)
     return f"forgot {call.key}"
 
 
-@judge_call.register
-def _(call: calls.Todo, core: Core, decision: Decision, called: calls.Called) -> str:
+def _judge_todo(call: calls.Todo, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     _refuse_aside(session, called, "the to-do list")
-    items = change_items(session.todo, call)
-    if items != session.todo:
+    items = change_items(session.knowledge.todo, call)
+    if items != session.knowledge.todo:
         emit_call(core, decision, session, ev.TodoSet(items=items), called)
     return (
         "\n".join((f"the to-do list: {count_items(items)}", *say_items(items))) if items else "the to-do list is empty"
@@ -441,13 +424,39 @@ def _stop(
 def _park(core: Core, decision: Decision, session: Session, called: calls.Called, word: str) -> str:
     """A queued wake given up: what it told of, and what it would have seen, counts as seen (rule 19)."""
     if session.wake is None:
-        versions = session.seen
+        versions = session.marks.seen
     else:
         told = {cause.key: cause.new for cause in session.wake.causes if cause.new is not None}
         versions = told | start_versions(core.state, core.looked, session)
     event = ev.WakeWithdrawn(
-        wake=session.wakes, reason=f"{word} by {called.author}", versions=versions, is_cancelled=word == "cancelled"
+        wake=session.tally.wakes,
+        reason=f"{word} by {called.author}",
+        versions=versions,
+        is_cancelled=word == "cancelled",
     )
     emit_call(core, decision, session, event, called)
     became = "count as seen" if word == "cancelled" else "are parked"
     return f"{word}: its causes {became}, newer ones wake it"
+
+
+LIFECYCLE_CALLS: dict[type[calls.Call], Judge] = {
+    calls.Trace: _judge_trace,
+    calls.Activate: _judge_activate,
+    calls.Resume: _judge_resume,
+    calls.Sleep: _judge_sleep,
+    calls.SleepAll: _judge_sleep_all,
+    calls.ResumeAll: _judge_resume_all,
+    calls.Answer: _judge_answer,
+    calls.Suspend: _judge_suspend,
+    calls.Interrupt: _judge_interrupt,
+    calls.Cancel: _judge_cancel,
+    calls.Terminate: _judge_terminate,
+    calls.Open: _judge_open,
+    calls.Trust: _judge_trust,
+    calls.Rename: _judge_rename,
+    calls.Send: _judge_send,
+    calls.Note: _judge_note,
+    calls.Remember: _judge_remember,
+    calls.Forget: _judge_forget,
+    calls.Todo: _judge_todo,
+}

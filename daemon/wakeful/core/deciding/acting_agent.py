@@ -28,9 +28,9 @@ def find_owner(core: Core, session: Session) -> AgentSpec | None:
     agent = core.agents.get(session.owner or "")
     if agent is not None and session.spec is not None:
         agent = gather_team(core, select_servers(session.spec, agent))
-    if agent is None or session.model is None:
+    if agent is None or session.declaration.model is None:
         return agent
-    return prefer_model(agent, session.model) or agent
+    return prefer_model(agent, session.declaration.model) or agent
 
 
 def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:

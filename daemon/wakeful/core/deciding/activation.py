@@ -15,7 +15,7 @@ from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import is_activation_owed
 
 
-def say_start(core: Core, decision: Decision, call: Call) -> None:
+def answer_activation(core: Core, decision: Decision, call: Call) -> None:
     """Add to the reply of a call that asks for a run what keeps that run from starting."""
     if not isinstance(call, Activate | Ask | Trace) or decision.reply is None:
         return

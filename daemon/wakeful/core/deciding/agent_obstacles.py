@@ -29,9 +29,9 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
             if why
             else f"its agent {name} does not exist: write agents/{name}.yaml"
         )
-    if session.model is not None and prefer_model(agent, session.model) is None:
-        return f"its model {session.model} is none that is known: wakeful migrate {session.name} --model PROVIDER:NAME"
-    if session.model is None and not agent.can_answer:
+    if session.declaration.model is not None and prefer_model(agent, session.declaration.model) is None:
+        return f"its model {session.declaration.model} is none that is known: wakeful migrate {session.name} --model PROVIDER:NAME"
+    if session.declaration.model is None and not agent.can_answer:
         return f"its agent {name} has neither a model nor acp: add model: PROVIDER:NAME to agents/{name}.yaml"
     if (
         session.spec is not None
@@ -59,7 +59,7 @@ def _can_think(core: Core, session: Session) -> bool:
 def list_keys(core: Core, session: Session) -> tuple[str, ...]:
     """Names of the secrets that whoever works in its next run needs to answer; its spec's own are not among them."""
     # Nearly everybody.
-    if not session.unread and not has_prompt(session):
+    if not session.mailbox.unread and not has_prompt(session):
         return ()
     agent, _ = find_acting(core, session)
     return agent.secrets if agent is not None else ()

@@ -64,7 +64,7 @@ def find_own_business(core: Core, session: Session, moment: Moment) -> Business 
     if is_first_owed(session):
         return Business("has not run yet", is_stuck=is_asleep)
     is_coming = session.wake is not None or is_owed(core.state, core.looked, session)
-    if session.is_suspect:
+    if session.marks.is_suspect:
         return Business(_outcome_words(session), is_stuck=is_asleep or not is_coming)
     if is_coming:
         return Business("sleeps with changes" if is_asleep else "has changes to take in", is_stuck=is_asleep)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from wakeful.core.deciding.clock_slots import jitter_us, latest_slot, move_slot, next_slot_after, period_us, slot_us
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.owed import find_following_slot
 from wakeful.core.looking.looked import Bound, ClockLook
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
@@ -27,7 +28,7 @@ MOST_SLOTS_COUNTED = 1000
 def first_positions(spec: SessionSpec, session: Session | None, session_id: str, wall: int) -> dict[str, str]:
     """New or changed clock bindings start at the latest slot before the edit (rule 8)."""
     before = session.spec.bindings if session is not None and session.spec is not None else ()
-    known = {binding.identity for binding in before} & (session.seen.keys() if session is not None else set())
+    known = {binding.identity for binding in before} & (session.marks.seen.keys() if session is not None else set())
     positions = {}
     for binding in spec.bindings:
         if isinstance(binding, CronBinding | EveryBinding) and binding.identity not in known:
@@ -60,7 +61,7 @@ def follow_set_clock(core: Core, decision: Decision) -> None:
 def _move_slots(core: Core, decision: Decision, session: Session, bound: Bound, step: int) -> None:
     """An interval is time that passed: its next slot is as far away as before the clock was set."""
     assert isinstance(bound.binding, EveryBinding)
-    seen = session.seen.get(bound.key)
+    seen = session.marks.seen.get(bound.key)
     if seen is None:
         return
     started = session.run.versions.get(bound.key) if session.run is not None else None
@@ -104,7 +105,7 @@ def _find_taken(session: Session, bound: Bound) -> str | None:
 
     The slot of a run under way is as good as seen: it would be when the run ends.
     """
-    seen = session.seen.get(bound.key)
+    seen = session.marks.seen.get(bound.key)
     started = session.run.versions.get(bound.key) if session.run is not None else None
     return started if started is not None and (seen is None or started > seen) else seen
 
@@ -145,7 +146,7 @@ def account_slots(core: Core, decision: Decision, session: Session) -> Session:
     for bound in core.looked.bounds[session.id]:
         if not bound.is_clock:
             continue
-        clock, seen = core.looked.clocks.get((session.id, bound.key)), session.seen.get(bound.key)
+        clock, seen = core.looked.clocks.get((session.id, bound.key)), session.marks.seen.get(bound.key)
         if clock is None or clock.latest is None or seen is None or clock.latest <= seen:
             continue
         skipped = _find_skipped(bound.binding, session, seen, clock.latest, decision.moment.wall)
@@ -153,7 +154,18 @@ def account_slots(core: Core, decision: Decision, session: Session) -> Session:
             slot, count, reason = skipped
             event = ev.SlotSkipped(binding=bound.name, key=bound.key, slot=slot, count=count, reason=reason)
             session = core.emit(decision, session.id, event)
+        _keep_following(session, bound, clock)
     return session
+
+
+def _keep_following(session: Session, bound: Bound, clock: ClockLook) -> None:
+    """`catch_up: all` takes the slot after seen (rule 36), and is asked for it often."""
+    seen = session.marks.seen.get(bound.key)
+    assert isinstance(bound.binding, CronBinding | EveryBinding)
+    if seen is None or bound.binding.catch_up != "all" or (clock.following is not None and clock.following[0] == seen):
+        return
+    following = find_following_slot(bound.binding, seen, session.id)
+    clock.following = (seen, following) if following is not None else None
 
 
 def _find_skipped(

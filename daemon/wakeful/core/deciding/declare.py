@@ -23,7 +23,11 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
     if session is None:
         session_id = new_id(core, spec.name, wall)
         session = core.emit(decision, session_id, ev.SessionOpened(id=session_id, name=spec.name))
-    if not session.is_declared or session.spec != spec or session.is_filed != declaration.is_filed:
+    if (
+        not session.declaration.is_declared
+        or session.spec != spec
+        or session.declaration.is_filed != declaration.is_filed
+    ):
         event = ev.SpecDeclared(
             spec=spec,
             version=digest_noticed(spec),
@@ -34,7 +38,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
         session = core.emit(decision, session.id, event, author=author)
     assert session.spec is not None
     # Nothing of it is looked at, not even its probes run, before a person has trusted it.
-    if session.needs_trust is not None:
+    if session.declaration.needs_trust is not None:
         return session
     # The state's own value, not its equal twin: 10,000 specs are kept once.
     follow, forget = core.looked.bind(session.id, session.spec, decision.moment.mono)
@@ -50,15 +54,15 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
 def declare_again(core: Core, decision: Decision, session: Session) -> None:
     """What was detached while its log was closed is followed again, if no file has to say so."""
     if (
-        session.is_filed
-        or not session.is_declared
+        session.declaration.is_filed
+        or not session.declaration.is_declared
         or session.is_shut
         or session.spec is None
-        or session.needs_trust is not None
+        or session.declaration.needs_trust is not None
     ):
         return
     if session.name not in core.graph.admit([session.spec], set()):
-        declare(core, decision, Declaration(session.spec, session.text_digest, False))
+        declare(core, decision, Declaration(session.spec, session.declaration.text_digest, False))
         # Nobody may have read its upstreams meanwhile, and then nobody knew whether they are busy (rule 30).
         core.touch_around(decision, session.name)
 

@@ -15,9 +15,21 @@ from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.attempts import find_attempt
 from wakeful.core.deciding.clock_bindings import account_slots
 from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline
 from wakeful.core.deciding.loop_guard import find_pace, is_backlog
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.may_start import Ready, Sleeps, Waits, find_hold_words, judge_start, waits_for_time
+from wakeful.core.deciding.may_start import (
+    GivesWay,
+    Ready,
+    Sleeps,
+    WaitsForFedInput,
+    WaitsForOther,
+    WaitsForSlot,
+    WaitsForTime,
+    WaitsForUpstream,
+    judge_start,
+    waits_for_time,
+)
 from wakeful.core.deciding.owed import (
     describe_causes,
     find_activation,
@@ -71,7 +83,7 @@ def dispatch(core: Core, decision: Decision, session_id: str) -> None:
 def _take_first_sight(core: Core, decision: Decision, session: Session) -> Session:
     """`first: adopt` takes what is there as seen, once all of it was looked at (rule 25)."""
     assert session.spec is not None
-    if session.is_first_taken or takes_first_run(session.spec):
+    if session.marks.is_first_taken or takes_first_run(session.spec):
         return session
     bounds = core.looked.bounds[session.id]
     looks = (core.looked.target(bound) for bound in bounds if bound.kind != "service")
@@ -86,7 +98,7 @@ def _take_first_sight(core: Core, decision: Decision, session: Session) -> Sessi
 def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Session:
     """`when: changed`: a slot that finds nothing new is accounted for, and costs no run."""
     assert session.spec is not None
-    if session.spec.when != "changed" or session.wake is not None or not session.is_first_taken:
+    if session.spec.when != "changed" or session.wake is not None or not session.marks.is_first_taken:
         return session
     if has_other_news(core.state, core.looked, session) or not _is_all_clear(core.looked, session):
         return session
@@ -113,7 +125,7 @@ def _look_onward(core: Core, decision: Decision, session: Session) -> None:
         if not bound.is_each_commit or bound.target is None:
             continue
         look = core.looked.targets[bound.target]
-        if look.is_clear and look.base != session.seen.get(bound.key):
+        if look.is_clear and look.base != session.marks.seen.get(bound.key):
             look.dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
 
@@ -124,12 +136,13 @@ def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Sessio
     hold = session.hold
     if hold is None:
         return session
-    if hold.until is not None and core.has_run_out(
-        session.id, "hold", hold.until, hold.length_seconds, decision.moment
-    ):
+    deadline = find_hold_deadline(hold)
+    if deadline is not None and core.has_passed(session.id, deadline, decision.moment):
         if hold.kind == "asking":
             return deny_unanswered(core, decision, session)
         return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
+    if deadline is not None:
+        core.await_deadline(session.id, deadline, decision.moment)
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
         return core.emit(decision, session.id, ev.SessionResumed(reason="something newer came"))
     return session
@@ -162,18 +175,19 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
 
 
 def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
-    if not is_activation_owed(session) and _is_settling(core, decision, session):
+    if not is_activation_owed(session) and _await_quiet(core, decision, session):
         return session
     if core.looked.owed_since.pop(session.id, None) is not None:
         core.mono.drop("settle", session.id)
     causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
     chain = max(chain, _find_feeding_chain(core, session, causes), key=len)
-    return core.emit(decision, session.id, ev.WakeRequested(wake=session.wakes + 1, causes=causes, chain=chain))
+    return core.emit(decision, session.id, ev.WakeRequested(wake=session.tally.wakes + 1, causes=causes, chain=chain))
 
 
-def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
-    """One save of several files is one wake: wait while other waking bindings are still dirty,
-    within bounds (rule 12)."""
+def _await_quiet(core: Core, decision: Decision, session: Session) -> bool:
+    """One save of several files is one wake: wait while other waking bindings are still dirty, within bounds (rule 12).
+
+    True while the session waits."""
     longest = -1.0
     for bound in core.looked.bounds[session.id]:
         if bound.target is None or not bound.wake:
@@ -253,19 +267,25 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
         words = core.state.get(min(core.state.braked)).brake
         core.emit(decision, session.id, ev.SessionBraked(words=words or ""))
         return
+    retry = find_retry_deadline(session.wake) if session.wake is not None else None
+    if retry is not None and not core.has_passed(session.id, retry, decision.moment):
+        core.await_deadline(session.id, retry, decision.moment)
     verdict = judge_start(core, session, decision.moment)
     match verdict:
-        case Ready() | Waits(for_slot=True):
+        case Ready() | WaitsForSlot():
             _queue(core, session)
         case Sleeps(hold=hold):
             core.emit(decision, session.id, ev.SessionSlept(hold=hold))
             _free_upstreams(core, decision, session)
-        case Waits(for_upstream=True):
+        case WaitsForUpstream() | WaitsForFedInput():
             _mark_held(core, session)
-        case Waits(gives_way_to=str(reader)):
+        case GivesWay(reader_id=reader):
             core.looked.fairness.giving_way.setdefault(reader, {})[session.id] = None
             decision.touch(reader)
-        case Waits():
+        case WaitsForTime(deadline=deadline):
+            core.await_deadline(session.id, deadline, decision.moment)
+            _free_upstreams(core, decision, session)
+        case WaitsForOther():
             _free_upstreams(core, decision, session)
         case _:
             assert_never(verdict)
@@ -345,14 +365,14 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
     if is_aside:
         # An answer deals with the question alone. Other messages are for the agent of the session.
         versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
-    if session.activations:
+    if session.activation.position:
         versions[ACTIVATION] = str(find_activation(session, is_aside=is_aside))
     attempt = find_attempt(core, session, versions)
     asker = _find_asker(session) if is_aside else None
     resumed_from = _resumed_from(session, asker, is_aside=is_aside)
     return ev.RunStarted(
-        run=session.runs + 1,
-        run_id=f"{session.id}.{session.runs + 1}",
+        run=session.tally.runs + 1,
+        run_id=f"{session.id}.{session.tally.runs + 1}",
         wake=wake.wake,
         # Attempts belong to the start versions; changed versions begin anew (rule 21).
         attempt=attempt,
@@ -363,7 +383,7 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
         mixed=is_mixed,
         resumed_from=resumed_from,
         is_backlog=is_backlog(core, session, wake.causes),
-        paced=session.paced + 1 if find_pace(core, session, wall) is not None else 0,
+        paced=session.tally.paced + 1 if find_pace(core, session, wall) is not None else 0,
         is_fresh=_begins_anew(session, asker, attempt, resumed_from),
         trace=find_trace(core, session),
         agent=agent,
@@ -402,7 +422,7 @@ def _select_causes(
             continue
         if cause.key != ACTIVATION or cause.new == taken:
             selected.append(cause)
-        elif int(taken) > int(session.seen.get(ACTIVATION, "0")):
+        elif int(taken) > int(session.marks.seen.get(ACTIVATION, "0")):
             selected.append(replace(cause, new=taken))
     return tuple(selected)
 
@@ -420,10 +440,10 @@ def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int
     A new question goes on from none.
     """
     last = session.last_run
-    if is_aside and (last is None or last.seq == session.dealt_until):
+    if is_aside and (last is None or last.seq == session.knowledge.dealt_until):
         return None
-    if asker != session.asker:
-        return session.talks[asker or OWN].cut_run if (asker or OWN) in session.talks else None
+    if asker != session.knowledge.asker:
+        return session.knowledge.talks[asker or OWN].cut_run if (asker or OWN) in session.knowledge.talks else None
     return find_cut_run(session)
 
 
@@ -431,7 +451,7 @@ def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from
     """Asked for, or the rule of its spec; a retry, and what goes on from a run that was cut short, goes on."""
     if asker is not None:
         return attempt == 0 and resumed_from is None and any(one.is_fresh for one in list_addressed(session))
-    if session.is_fresh_wanted:
+    if session.activation.is_fresh:
         return True
     assert session.spec is not None
     return session.spec.conversation == "fresh" and attempt == 0 and resumed_from is None
@@ -441,7 +461,12 @@ def settle_finished(core: Core, decision: Decision) -> None:
     """A run that ended and was followed by nothing leaves its session at rest, and the log says so."""
     for session_id in decision.finished:
         session = core.state.get(session_id)
-        is_open = session.run is not None or session.wake is not None or session.is_shut or not session.is_declared
+        is_open = (
+            session.run is not None
+            or session.wake is not None
+            or session.is_shut
+            or not session.declaration.is_declared
+        )
         if is_open or find_hold_words(core, session, decision.moment) is not None:
             continue
         assert session.last_run is not None

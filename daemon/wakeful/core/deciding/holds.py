@@ -6,10 +6,11 @@ Asked by the verdict, by the busy marks of the graph and by whoever shows a sess
 from __future__ import annotations
 
 from wakeful.core.deciding.agent_obstacles import find_owner_problem, list_keys
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.machine import Core, Deadline
 from wakeful.core.deciding.owed import is_activation_owed
 from wakeful.core.observations import Moment
-from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.record.events import Hold
+from wakeful.core.record.state import DamagedSession, OpenWake, Session
 from wakeful.core.spec.session import say_missing
 
 
@@ -49,21 +50,30 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
         return session.brake
     if (doubt := find_doubt(core, session)) is not None:
         return doubt
-    if not session.is_declared:
+    if not session.declaration.is_declared:
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:
         return "disabled in its spec"
     if (refused := _find_unisolated(core, session)) is not None:
         return refused
-    if session.detached:
-        return (
-            f"a fork without a place of its own: {', '.join(session.detached)} would overwrite what its parent writes"
-        )
+    if session.lineage.detached:
+        return f"a fork without a place of its own: {', '.join(session.lineage.detached)} would overwrite what its parent writes"
     hold = session.hold
     if hold is not None:
-        if hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment):
+        deadline = find_hold_deadline(hold)
+        if deadline is None or not core.has_passed(session.id, deadline, moment):
             return hold.words
     return find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_service_down(core, session)
+
+
+def find_hold_deadline(hold: Hold) -> Deadline | None:
+    """The end of a hold; None: it does not end by itself."""
+    return Deadline("hold", hold.until, hold.length_seconds) if hold.until is not None else None
+
+
+def find_retry_deadline(wake: OpenWake) -> Deadline | None:
+    """The moment of the next try after a failed one; None where none is due."""
+    return Deadline("retry", wake.retry_at, wake.backoff_seconds) if wake.retry_at is not None else None
 
 
 def find_doubt(core: Core, session: Session) -> str | None:
@@ -112,8 +122,7 @@ def _find_service_down(core: Core, session: Session) -> str | None:
 
 def _find_backoff(core: Core, session: Session, moment: Moment) -> str | None:
     wake = session.wake
-    if wake is None or wake.retry_at is None or session.run is not None:
-        return None
-    if core.has_run_out(session.id, "retry", wake.retry_at, wake.backoff_seconds, moment):
+    deadline = find_retry_deadline(wake) if wake is not None else None
+    if wake is None or deadline is None or session.run is not None or core.has_passed(session.id, deadline, moment):
         return None
     return f"backing off: attempt {wake.attempt + 1} follows after {wake.backoff_seconds:.0f}s"

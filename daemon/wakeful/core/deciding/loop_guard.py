@@ -79,9 +79,9 @@ def _has_new_commits(core: Core, session: Session, run: OpenRun, bound: Bound, l
 def find_pause(session: Session) -> Pause | None:
     """The pause before the next start, where its inputs changed during its last runs."""
     last = session.last_run
-    if not session.self_fed or last is None:
+    if not session.marks.self_fed or last is None:
         return None
-    key, fed = max(session.self_fed.items(), key=lambda row: row[1].runs)
+    key, fed = max(session.marks.self_fed.items(), key=lambda row: row[1].runs)
     # Beyond that the evidence is complete.
     if not RUNS_BEFORE_A_PAUSE <= fed.runs < RUNS_IN_A_ROW:
         return None
@@ -94,7 +94,7 @@ def find_pause(session: Session) -> Pause | None:
 def find_self_fed(core: Core, session: Session) -> str | None:
     """The name of an input that changed during each of its last runs and never between them;
     None where there is none."""
-    often = {key for key, fed in session.self_fed.items() if fed.runs >= RUNS_IN_A_ROW}
+    often = {key for key, fed in session.marks.self_fed.items() if fed.runs >= RUNS_IN_A_ROW}
     return name_binding(core, session, often)
 
 
@@ -162,14 +162,14 @@ def find_pace(core: Core, session: Session, wall: int) -> Pace | None:
     wake = session.wake
     assert wake is not None
     # A retry has its own back-off, and catching up is no sign of a loop.
-    if not session.starts or wake.tried is not None or is_backlog(core, session, wake.causes):
+    if not session.tally.starts or wake.tried is not None or is_backlog(core, session, wake.causes):
         return None
     limit = AGENTS if find_acting(core, session)[0] is not None else COMMANDS
-    recent = sum(wall - at < MINUTE_US for at in session.starts)
-    if recent < limit.starts_a_minute and (session.paced == 0 or _was_quiet(session)):
+    recent = sum(wall - at < MINUTE_US for at in session.tally.starts)
+    if recent < limit.starts_a_minute and (session.tally.paced == 0 or _was_quiet(session)):
         return None
-    wait_seconds = min(limit.first_wait_seconds * 2**session.paced, limit.longest_wait_seconds)
-    return Pace(recent, session.starts[-1] + int(wait_seconds * 1e6), wait_seconds, limit)
+    wait_seconds = min(limit.first_wait_seconds * 2**session.tally.paced, limit.longest_wait_seconds)
+    return Pace(recent, session.tally.starts[-1] + int(wait_seconds * 1e6), wait_seconds, limit)
 
 
 def _was_quiet(session: Session) -> bool:

@@ -60,6 +60,18 @@ class Deadlines:
 
 
 @dataclass(slots=True, frozen=True)
+class Deadline:
+    """A moment after which a session may go on. It is over at `until`, or when its length has passed
+    on the monotonic clock, so a clock that is set back cannot stretch it (rule 37)."""
+
+    what: str
+    until: int
+    length_seconds: float | None = None
+    # A moment of the wall clock itself, such as the opening of a window: it moves when the clock is set.
+    is_wall_time: bool = False
+
+
+@dataclass(slots=True, frozen=True)
 class Business:
     """Why a session's outputs may still change (rule 30). `words` is None where only its upstreams are busy."""
 
@@ -182,26 +194,30 @@ class Core:
             session = self.state.get(session_id)
             for bound in self.looked.bounds.get(session_id, ()):
                 if bound.target == look.target.key and isinstance(bound.binding, CommitsBinding):
-                    marks = session.seen if bound.binding.each_commit else session.good
+                    marks = session.marks.seen if bound.binding.each_commit else session.marks.good
                     return marks.get(bound.key)
         return None
 
-    def has_run_out(self, session_id: str, what: str, until: int, length_seconds: float | None, moment: Moment) -> bool:
-        """Is a durable deadline over? min(stored, now + its length),
-        so a clock set back cannot stretch it (rule 37)."""
-        if moment.wall >= until:
-            self.patience.pop((session_id, what), None)
+    def has_passed(self, session_id: str, deadline: Deadline, moment: Moment) -> bool:
+        """Is a deadline over? Only asks: `await_deadline` begins to measure its length."""
+        if moment.wall >= deadline.until:
             return True
-        known, due = self.patience.get((session_id, what), (None, 0.0))
-        if known != until:
-            remaining = (until - moment.wall) / 1e6
-            due = moment.mono + (remaining if length_seconds is None else min(remaining, length_seconds))
-            self.patience[(session_id, what)] = until, due
-        if moment.mono >= due:
-            return True
+        known, due = self.patience.get((session_id, deadline.what), (None, 0.0))
+        return known == deadline.until and moment.mono >= due
+
+    def await_deadline(self, session_id: str, deadline: Deadline, moment: Moment) -> None:
+        """Measure the length of a deadline from now, if that has not begun, and dispatch the session when it is over."""
+        self.wall.add(deadline.until, "session", session_id)
+        if deadline.is_wall_time:
+            return
+        key = session_id, deadline.what
+        known, due = self.patience.get(key, (None, 0.0))
+        if known != deadline.until:
+            remaining = (deadline.until - moment.wall) / 1e6
+            length = deadline.length_seconds
+            due = moment.mono + (remaining if length is None else min(remaining, length))
+            self.patience[key] = deadline.until, due
         self.mono.add(due, "session", session_id)
-        self.wall.add(until, "session", session_id)
-        return False
 
     def detach(self, decision: Decision, session: Session) -> None:
         """Nothing is looked at for this session any more, and nobody waits for it."""

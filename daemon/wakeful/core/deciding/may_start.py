@@ -6,15 +6,16 @@ skips settle, pace, holds, snooze, back-off and loop sleep, not slots (rule 20).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.busy import find_holding_upstreams, find_root_words
 from wakeful.core.deciding.clock_slots import is_inside_window, window_opens_at
-from wakeful.core.deciding.holds import find_hold_of_start, find_hold_words
+from wakeful.core.deciding.holds import find_hold_of_start
 from wakeful.core.deciding.loop_guard import RUNS_IN_A_ROW, find_pace, find_pause, find_self_fed, name_binding
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.machine import Core, Deadline
 from wakeful.core.deciding.owed import is_activation_owed
 from wakeful.core.deciding.questions import find_timeout, make_asking, say_denial
 from wakeful.core.deciding.rule_of_two import find_third_leg
@@ -25,19 +26,6 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.budget import find_exhausted
 from wakeful.core.spec.session import FileBinding
 
-__all__ = [
-    "Queue",
-    "Ready",
-    "Sleeps",
-    "Verdict",
-    "Waits",
-    "find_hold_words",
-    "find_queue",
-    "find_queue_words",
-    "judge_start",
-    "say_queue",
-]
-
 SAME_SESSION_IN_CHAIN = 3
 # The words of a wake that waits for nothing any more.
 STARTING = "starting"
@@ -45,22 +33,54 @@ STARTING = "starting"
 
 @dataclass(slots=True, frozen=True)
 class Ready:
+    """May start now."""
+
     # Goes ahead although an upstream is owed again (rule 32).
     is_mixed: bool = False
 
 
 @dataclass(slots=True, frozen=True)
-class Waits:
-    words: str = ""
-    # When it is tried again, in wall time, where that is known.
-    until: int | None = None
-    # The upstream that holds it: finding the words for that costs a walk to the root, so only who shows them does.
-    upstream: str | None = None
-    # Waits for nothing but a free slot.
-    for_slot: bool = False
-    for_upstream: bool = False
-    # The id of the reader that goes first (rule 32).
-    gives_way_to: str | None = None
+class WaitsForSlot:
+    """Waits for nothing but a free slot."""
+
+    words: str
+
+
+@dataclass(slots=True, frozen=True)
+class WaitsForUpstream:
+    """Held by a busy upstream session. Finding the words costs a walk to the root, so only a view asks for them."""
+
+    upstream: str
+
+
+@dataclass(slots=True, frozen=True)
+class WaitsForFedInput:
+    """An input that an upstream session writes has to be looked at first (rule 12)."""
+
+    words: str
+
+
+@dataclass(slots=True, frozen=True)
+class GivesWay:
+    """Lets a starving reader go first (rule 32)."""
+
+    words: str
+    reader_id: str
+
+
+@dataclass(slots=True, frozen=True)
+class WaitsForTime:
+    """Waits for its pace, its window or the guard against starts that are too fast."""
+
+    words: str
+    deadline: Deadline
+
+
+@dataclass(slots=True, frozen=True)
+class WaitsForOther:
+    """Waits for anything else that reports itself when it ends: a look, a hold, files that are being written."""
+
+    words: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,17 +90,18 @@ class Sleeps:
     hold: Hold
 
 
+Waits = WaitsForSlot | WaitsForUpstream | WaitsForFedInput | GivesWay | WaitsForTime | WaitsForOther
 Verdict = Ready | Waits | Sleeps
 
 
 def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     """Called for a session with an open wake and no open run."""
     if core.is_stopping:
-        return Waits("the daemon is stopping")
+        return WaitsForOther("the daemon is stopping")
     writing = core.looked.writing.get(session.id)
     if writing is not None:
         # Also for an activation: it would start on half of the files (rule 44).
-        return Waits(f"files written by {writing.words}")
+        return WaitsForOther(f"files written by {writing.words}")
     waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
     if waits is not None:
         return waits
@@ -97,7 +118,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     return Sleeps(question) if question is not None else verdict
 
 
-def _find_unseen(core: Core, session: Session) -> Waits | None:
+def _find_unseen(core: Core, session: Session) -> WaitsForOther | WaitsForFedInput | None:
     """Nothing runs before it was looked at (rule 13); what cannot be seen is not a version (rule 5)."""
     is_urgent = is_activation_owed(session)
     for bound in core.looked.bounds.get(session.id, ()):
@@ -105,18 +126,18 @@ def _find_unseen(core: Core, session: Session) -> Waits | None:
             continue
         look = core.looked.targets[bound.target]
         if not look.is_looked and look.held is None:
-            return Waits(f"looking at {bound.name}")
+            return WaitsForOther(f"looking at {bound.name}")
         if is_urgent or bound.kind == "service":
             continue
         if look.held is not None:
-            return Waits(look.held)
+            return WaitsForOther(look.held)
         if look.version is None:
-            return Waits(f"cannot see {bound.name}: {look.problem}")
+            return WaitsForOther(f"cannot see {bound.name}: {look.problem}")
         if look.is_absent and _waits_when_missing(bound):
-            return Waits(f"{bound.name} is not there yet")
+            return WaitsForOther(f"{bound.name} is not there yet")
         if look.is_dirty and is_fed(core, session, bound):
             # Only dirt on what an upstream feeds puts a queued wake off (rule 12).
-            return Waits(f"looking at {bound.name}", for_upstream=True)
+            return WaitsForFedInput(f"looking at {bound.name}")
     return None
 
 
@@ -128,35 +149,40 @@ def is_fed(core: Core, session: Session, bound: Bound) -> bool:
     return isinstance(bound.binding, FileBinding) and bool(core.graph.feeders(session.name, bound.binding.pattern))
 
 
-def _find_hold(core: Core, session: Session, moment: Moment) -> Waits | None:
+def _find_hold(core: Core, session: Session, moment: Moment) -> WaitsForOther | None:
     words = find_hold_of_start(core, session, moment)
-    return Waits(words) if words is not None else None
+    return WaitsForOther(words) if words is not None else None
 
 
-def _find_timing(core: Core, session: Session, moment: Moment) -> Waits | None:
-    spec, wake = session.spec, session.wake
-    assert spec is not None and wake is not None
+def _find_timing(core: Core, session: Session, moment: Moment) -> WaitsForTime | None:
     if is_activation_owed(session):
         return None
+    waits = (
+        one for one in _list_timings(core, session, moment) if not core.has_passed(session.id, one.deadline, moment)
+    )
+    return next(waits, None)
+
+
+def _list_timings(core: Core, session: Session, moment: Moment) -> Iterator[WaitsForTime]:
+    """Its pace, its window, the pause of an input that feeds itself, and the guard against starts that are too fast."""
+    spec, wake = session.spec, session.wake
+    assert spec is not None and wake is not None
     is_retry = wake.tried is not None
     if spec.pace_seconds and session.last_run is not None and not is_retry:
         until = session.last_run.started_at + int(spec.pace_seconds * 1e6)
-        if not core.has_run_out(session.id, "pace", until, spec.pace_seconds, moment):
-            return Waits(f"pace: at most one run every {spec.pace_seconds:g}s", until)
+        words = f"pace: at most one run every {spec.pace_seconds:g}s"
+        yield WaitsForTime(words, Deadline("pace", until, spec.pace_seconds))
     if spec.window is not None and not is_inside_window(spec.window, moment.wall):
         opens_at = window_opens_at(spec.window, moment.wall)
-        core.wall.add(opens_at, "session", session.id)
-        return Waits("outside its window", opens_at)
+        yield WaitsForTime("outside its window", Deadline("window", opens_at, is_wall_time=True))
     pause = find_pause(session) if not is_retry else None
-    if pause is not None and not core.has_run_out(session.id, "pause", pause.until, pause.seconds, moment):
-        return Waits(
-            f"paced, its input {name_binding(core, session, (pause.key,))} changed during its last {pause.runs} runs",
-            pause.until,
-        )
+    if pause is not None:
+        name = name_binding(core, session, (pause.key,))
+        words = f"paced, its input {name} changed during its last {pause.runs} runs"
+        yield WaitsForTime(words, Deadline("pause", pause.until, pause.seconds))
     pace = find_pace(core, session, moment.wall)
-    if pace is not None and not core.has_run_out(session.id, "paced", pace.until, pace.wait_seconds, moment):
-        return Waits(pace.words, pace.until)
-    return None
+    if pace is not None:
+        yield WaitsForTime(pace.words, Deadline("paced", pace.until, pace.wait_seconds))
 
 
 def waits_for_time(core: Core, session: Session, moment: Moment) -> bool:
@@ -183,7 +209,7 @@ def _find_loop(core: Core, session: Session) -> str | None:
 def _find_spent(session: Session, moment: Moment) -> Hold | None:
     """Also for an activation, and for a try anew: each costs what the first did."""
     budget = session.spec.budget if session.spec is not None else None
-    found = find_exhausted(budget, session.spent, moment.wall) if budget is not None else None
+    found = find_exhausted(budget, session.tally.spent, moment.wall) if budget is not None else None
     if found is None:
         return None
     return Hold(kind="budget", words=found.words, until=found.until, length_seconds=(found.until - moment.wall) / 1e6)
@@ -214,21 +240,19 @@ def _judge_turn(core: Core, session: Session) -> Verdict:
         holding = next(find_holding_upstreams(core, session), None)
         if holding is not None:
             if not _is_starving(core, session) or _is_stuck(core, session) or _runs_upstream(core, session):
-                return Waits(upstream=holding, for_upstream=True)
+                return WaitsForUpstream(holding)
             is_mixed = True
         favoured = _find_favoured_reader(core, session)
         if favoured is not None:
-            return Waits(f"gives way to {favoured.name}", gives_way_to=favoured.id)
+            return GivesWay(f"gives way to {favoured.name}", favoured.id)
     assert session.spec is not None
     if core.looked.shortage is not None:
-        return Waits(core.looked.shortage, for_slot=True)
+        return WaitsForSlot(core.looked.shortage)
     is_agent = find_acting(core, session)[0] is not None
     if not core.has_slot(session.spec.pool, is_agent=is_agent):
         pool = session.spec.pool
         kind = "a slot for agents" if is_agent else "a slot"
-        return Waits(
-            f"a slot in pool {pool}" if pool and core.has_slot(None, is_agent=is_agent) else kind, for_slot=True
-        )
+        return WaitsForSlot(f"a slot in pool {pool}" if pool and core.has_slot(None, is_agent=is_agent) else kind)
     return Ready(is_mixed)
 
 
@@ -291,12 +315,16 @@ def find_queue(core: Core, session: Session, moment: Moment) -> Queue | None:
     match verdict:
         case Ready():
             return Queue(STARTING)
-        case Waits(upstream=str(upstream)):
+        case WaitsForUpstream(upstream=upstream):
             return Queue(find_root_words(core, upstream))
-        case Waits(words=words, until=until):
-            return Queue(words, until)
+        case WaitsForTime(words=words, deadline=deadline):
+            return Queue(words, deadline.until)
+        case WaitsForSlot() | WaitsForFedInput() | GivesWay() | WaitsForOther():
+            return Queue(verdict.words)
         case Sleeps(hold=hold):
             return Queue(hold.words)
+        case _:
+            assert_never(verdict)
 
 
 def say_queue(queue: Queue, moment: Moment) -> str:

@@ -12,9 +12,9 @@ from wakeful.core.deciding.clock_slots import next_slot_after
 from wakeful.core.looking.looked import Bound, ClockLook, Looked, TargetLook
 from wakeful.core.looking.targets import find_commit
 from wakeful.core.record.events import Cause
-from wakeful.core.record.fold import is_ahead
-from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread
+from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread, is_ahead
 from wakeful.core.spec.session import (
+    ClockBinding,
     CommitsBinding,
     CronBinding,
     EveryBinding,
@@ -44,7 +44,7 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
         return _next_commit(session, bound, target) if bound.is_each_commit else target.version
     match bound.kind:
         case "spec":
-            return session.spec_version
+            return session.declaration.version
         case "message":
             return str(read_mailbox(session)[0])
         case "session":
@@ -62,10 +62,10 @@ def read_mailbox(session: Session) -> tuple[int, str | None]:
     another, and questions of one person are not read with those of others."""
     unread = session.list_unread()
     if not unread:
-        return session.mailbox, None
+        return session.mailbox.position, None
     group = list_addressed(session)
     others = (one.position for one in unread[len(group) :])
-    return next(others, session.mailbox + 1) - 1, group[0].agent
+    return next(others, session.mailbox.position + 1) - 1, group[0].agent
 
 
 def list_addressed(session: Session) -> tuple[Unread, ...]:
@@ -78,22 +78,22 @@ def list_addressed(session: Session) -> tuple[Unread, ...]:
 def find_activation(session: Session, *, is_aside: bool) -> int:
     """The newest activation that the next run deals with. An activation that came with another question is left to the
     run of that question, and one that asks for the session's work is not taken by an answer."""
-    seen, group = int(session.seen.get(ACTIVATION, "0")), list_addressed(session)
+    seen, group = int(session.marks.seen.get(ACTIVATION, "0")), list_addressed(session)
     own = {one.activation for one in group}
     others = {one.activation for one in session.list_unread() if one.activation and one not in group}
     if is_aside and own != {0}:
-        others |= set(range(seen + 1, session.activations + 1)) - own
-    return min((one - 1 for one in others if one > seen), default=session.activations)
+        others |= set(range(seen + 1, session.activation.position + 1)) - own
+    return min((one - 1 for one in others if one > seen), default=session.activation.position)
 
 
 def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
     """The messages that a run is the first to deal with: those behind the first position, up to the second."""
-    return int(session.seen.get("message", "0")), int(run.versions.get("message", "0"))
+    return int(session.marks.seen.get("message", "0")), int(run.versions.get("message", "0"))
 
 
 def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | None:
     """each_commit takes one commit a run, in order (rule 38); a look from another base says nothing (rule 11)."""
-    seen = session.seen.get(bound.key)
+    seen = session.marks.seen.get(bound.key)
     if seen is None or target.version is None:
         return target.version
     return target.pending[0] if target.pending and target.base == seen else seen
@@ -101,22 +101,26 @@ def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | No
 
 def _next_slot(session: Session, bound: Bound, clock: ClockLook) -> str | None:
     """The latest slot, never one before seen (rule 37); `catch_up: all` takes the one that follows seen (rule 36)."""
-    binding, latest, seen = bound.binding, clock.latest, session.seen.get(bound.key)
+    binding, latest, seen = bound.binding, clock.latest, session.marks.seen.get(bound.key)
     assert isinstance(binding, CronBinding | EveryBinding)
     if latest is None or seen is None:
         return latest
     if binding.catch_up != "all" or latest <= seen:
         return max(latest, seen)
-    if clock.following is None or clock.following[0] != seen:
-        coming = next_slot_after(binding, seen, session.id)
-        clock.following = (seen, coming.slot if coming is not None else latest)
-    return min(clock.following[1], latest)
+    if clock.following is not None and clock.following[0] == seen:
+        return min(clock.following[1], latest)
+    return min(find_following_slot(binding, seen, session.id) or latest, latest)
+
+
+def find_following_slot(binding: ClockBinding, seen: str, session_id: str) -> str | None:
+    coming = next_slot_after(binding, seen, session_id)
+    return coming.slot if coming is not None else None
 
 
 def upstream_position(state: State, name: str) -> int:
     """Where a `session` binding stands: how many runs of the upstream succeeded."""
     session_id = state.ids.get(name)
-    return state.get(session_id).successes if session_id is not None else 0
+    return state.get(session_id).tally.successes if session_id is not None else 0
 
 
 def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool:
@@ -125,10 +129,10 @@ def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool
     version = version_now(state, looked, session, bound)
     if version is None:
         return False
-    seen = session.seen.get(bound.key)
+    seen = session.marks.seen.get(bound.key)
     match bound.kind:
         case "message":
-            return session.mailbox_waking > int(seen or "0")
+            return session.mailbox.waking > int(seen or "0")
         case "session":
             return int(version) > int(seen or "0")
         case "cron" | "every":
@@ -149,7 +153,7 @@ def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
         new = [bound for bound in new if bound.kind == "message"]
     if not new:
         return new
-    if not session.is_first_taken and not takes_first_run(session.spec):
+    if not session.marks.is_first_taken and not takes_first_run(session.spec):
         # Not adopted yet: only clocks and the mailbox have a place to start from (rule 25).
         new = [bound for bound in new if bound.is_clock or bound.kind == "message"]
     match session.spec.when:
@@ -173,12 +177,12 @@ def has_other_news(state: State, looked: Looked, session: Session) -> bool:
 
 
 def is_activation_owed(session: Session) -> bool:
-    return session.activations > int(session.seen.get(ACTIVATION, "0"))
+    return session.activation.position > int(session.marks.seen.get(ACTIVATION, "0"))
 
 
 def is_first_owed(session: Session) -> bool:
     return (
-        not session.is_first_taken
+        not session.marks.is_first_taken
         and session.spec is not None
         and session.spec.run is not None
         and takes_first_run(session.spec)
@@ -206,15 +210,15 @@ def describe_causes(
     causes: list[Cause] = []
     chain: tuple[str, ...] = ()
     if is_activation_owed(session):
-        seen = session.seen.get(ACTIVATION)
+        seen = session.marks.seen.get(ACTIVATION)
         causes.append(
             Cause(
                 binding=ACTIVATION,
                 kind=ACTIVATION,
                 key=ACTIVATION,
                 old=seen,
-                new=str(session.activations),
-                reason=session.note,
+                new=str(session.activation.position),
+                reason=session.activation.note,
                 at=at,
             )
         )
@@ -234,7 +238,7 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
     version = version_now(state, looked, session, bound)
     target = looked.target(bound)
     # A level wake tells everything since the last success (rule 14), an ordered one only what is new (rule 16).
-    old = (session.seen if bound.is_ordered else session.good).get(bound.key)
+    old = (session.marks.seen if bound.is_ordered else session.marks.good).get(bound.key)
     if target is None:
         return Cause(binding=bound.name, kind=bound.kind, key=bound.key, old=old, new=version, at=at, delta="known")
     delta = target.delta_since(old)
@@ -253,16 +257,16 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
 
 
 def _reason(session: Session, bound: Bound, target: TargetLook) -> str | None:
-    if bound.key in session.touched:
+    if bound.key in session.marks.touched:
         return TOUCHED
-    if bound.key in session.conflicted:
+    if bound.key in session.marks.conflicted:
         return "conflict"
     return "history-rewritten" if bound.is_each_commit and target.is_rewritten else None
 
 
 def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:
     if bound.kind == "message":
-        return session.mailbox_chain
+        return session.mailbox.chain
     if not isinstance(bound.binding, SessionBinding):
         return ()
     session_id = state.ids.get(bound.binding.session)
@@ -277,8 +281,8 @@ def start_versions(state: State, looked: Looked, session: Session) -> dict[str, 
         version = version_now(state, looked, session, bound)
         if version is not None and bound.kind != "service":
             versions[bound.key] = version
-    if session.activations:
-        versions[ACTIVATION] = str(session.activations)
+    if session.activation.position:
+        versions[ACTIVATION] = str(session.activation.position)
     if session.is_asked:
         # Also where no binding is its mailbox: a container has none.
         versions["message"] = str(read_mailbox(session)[0])

@@ -80,7 +80,7 @@ def is_wanted(core: Core, session: Session) -> bool:
 def _start(core: Core, session: Session, at: int) -> tuple[Session, bool]:
     if session.wake is None:
         causes, _ = describe_causes(core.state, core.looked, session, at)
-        session = _fold(session, ev.WakeRequested(wake=session.wakes + 1, causes=causes), at)
+        session = _fold(session, ev.WakeRequested(wake=session.tally.wakes + 1, causes=causes), at)
     start = make_start(core, session, at)
     return _fold(session, start, at), start.is_fresh
 

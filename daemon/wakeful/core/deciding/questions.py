@@ -58,7 +58,9 @@ def deny_unanswered(core: Core, decision: Decision, session: Session) -> Session
         return core.emit(
             decision,
             session.id,
-            ev.WakeWithdrawn(wake=session.wakes, reason=f"denied: nobody answered within {within}", versions=versions),
+            ev.WakeWithdrawn(
+                wake=session.tally.wakes, reason=f"denied: nobody answered within {within}", versions=versions
+            ),
         )
     text = (
         "no"

@@ -46,7 +46,7 @@ class ReadyQueue:
     def take(self, has_slot: Callable[[Lane], bool]) -> str | None:
         """The first of all for whom there is a slot, who waits no longer."""
         open_lanes = [lane for lane in list(self._lanes) if has_slot(lane)]
-        firsts = [(*first, lane) for lane in open_lanes if (first := self._find_first(lane)) is not None]
+        firsts = [(*first, lane) for lane in open_lanes if (first := self._pass_over_removed(lane)) is not None]
         if not firsts:
             return None
         _, session_id, lane = min(firsts, key=lambda one: one[:2])
@@ -54,7 +54,8 @@ class ReadyQueue:
         del self._places[session_id]
         return session_id
 
-    def _find_first(self, lane: Lane) -> tuple[float, str] | None:
+    def _pass_over_removed(self, lane: Lane) -> tuple[float, str] | None:
+        """The first entry of a lane. Entries of sessions that were removed or have another place are dropped."""
         entries = self._lanes[lane]
         while entries and self._places.get(entries[0][1]) != (entries[0][0], lane):
             heapq.heappop(entries)

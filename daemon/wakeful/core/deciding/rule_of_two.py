@@ -47,8 +47,8 @@ def find_source(core: Core, session: Session) -> str | None:
     """
     if session.spec is not None and find_untrusted(session.spec) is not None:
         return session.name
-    if session.untrusted_by is not None:
-        return session.untrusted_by
+    if session.mailbox.untrusted_by is not None:
+        return session.mailbox.untrusted_by
     return core.words.find(core.graph, core.state).sources.get(session.name)
 
 
@@ -87,6 +87,6 @@ def _list_line(core: Core, session: Session) -> list[Session]:
         # The caller's own: it may be judged under another spec than the one in the state.
         found[name] = member = session if name == session.name else core.state.by_name(name)
         ahead += sorted(feeders.get(name, ()))
-        if member.untrusted_by is not None:
-            ahead.append(member.untrusted_by)
+        if member.mailbox.untrusted_by is not None:
+            ahead.append(member.mailbox.untrusted_by)
     return list(found.values())

@@ -38,7 +38,7 @@ def attend_run(core: Core, decision: Decision, session: Session) -> None:
         return
     if ended is None:
         _mind_overlap(core, decision, session)
-    elif _is_last_look_done(core, decision, session, ended):
+    elif _await_last_look(core, decision, session, ended):
         finish_run(core, decision, session, ended)
 
 
@@ -94,7 +94,8 @@ def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
     return all(look is None or look.applied >= generation or look.held is not None for look, generation in looks)
 
 
-def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
+def _await_last_look(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
+    """True when the last look is done, or has taken too long."""
     if has_last_look(core, ended) and not ended.is_keeping:
         return True
     deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
@@ -114,7 +115,7 @@ def _mind_overlap(core: Core, decision: Decision, session: Session) -> None:
             continue
         clock = core.looked.clocks.get((session.id, bound.key))
         latest = clock.latest if clock is not None else None
-        if latest is None or latest <= max(run.versions.get(bound.key, ""), session.seen.get(bound.key, "")):
+        if latest is None or latest <= max(run.versions.get(bound.key, ""), session.marks.seen.get(bound.key, "")):
             continue
         if binding.overlap == "skip":
             event = ev.SlotSkipped(
@@ -145,7 +146,7 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
         # After the run's end, in the same transaction (rule 24).
         terminated = ev.SessionTerminated(reason=stop.reason or f"terminated by {stop.by} while it ran")
         session = core.emit(decision, session.id, terminated, author=stop.by, run=run.run)
-    if session.is_shut or not session.is_declared:
+    if session.is_shut or not session.declaration.is_declared:
         core.detach(decision, session)
         return
     _sleep_if_needed(core, decision, session, event, run)
@@ -242,7 +243,7 @@ def _judge_failure(
     )
     retries = run.spec.run.retries if run.spec.run is not None else 0
     # A session whose file is gone has nothing to try again for (rule 26); a traced run is for a person to look at.
-    if run.attempt >= retries or not session.is_declared or run.trace is not None:
+    if run.attempt >= retries or not session.declaration.is_declared or run.trace is not None:
         return ev.RunFinished(outcome="failed", is_final=True, reason=reason, **facts)
     failures = session.wake.failures if session.wake is not None else 0
     seconds = backoff_seconds(failures, run.run_id)
@@ -361,7 +362,7 @@ def _sleep_if_needed(core: Core, decision: Decision, session: Session, event: ev
         words = f"crashing: {session.wake.lost} runs of this wake were lost{how}"
         core.emit(decision, session.id, ev.SessionSlept(hold=ev.Hold(kind="crashing", words=words)), run=run.run)
         return
-    if event.outcome != "failed" or not event.is_final or not session.is_declared:
+    if event.outcome != "failed" or not event.is_final or not session.declaration.is_declared:
         return
     # Something newer came during the run: that is tried at once (rule 21).
     if session.hold is None and not is_owed(core.state, core.looked, session):

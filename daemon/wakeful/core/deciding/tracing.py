@@ -18,7 +18,7 @@ from wakeful.core.spec.session import observe_spec
 
 def find_trace(core: Core, session: Session) -> TraceWord | None:
     """How the run that starts now is traced. The leave to observe may have gone since it was asked for."""
-    wanted = session.trace_wanted
+    wanted = session.activation.trace
     return "declared" if wanted == "observed" and refuse_observing(core, session) is not None else wanted
 
 

@@ -33,7 +33,7 @@ def begin_writing(core: Core, decision: Decision, session: Session, words: str, 
         if known is not None and bound.key in known.before:
             # An earlier call's files are still being looked at.
             before[bound.key] = known.before[bound.key]
-        elif look.version == session.seen.get(bound.key, look.version):
+        elif look.version == session.marks.seen.get(bound.key, look.version):
             # Else others changed it before, and it is owed for that.
             before[bound.key] = look.version
     paths = known.paths if known is not None else frozenset()

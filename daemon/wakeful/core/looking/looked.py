@@ -281,7 +281,7 @@ class ClockLook:
     next_due: int | None
     # The wall clock was set back behind the last slot that ran: slots up to that one do not run again.
     is_set_back: bool = False
-    # `catch_up: all`: the slot that follows a seen one, remembered because finding it costs 20 us.
+    # `catch_up: all`: the slot that follows a seen one. Dispatch keeps it here because finding it costs 20 us.
     following: tuple[str, str] | None = None
 
 

@@ -27,25 +27,31 @@ def find_cut_run(session: Session) -> int | None:
 
 def enter_talk(session: Session, event: RunStarted, seq: int) -> Session:
     """The session in the conversation that a run works in. `seq` is the record that starts the run."""
-    if event.asker == session.asker and not (event.asker is not None and event.is_fresh):
+    if event.asker == session.knowledge.asker and not (event.asker is not None and event.is_fresh):
         return session
-    if event.asker == session.asker:
+    if event.asker == session.knowledge.asker:
         return _open(session, Talk(), event, seq)
     left = Talk(
         conversation=replace(
-            session.conversation, stretches=close_line(session.conversation.stretches, session.id, seq - 1)
+            session.knowledge.conversation,
+            stretches=close_line(session.knowledge.conversation.stretches, session.id, seq - 1),
         ),
-        memory=session.memory,
-        size_tokens=session.size_tokens,
+        memory=session.knowledge.memory,
+        size_tokens=session.knowledge.size_tokens,
         cut_run=find_cut_run(session),
     )
-    talks = {**session.talks, session.asker or OWN: left}
+    talks = {**session.knowledge.talks, session.knowledge.asker or OWN: left}
     found = talks.pop(event.asker or OWN, Talk())
     oldest = next((asker for asker in talks if asker != OWN), None)
     if len(talks) > MOST_TALKS and oldest is not None:
         del talks[oldest]
     is_anew = event.asker is not None and event.is_fresh
-    return _open(replace(session, asker=event.asker, talks=talks), Talk() if is_anew else found, event, seq)
+    return _open(
+        replace(session, knowledge=replace(session.knowledge, asker=event.asker, talks=talks)),
+        Talk() if is_anew else found,
+        event,
+        seq,
+    )
 
 
 def _open(session: Session, talk: Talk, event: RunStarted, seq: int) -> Session:
@@ -65,11 +71,11 @@ def _open(session: Session, talk: Talk, event: RunStarted, seq: int) -> Session:
     conversation: Conversation = replace(
         talk.conversation, stretches=stretches, messages=talk.conversation.messages + len(asked)
     )
-    is_fresh_wanted = session.is_fresh_wanted and not (event.asker is not None and event.is_fresh)
+    is_fresh_wanted = session.activation.is_fresh and not (event.asker is not None and event.is_fresh)
     return replace(
         session,
-        conversation=conversation,
-        memory=talk.memory,
-        size_tokens=talk.size_tokens,
-        is_fresh_wanted=is_fresh_wanted,
+        knowledge=replace(
+            session.knowledge, conversation=conversation, memory=talk.memory, size_tokens=talk.size_tokens
+        ),
+        activation=replace(session.activation, is_fresh=is_fresh_wanted),
     )

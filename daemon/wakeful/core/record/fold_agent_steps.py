@@ -76,7 +76,14 @@ def fold_turn(
             session = _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
             if purpose == "summary":
                 return session
-            return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.words))
+            return replace(
+                session,
+                knowledge=replace(
+                    session.knowledge,
+                    size_tokens=usage.total,
+                    conversation=session.knowledge.conversation.add(answer.words),
+                ),
+            )
         case ev.TurnMetered(usage=usage, usd=usd):
             # The worst case of one request stands until more than that is known to be spent.
             metered = replace(
@@ -88,7 +95,9 @@ def fold_turn(
         case ev.ToolCalled(call=call) if call.name in WRITING_TOOLS:
             return _put(session, run, replace(done, writing=(*done.writing, call.id)), at)
         case ev.ToolReturned(call=call_id, text=text, wrote=wrote):
-            session = replace(session, conversation=session.conversation.grow(text))
+            session = replace(
+                session, knowledge=replace(session.knowledge, conversation=session.knowledge.conversation.grow(text))
+            )
             return _put(session, run, _come_back(done, call_id, wrote), at)
         case ev.TurnFailed(usage=TokenUsage() as usage, usd=usd):
             return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
@@ -172,8 +181,8 @@ def _put(session: Session, run: OpenRun, progress: Progress, at: int) -> Session
 
 def _charge(session: Session, run: OpenRun, at: int, periods: Periods | None, tokens: int, usd: float) -> Session:
     """To the session's budget, and to what its agent spent here of its own."""
-    spent = _charge_one(session.spent, run.spec.budget, at, periods, tokens, usd)
-    agents = dict(session.agents_spent)
+    spent = _charge_one(session.tally.spent, run.spec.budget, at, periods, tokens, usd)
+    agents = dict(session.tally.agents_spent)
     member = (
         run.agent.find_subagent(run.progress.reserved_by)
         if run.agent is not None and run.progress.reserved_by is not None
@@ -183,7 +192,7 @@ def _charge(session: Session, run: OpenRun, at: int, periods: Periods | None, to
     charged = {agent.name: agent for agent in (run.agent, member) if agent is not None and agent.budget is not None}
     for name, agent in charged.items():
         agents[name] = _charge_one(agents.get(name, {}), agent.budget, at, periods, tokens, usd)
-    return replace(session, spent=spent, agents_spent=agents)
+    return replace(session, tally=replace(session.tally, spent=spent, agents_spent=agents))
 
 
 def _charge_one(

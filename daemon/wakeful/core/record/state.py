@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wakeful.core.agents.steps import Progress
@@ -149,159 +149,209 @@ class LastRun(Struct, frozen=True, kw_only=True):
     failed_on: dict[str, str] | None = None
 
 
-class Session(Struct, frozen=True, kw_only=True):
-    id: str
-    name: str
-    opened_at: int
-    seq: int = 0
-    spec: SessionSpec | None = None
+class Declaration(Struct, frozen=True, kw_only=True):
+    """How a session came by its spec, and whether that spec counts."""
+
     is_declared: bool = False
-    spec_version: str = ""
+    version: str = field(default="", name="spec_version")
     text_digest: str = ""
+    # False: no file declares the session, and its spec stands in the log alone (a fork).
+    is_filed: bool = True
+    # Why the spec may not count, in words: a bundle brought it, and nobody here has looked at it.
+    needs_trust: str | None = None
+    # Records up to this one were made elsewhere: their specs were never judged here.
+    foreign_until: int = 0
+    # The agent and the model that a migration put in the place of those in the spec.
+    agent: str | None = None
+    model: str | None = None
+
+
+class Marks(Struct, frozen=True, kw_only=True):
+    """What the session has dealt with, by the identity of each binding (rules 8, 14)."""
+
     seen: dict[str, str] = {}
     good: dict[str, str] = {}
     touched: tuple[str, ...] = ()
-    # Bindings of which the last run's outputs were kept aside (rule 27).
+    # Bindings whose outputs of the last run were kept aside (rule 27).
     conflicted: tuple[str, ...] = ()
     is_first_taken: bool = False
     # The last run left its outputs half done: readers are held (rules 28, 31).
     is_suspect: bool = False
-    hold: Hold | None = None
-    # The brake: every session was put to sleep at once, in these words.
-    brake: str | None = None
-    # Of its budget, by period.
-    spent: dict[str, Spent] = {}
-    # What its agents spent here of theirs, by agent and period.
-    agents_spent: dict[str, dict[str, Spent]] = {}
-    # The question an agent put to a person; the run that put it is over.
-    question: Question | None = None
-    # How much a model takes in to go on here, as last counted.
-    size_tokens: int = 0
-    # The wake a person said yes to.
-    approved: int = 0
-    wake: OpenWake | None = None
+    # Inputs that changed during the session's own runs by nobody known, by key (rule 34 b).
+    self_fed: dict[str, SelfFed] = {}
+
+
+class Tally(Struct, frozen=True, kw_only=True):
+    """What is counted: wakes, runs, the latest starts, and what was spent."""
+
     wakes: int = 0
-    run: OpenRun | None = None
     runs: int = 0
     successes: int = 0
-    last_run: LastRun | None = None
-    # Wall times of the latest starts that were no retries: the loop guard's memory (rule 34).
+    # Wall times of the latest starts that were no retries (rule 34 c).
     starts: tuple[int, ...] = ()
     # How many of them in a row, up to the last, had to wait because they were too fast (rule 34 c).
     paced: int = 0
-    # Inputs that changed during its own runs by nobody known, by key (rule 34 b).
-    self_fed: dict[str, SelfFed] = {}
-    activations: int = 0
+    # Spent of the session's budget, by period.
+    spent: dict[str, Spent] = {}
+    # Spent here by agents of their own budgets, by agent and period.
+    agents_spent: dict[str, dict[str, Spent]] = {}
+
+
+class Activation(Struct, frozen=True, kw_only=True):
+    """The latest activation that a person asked for, and what came with it."""
+
+    position: int = field(default=0, name="activations")
     note: str | None = None
-    mailbox: int = 0
+    # The next run begins a new conversation.
+    is_fresh: bool = field(default=False, name="is_fresh_wanted")
+    # The next run is traced.
+    trace: TraceWord | None = field(default=None, name="trace_wanted")
+
+
+class Mailbox(Struct, frozen=True, kw_only=True):
+    """The messages that came in: how many, and which of them still wait for a run."""
+
+    position: int = field(default=0, name="mailbox")
     # Position of the newest message that wakes, and the chain it came by.
-    mailbox_waking: int = 0
-    mailbox_chain: tuple[str, ...] = ()
+    waking: int = field(default=0, name="mailbox_waking")
+    chain: tuple[str, ...] = field(default=(), name="mailbox_chain")
     # Messages that wake and were not seen, in order; kept only while one of them is a question,
-    # or put to an agent by name.
+    # or is addressed to an agent by name.
     unread: tuple[Unread, ...] = ()
-    # By whom words of strangers came in with a message, until a person has said yes to a run that may act on them.
+    # The author of a message with words of strangers, until a person has said yes to a run that may act on them.
     untrusted_by: str | None = None
+
+
+class Knowledge(Struct, frozen=True, kw_only=True):
+    """What the session knows: facts, the hand-off, the to-do list and its conversations."""
+
     facts: dict[str, Fact] = {}
     handoff: str | None = None
-    memory: dict[str, str] = {}
     todo: TodoList = ()
+    # The present conversation, with its memory and the tokens that a model takes in to go on, as last counted.
     conversation: Conversation = Conversation()
+    memory: dict[str, str] = {}
+    size_tokens: int = 0
     # The person whose conversation the present one is; None: it is the session's own. The others, by person;
     # "" is the session's own.
     asker: str | None = None
     talks: dict[str, Talk] = {}
-    # An activation asked for a conversation that begins anew.
-    is_fresh_wanted: bool = False
-    # An activation asked for a run that is traced.
-    trace_wanted: TraceWord | None = None
-    # The records that started and ended the last run that ended for good: what was said before its start is dealt with.
+    # The records that started and ended the last run that ended for good: messages before its start are dealt with.
     dealt_from: int = 0
     dealt_until: int = 0
-    last_active_at: int = 0
-    is_terminated: bool = False
-    # No file declares it: its spec stands in the log alone (a fork).
-    is_filed: bool = True
-    # Why its spec may not count, in words: a bundle brought it, and nobody here has looked at it.
-    needs_trust: str | None = None
-    # Records up to this one were made elsewhere: their specs were never judged here.
-    foreign_until: int = 0
+
+
+class Lineage(Struct, frozen=True, kw_only=True):
+    """Where the session's records come from: the fork it is, its checkpoints, and the forks merged into it."""
+
     origin: Origin | None = None
     # Write bindings of its parent that this fork may not use: it runs when it was given a place or a spec of its own.
     detached: tuple[str, ...] = ()
     # The place that was made for a fork, where it may write.
     workspace: Workspace | None = None
-    # The stretches of records the present branch is made of, oldest first; empty: all of its own (`own_line`).
+    # The stretches of records the present branch is made of, oldest first; empty: all of its own.
     line: tuple[Stretch, ...] = ()
     checkpoints: dict[str, Checkpoint] = {}
+    merges: dict[str, int] = {}
     conflicts: tuple[Conflict, ...] = ()
     # Numbers are never used twice, also after a rewind.
     conflicts_opened: int = 0
-    merges: dict[str, int] = {}
-    # Who works here instead of whom the spec names.
-    agent: str | None = None
-    model: str | None = None
-    # The move under way, or the one that took it away.
-    move: str | None = None
-    moving_to: str | None = None
+
+
+class Move(Struct, frozen=True, kw_only=True):
+    """The session's move to another host: the one under way, the one that took it away, and the one that brought it here."""
+
+    id: str | None = field(default=None, name="move")
+    to: str | None = field(default=None, name="moving_to")
     has_departed: bool = False
     # The store it came to by its last move, and that move; None: it never moved.
     home: str | None = None
     arrived_by: str | None = None
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    opened_at: int
+    last_active_at: int = 0
+    seq: int = 0
+    spec: SessionSpec | None = None
+    declaration: Declaration = Declaration()
+    marks: Marks = Marks()
+    hold: Hold | None = None
+    # The brake: every session was put to sleep at once, in these words.
+    brake: str | None = None
+    # The question an agent put to a person; the run that put it is over.
+    question: Question | None = None
+    # The wake a person said yes to.
+    approved: int = 0
+    wake: OpenWake | None = None
+    run: OpenRun | None = None
+    last_run: LastRun | None = None
+    tally: Tally = Tally()
+    activation: Activation = Activation()
+    mailbox: Mailbox = Mailbox()
+    knowledge: Knowledge = Knowledge()
+    lineage: Lineage = Lineage()
+    move: Move = Move()
+    is_terminated: bool = False
     archive: str | None = None
 
     @property
     def is_frozen(self) -> bool:
         """On its way to another host, or there: nothing is written here."""
-        return self.move is not None
+        return self.move.id is not None
 
     @property
     def move_words(self) -> str | None:
         """Why nothing is written here, if it moves or moved; what it slept for before stands beside it, in `hold`."""
-        if self.has_departed:
+        if self.move.has_departed:
             return "moved to another host; this is its record"
-        return (
-            f"moving to {self.moving_to or 'another host'}: frozen until its receipt comes" if self.is_frozen else None
-        )
+        return f"moving to {self.move.to or 'another host'}: frozen until its receipt comes" if self.is_frozen else None
 
     @property
     def trust_words(self) -> str | None:
         """Why its own spec, which stands in the log alone, does not count."""
         return (
-            f"needs trust: {self.needs_trust} (wakeful trust {self.name} shows it)"
-            if self.needs_trust is not None
+            f"needs trust: {self.declaration.needs_trust} (wakeful trust {self.name} shows it)"
+            if self.declaration.needs_trust is not None
             else None
         )
 
     @property
     def is_shut(self) -> bool:
         """Does its log take nothing but what opens it again?"""
-        return self.is_terminated or self.is_frozen or self.has_departed or self.archive is not None
+        return self.is_terminated or self.is_frozen or self.move.has_departed or self.archive is not None
 
     def seen_from(self, store: str) -> Session:
         """As the owner of a store sees it: one that lives in another store has departed from here.
 
         The log is the same in both.
         """
-        is_away = self.home is not None and self.home != store and not self.is_frozen
-        return replace(self, has_departed=True) if is_away and not self.has_departed else self
+        is_away = self.move.home is not None and self.move.home != store and not self.is_frozen
+        return (
+            replace(self, move=replace(self.move, has_departed=True))
+            if is_away and not self.move.has_departed
+            else self
+        )
 
     def recollect(self) -> Recollection:
         """What this position hands on to a fork, or to the session gone back to it."""
         return Recollection(
-            line=close_line(self.line, self.id, self.seq),
-            facts=self.facts,
-            memory=self.memory,
-            handoff=self.handoff,
+            line=close_line(self.lineage.line, self.id, self.seq),
+            facts=self.knowledge.facts,
+            memory=self.knowledge.memory,
+            handoff=self.knowledge.handoff,
             conversation=replace(
-                self.conversation, stretches=close_line(self.conversation.stretches, self.id, self.seq)
+                self.knowledge.conversation,
+                stretches=close_line(self.knowledge.conversation.stretches, self.id, self.seq),
             ),
-            good=self.good,
-            conflicts=self.conflicts,
-            merges=self.merges,
-            asker=self.asker,
-            talks=self.talks,
-            todo=self.todo,
+            good=self.marks.good,
+            conflicts=self.lineage.conflicts,
+            merges=self.lineage.merges,
+            asker=self.knowledge.asker,
+            talks=self.knowledge.talks,
+            todo=self.knowledge.todo,
         )
 
     @property
@@ -311,7 +361,7 @@ class Session(Struct, frozen=True, kw_only=True):
         A container has nothing to run but questions; what is closed or undeclared will not.
         """
         return (
-            self.is_declared
+            self.declaration.is_declared
             and not self.is_shut
             and self.spec is not None
             and (self.spec.run is not None or self.is_asked)
@@ -325,14 +375,14 @@ class Session(Struct, frozen=True, kw_only=True):
     def is_apart(self, asker: str) -> bool:
         """Is a question of this person out of the present conversation? In one that is everybody's, none is."""
         is_shared = self.spec is not None and self.spec.conversation == "continue"
-        return asker != self.asker and not (self.asker is None and is_shared)
+        return asker != self.knowledge.asker and not (self.knowledge.asker is None and is_shared)
 
     def list_unread(self) -> tuple[Unread, ...]:
         """Messages that no run has dealt with, where one of them is a question or put to an agent by name."""
-        if not self.unread:
+        if not self.mailbox.unread:
             return ()
-        seen = int(self.seen.get("message", "0"))
-        return tuple(one for one in self.unread if one.position > seen)
+        seen = int(self.marks.seen.get("message", "0"))
+        return tuple(one for one in self.mailbox.unread if one.position > seen)
 
     @property
     def is_armed(self) -> bool:
@@ -342,12 +392,39 @@ class Session(Struct, frozen=True, kw_only=True):
     @property
     def owner(self) -> str | None:
         """The agent whose session it is: whom it was migrated to, else whom its spec names."""
-        return self.agent or (self.spec.agent if self.spec is not None else None)
+        return self.declaration.agent or (self.spec.agent if self.spec is not None else None)
 
     @property
     def pool(self) -> str | None:
         spec = self.run.spec if self.run else self.spec
         return spec.pool if spec else None
+
+
+# Positions that only move forward (rule 4); a binding's identity begins with its kind (rule 8).
+ORDERED_KEYS = ("cron ", "every ", "session ", "message", ACTIVATION)
+
+
+def is_ahead(position: str, than: str | None) -> bool:
+    """Order of positions: counters as numbers, clock slots as text whose order is that of time."""
+    if than is None:
+        return True
+    if position.isdigit() and than.isdigit():
+        return int(position) > int(than)
+    return position > than
+
+
+def advance_marks(marks: dict[str, str], versions: dict[str, str]) -> dict[str, str]:
+    """Level marks are set; ordered marks never go back (rule 16)."""
+    moved = dict(marks)
+    for key, version in versions.items():
+        if not key.startswith(ORDERED_KEYS) or is_ahead(version, moved.get(key)):
+            moved[key] = version
+    return moved
+
+
+def keep_kind(marks: dict[str, str], *, is_ordered: bool) -> dict[str, str]:
+    """The marks of ordered bindings, or those of the others."""
+    return {key: mark for key, mark in marks.items() if key.startswith(ORDERED_KEYS) == is_ordered}
 
 
 class DamagedSession(Session, frozen=True, kw_only=True):
@@ -390,7 +467,7 @@ class State:
         self.sessions[session.id] = session
         self.ids[session.name] = session.id
         (self.braked.discard if session.brake is None else self.braked.add)(session.id)
-        (self.spoken_to.discard if session.untrusted_by is None else self.spoken_to.add)(session.id)
+        (self.spoken_to.discard if session.mailbox.untrusted_by is None else self.spoken_to.add)(session.id)
         if (before is not None and before.run is not None) != (session.run is not None):
             self._count_slot(session if session.run else before, 1 if session.run else -1)
 

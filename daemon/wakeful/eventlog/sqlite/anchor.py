@@ -1,11 +1,11 @@
-"""The head anchor: how far the store had come, kept outside the store.
+"""The anchor: the position of the newest acknowledged record, kept in a file outside the database.
 
 A prefix of a hash chain is a valid chain: one flipped bit in the write-ahead log silently dropped 501 of 1,000
-acknowledged events while every check inside the database said ok. So after each flush the writer notes the store's
-mark here before it acknowledges. The note is with the kernel then (a daemon that is killed loses nothing of it); its
-flush comes milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may leave the anchor a few groups behind.
-There are two slots, each with its own checksum in its own 4 KiB block. The one that is written is never the one that
-was flushed last: a torn write can spoil the newer one, never both.
+acknowledged events while every check inside the database said ok. So the writer notes the store's mark here after each
+commit and before it acknowledges. The kernel has the note then, so a killed daemon loses nothing of it. The flush of
+the note comes milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may leave the anchor a few groups behind.
+The file has two slots, each with its own checksum in its own 4 KiB block. A note is never written to the slot that was
+flushed last: a torn write can spoil the newer slot, never both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _CHECKSUM_BYTES = 32
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
-    """A store's place after a flush: which store, how many flushes, how many records, and the roll over all of them."""
+    """The position of a store after a flush: its id, the number of flushes, the number of records, and the roll over
+    all of them."""
 
     store: bytes
     flush: int
@@ -36,18 +37,15 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None) -> str | None:
-    """Why the store must not be written, in words; None when it holds everything that was acknowledged.
+    """Why the store must not be written, in words; None if it holds everything that was acknowledged.
 
-    `roll_at_anchor` is the roll the store itself remembers for the anchor's flush. A store ahead of its anchor is
-    sound: a crash fell between the commit and the anchor, and what is ahead was never acknowledged.
-    """
+    `roll_at_anchor` is the roll that the store itself has for the anchor's flush. A store ahead of its anchor is sound:
+    a crash came between the commit and the note, and the records ahead were never acknowledged."""
     if anchor is None and newest.flush == 0:
         return None
     if anchor is None:
-        return (
-            f"its anchor is missing or unreadable, so nothing shows that {count(newest.position, 'record')} is all "
-            "there was"
-        )
+        held = count(newest.position, "record")
+        return f"its anchor is missing or unreadable, so nothing shows that {held} is all there was"
     if anchor.store != newest.store:
         return f"its anchor belongs to another store ({anchor.store.hex()[:8]}, this one is {newest.store.hex()[:8]})"
     if newest.flush < anchor.flush:
@@ -59,28 +57,27 @@ def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None)
 
 
 class AnchorFile:
-    """The file of two slots. One writer owns it; reading needs no ownership."""
+    """The open anchor file. One writer owns it; anybody may read it."""
 
     def __init__(self, path: Path, mark: Mark) -> None:
-        """Open for writing, holding at least `mark`; a new file comes into being whole or not at all."""
+        """Open the file for writing and bring it to `mark`. A new file appears complete or not at all."""
         slots = _read_slots(path)
         newest = _choose_newest(slots)
         if newest is None:
             _create(path)
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         if newest is not None:
-            # Who was killed may have noted it and not flushed.
+            # A killed daemon may have noted it without a flush.
             os.fdatasync(self._file)
         self._slot = 0 if newest is None else 1 - slots.index(newest)
-        # How many notes wait for the next flush.
+        # The number of notes that wait for the next flush.
         self.unflushed = 0
         if newest != mark:
             self.note(mark)
             self.flush()
 
     def note(self, mark: Mark) -> None:
-        """Put the mark down, in place and of fixed size, so that the flush touches no metadata and cannot run out of
-        space."""
+        """Write the mark in place, with a fixed size: its flush touches no metadata and cannot run out of space."""
         body = _LAYOUT.pack(_MAGIC, mark.store, mark.flush, mark.position, mark.roll)
         slot = body + sha256(body).digest()
         written = os.pwrite(self._file, slot, self._slot * _SLOT_BYTES)
@@ -89,10 +86,7 @@ class AnchorFile:
         self.unflushed += 1
 
     def flush(self) -> None:
-        """Until what was noted is on disk.
-
-        Where that fails, whether it is there is unknown, and it is not tried again.
-        """
+        """Flush the notes to disk. A failed flush has an unknown effect and is not tried again."""
         os.fdatasync(self._file)
         self.unflushed = 0
         self._slot = 1 - self._slot
@@ -104,7 +98,7 @@ class AnchorFile:
 
 
 def read_anchor(path: Path) -> Mark | None:
-    """The newest undamaged mark; None when there is none."""
+    """The newest undamaged mark, or None."""
     return _choose_newest(_read_slots(path))
 
 
@@ -113,7 +107,7 @@ def _choose_newest(slots: tuple[Mark | None, ...]) -> Mark | None:
 
 
 def _read_slots(path: Path) -> tuple[Mark | None, ...]:
-    """Of each slot its mark, None where it holds none."""
+    """The mark of each slot; None for a slot that is empty or damaged."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -131,7 +125,7 @@ def _parse_slot(slot: bytes) -> Mark | None:
 
 
 def _create(path: Path) -> None:
-    """A file of two empty slots, its blocks allocated now: a full disk later must not stop the anchor."""
+    """Make a file of two empty slots. Its blocks are allocated now: a full disk must not stop the anchor later."""
     fresh = path.with_name(path.name + ".new")
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

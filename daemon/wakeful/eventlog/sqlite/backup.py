@@ -1,8 +1,8 @@
-"""Copies out of the store and back in, each verified before it counts.
+"""Backup and restore of a store. Every copy is verified.
 
 `back_up` runs beside a live daemon; `restore` needs the daemon stopped and takes its lock. A restore builds the new
-folder complete, then swaps it in by renames: killed between them, the next open finishes it.
-The old folder is kept aside, always.
+folder completely, then swaps it in by renames; if it is killed between them, the next open finishes it. The old folder
+is always kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wakeful.text.counting import count
 
 
 def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> Report:
-    """Copy the store to a new file while appends go on, and verify the copy; `progress` counts the records verified."""
+    """Copy the store to a new file while appends go on, and verify the copy; `progress` counts verified records."""
     if path.exists():
         raise BackupRefused(f"{path} exists; a backup never overwrites, choose another name")
     if not path.parent.is_dir():
@@ -47,11 +47,10 @@ def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> 
 def restore(
     backup: Path, state_dir: Path, *, even_if_newer: bool = False, progress: Progress | None = None
 ) -> Path | None:
-    """Put a backup in the place of the store; returns the folder where the old one was put aside,
-    None if there was none.
+    """Replace the store by a backup; returns the folder in which the old store is kept, None if there was none.
 
-    Refused while a daemon runs, and, unless told `even_if_newer`, when the store holds, or its anchor vouches
-    for, records the backup does not have."""
+    Refused while a daemon runs. Also refused, unless `even_if_newer`, if the store or its anchor has records that the
+    backup lacks."""
     if not backup.is_file():
         raise RestoreRefused(f"{backup} is not a file; give the path of a backup")
     files = StoreFiles(state_dir)
@@ -70,7 +69,7 @@ def restore(
 
 
 def finish_restore(files: StoreFiles) -> None:
-    """Swap a complete incoming folder in when the old one is out of the way; nothing to do otherwise."""
+    """Swap in a complete incoming folder once the old one is moved away; does nothing otherwise."""
     if files.incoming.is_dir() and not files.database.exists() and not files.anchor.exists():
         if files.folder.is_dir():
             files.folder.rmdir()
@@ -91,10 +90,11 @@ def _check_backup(backup: Path, progress: Progress | None) -> None:
 
 
 def _refuse_newer_store(files: StoreFiles, backup: Path) -> None:
-    """What was acknowledged counts, whether the store still has it or only its anchor remembers it.
+    """Refuse a backup that lacks acknowledged records, whether the store still has them or only its anchor knows of
+    them.
 
-    The backup must hold each of both marks with the same roll: fewer records are refused,
-    and so is as many of another history."""
+    The backup must hold the mark of the store and the mark of the anchor with the same roll: fewer records are refused,
+    and so is another history of the same length."""
     anchor, newest = read_anchor(files.anchor), _read_newest(files)
     marks = [mark for mark in (anchor, newest) if mark is not None and mark.position]
     connection = connect_reader(backup)
@@ -115,7 +115,7 @@ def _refuse_newer_store(files: StoreFiles, backup: Path) -> None:
 
 
 def _read_newest(files: StoreFiles) -> Mark | None:
-    """Where the present store ends; None when it is gone or cannot be read."""
+    """The mark of the present store; None if it is gone or cannot be read."""
     if not files.database.exists():
         return None
     try:
@@ -129,7 +129,7 @@ def _read_newest(files: StoreFiles) -> Mark | None:
 
 
 def _build_incoming(files: StoreFiles, backup: Path) -> None:
-    """A complete log folder under another name; it gets the name `finish_restore` knows as its last step."""
+    """Build a complete log folder. Its last step is the rename to the name that `finish_restore` looks for."""
     building = files.incoming.with_name("log.building")
     for leftover in (building, files.incoming):
         if leftover.exists():

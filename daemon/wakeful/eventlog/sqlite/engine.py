@@ -1,8 +1,8 @@
-"""The embedded engine of the log: one SQLite file, one writer, any number of readers.
+"""Opening the SQLite log, and the open log itself.
 
-`open_log` is called by wiring, once; `open_reader` by tools beside a running daemon. The store is looked at through a
-reading connection first: a damaged one is never touched by a writing connection, which would overwrite what might be
-rescued. Appends go to the writer's queue; reads happen here, on the caller's thread.
+The wiring calls `open_log` once; tools beside a running daemon call `open_reader`. A store is first checked through a
+reading connection: a writing connection would overwrite what might be rescued from a damaged store. Writes go to the
+writer's queue; reads happen here, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ from wakeful.text.counting import count
 
 Kept = TypeVar("Kept")
 
-# Folders of the state folder that are filled only by runs and calls on record.
+# Folders of the state folder whose content comes only from recorded runs and calls.
 _REMAINS = ("blobs", "archive", "scratch", "workspaces")
 _WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
 
 
 def exit_process(failed: StoreFailed) -> None:
-    """The default answer to a failed write: say so and end at once, without any clean-up that might write."""
+    """The default reaction to a failed write: say so and end at once, without any clean-up that might write."""
     try:
         print(f"wakeful: {failed}", file=sys.stderr, flush=True)
     finally:
-        # Also where there is no memory for words, or nobody reads them.
+        # Also if there is no memory for the message, or nobody reads it.
         os._exit(1)
 
 
@@ -91,9 +91,11 @@ def open_log(
     on_fatal: Callable[[StoreFailed], None] = exit_process,
     tell: Callable[[str], None] = lambda words: None,
 ) -> SqliteLog:
-    """Open the store of a state folder for appending, creating or migrating it. Without a `lock` it takes its own.
+    """Open the store of a state folder for appending; create or migrate it first if needed.
 
-    `on_fatal` and `tell`, for what an operator should know, are called on the writer's thread."""
+    Without a `lock` it takes its own.
+
+    `on_fatal` (a failed write) and `tell` (news for the operator) are called on the writer's thread."""
     refuse_affected(apsw.sqlite_lib_version())
     files = StoreFiles(state_dir)
     held = lock or lock_state(state_dir)
@@ -116,7 +118,7 @@ def open_log(
 
 
 def open_reader(state_dir: Path) -> SqliteLog:
-    """Open for reading alone, beside a daemon or without one; takes no lock and changes nothing."""
+    """Open for reading only, beside a daemon or without one. Takes no lock and changes nothing."""
     files = StoreFiles(state_dir)
     if not files.database.exists():
         raise StoreDamaged(f"{files.database} does not exist; is {state_dir} the state folder of a daemon that ran?")
@@ -131,10 +133,10 @@ def open_reader(state_dir: Path) -> SqliteLog:
 
 
 def judge_state(state_dir: Path) -> str | None:
-    """Why a daemon would not write to the store of this folder, in words; None when it would,
-    also when there is no store yet.
+    """Why a daemon would not write to the store of this folder, in words; None if it would, also if there is no store
+    yet.
 
-    Compares the end of the store with its anchor and nothing else: quick, takes no lock and changes nothing."""
+    Only compares the end of the store with its anchor: quick, takes no lock and changes nothing."""
     files = StoreFiles(state_dir)
     try:
         if not files.database.exists():
@@ -165,7 +167,7 @@ def _open_locked(
     backup.finish_restore(files)
     migrations = load_migrations()
     if is_blank(files.database):
-        # Nothing was ever acknowledged from it: what a first start that was cut short left is made anew.
+        # Nothing of it was ever acknowledged: the rest of a first start that was cut short is replaced.
         _refuse_empty_start(files)
         remove_database(files.database)
         create_database(files, lambda fresh: migrate(fresh, migrations, files.database))
@@ -180,7 +182,9 @@ def _open_locked(
     try:
         migrate(connection, migrations, files.database)
         anchor = AnchorFile(files.anchor, read_mark(connection))
-        search.forget_outdated(files, connection)  # a crash may have come between an erasure and this
+        search.forget_outdated(
+            files, connection
+        )  # a crash may have come between an erasure and the cleaning of the index
         identity = FileIdentity(files, connection.execute("PRAGMA page_size").get)
         return SqliteLog(files, Writer(connection, anchor, on_fatal, identity, tell), None, lock)
     except BaseException:
@@ -189,10 +193,9 @@ def _open_locked(
 
 
 def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None:
-    """Why a database that has tables is not written to, in words; None where it is.
+    """Why an existing database is not written to, in words; None if it is.
 
-    Raises where it cannot even be read as a log.
-    """
+    Raises if it cannot even be read as a log."""
     refuse_newer(connection, load_migrations(), files.database)
     if read_version(connection) == 0:
         if count_tables(connection) == 0:
@@ -207,8 +210,8 @@ def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None
 
 
 def _refuse_empty_start(files: StoreFiles) -> None:
-    """A store without records beside an anchor that remembers some, or beside what only runs of another log left:
-    starting empty would hide the loss."""
+    """Refuse an empty store if its anchor knows of records, or if runs of an earlier log left files: starting empty
+    would hide the loss."""
     anchor = read_anchor(files.anchor)
     if anchor is not None and anchor.flush > 0:
         raise StoreBehindAnchor(
@@ -220,8 +223,8 @@ def _refuse_empty_start(files: StoreFiles) -> None:
             f"{files.state_dir} has no log, but holds what the runs of one left ({', '.join(remains)}): "
             "its log was deleted or moved away. "
             "Put it back, or go back to a backup with: wakeful restore BACKUP. "
-            f"To begin anew with an empty log, move the rest out of the way: mv {shlex.quote(str(files.state_dir))} "
-            f"{shlex.quote(f'{files.state_dir}.old')}"
+            "To begin anew with an empty log, move the rest out of the way: "
+            f"mv {shlex.quote(str(files.state_dir))} {shlex.quote(f'{files.state_dir}.old')}"
         )
 
 
@@ -240,7 +243,7 @@ def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:
 
 
 class SqliteLog:
-    """An open log (contract.EventLog)."""
+    """An open log: every port of the contract."""
 
     def __init__(
         self, files: StoreFiles, writer: Writer | None, read_only: str | None, lock: StateLock | None = None
@@ -251,7 +254,7 @@ class SqliteLog:
         self._lock = lock
         self._is_closed = False
         self._own = threading.local()
-        # Weak: the connection of a thread that ended goes with it.
+        # Weak: the connection of an ended thread is collected with it.
         self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 
     @functools.cached_property
@@ -310,7 +313,7 @@ class SqliteLog:
         newest_first: bool = False,
     ) -> Iterator[Record]:
         wanted = queries.Slice(from_seq, to_seq, kinds, run, author, newest_first)
-        with self._told(f"session {session}"):
+        with self._explaining_damage(f"session {session}"):
             yield from queries.read_slice(self._reader(), session, wanted, since, until, limit)
 
     def head(self, session: str) -> Head:
@@ -332,10 +335,10 @@ class SqliteLog:
         return Appended(session, *row) if row is not None else None
 
     def find_keys(self, key: str) -> list[Appended]:
-        # One seek a session: an index by key alone would cost every append that has one.
+        # One seek per session: an index by key alone would slow down every append with a key.
         rows = self._reader().execute(
-            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key AND "
-            "i.key = ? ORDER BY s.key",
+            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key "
+            "AND i.key = ? ORDER BY s.key",
             (key,),
         )
         return [Appended(*row) for row in rows]
@@ -346,13 +349,13 @@ class SqliteLog:
             row = self._read_snapshot(session, bound)
             if row is None:
                 return None
-            # A damaged snapshot is a cache that missed: an older one and a longer tail give the same state.
+            # A damaged snapshot is passed over: an older one and a longer tail give the same state.
             if chain.hash_bytes(row[1]) == row[2]:
                 return Snapshot(*row)
             bound = row[0] - 1
 
     def _read_snapshot(self, session: str, bound: int) -> tuple[int, bytes, bytes] | None:
-        with self._told(f"session {session}, its snapshots"):
+        with self._explaining_damage(f"session {session}, its snapshots"):
             return (
                 self._reader()
                 .execute(
@@ -366,18 +369,18 @@ class SqliteLog:
 
     def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record] | StoreDamaged]]:
         connection = connect_reader(self._files.database)
-        told: set[str] = set()
+        yielded: set[str] = set()
         try:
             for session, snapshot, records in queries.read_tails(connection):
-                told.add(session)
+                yielded.add(session)
                 if snapshot is None or chain.hash_bytes(snapshot.state) == snapshot.state_hash:
                     yield session, snapshot, records
                 else:
                     yield self._read_tail(session)
         except payload_check.UNREADABLE:
-            # One session's pages stopped the pass over all of them: the others are read one by one.
-            with self._told("the table of sessions"):
-                left = [session for session in queries.read_sessions(self._reader()) if session not in told]
+            # Damaged pages of one session stopped the pass over all: the remaining ones are read one by one.
+            with self._explaining_damage("the table of sessions"):
+                left = [session for session in queries.read_sessions(self._reader()) if session not in yielded]
             for session in left:
                 yield self._read_tail(session)
         finally:
@@ -404,7 +407,7 @@ class SqliteLog:
         imported: bool = False,
         most_bytes: int | None = None,
     ) -> tuple[int, list[Record]]:
-        with self._told(f"the records after {position}"):
+        with self._explaining_damage(f"the records after {position}"):
             return queries.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
@@ -462,7 +465,7 @@ class SqliteLog:
         return search.search(self._files, self._reader(), Query(text, session, since, until, kinds, author, limit))
 
     def _keep(self, work: Callable[[apsw.Connection], Kept], *, is_erasing: bool = False) -> Kept:
-        """Have the writer do something to the store, and wait for it."""
+        """Let the writer do this work in a transaction, and wait for it."""
         waiter: concurrent.futures.Future[Kept] = concurrent.futures.Future()
         self._put(KeepCall(work, waiter, is_erasing))
         return waiter.result()
@@ -489,15 +492,15 @@ class SqliteLog:
             self._lock.release()
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """Pages that cannot be read are told in words."""
+    def _explaining_damage(self, what: str) -> Iterator[None]:
+        """Turn unreadable pages into StoreDamaged."""
         try:
             yield
         except payload_check.UNREADABLE as error:
             raise StoreDamaged(f"{self._files.database}: {what} cannot be read: {error}; {_WHAT_TO_DO}") from error
 
     def _reader(self) -> apsw.Connection:
-        """This thread's reading connection: SQLite's are not for two threads at once."""
+        """The reading connection of this thread: two threads must not use one connection at once."""
         if self._is_closed:
             raise StoreClosed(f"{self._files.database}: the log is closed; open it again to read")
         connection = getattr(self._own, "connection", None)

@@ -1,9 +1,9 @@
-"""Are the files of an open store still the ones that were opened, under their names?
+"""Detects that the files of an open store were deleted, replaced or cut short.
 
-SQLite writes on to a file that was deleted, and nobody finds what it wrote. So the writer looks before it acknowledges
-a group, and every few seconds at rest: each file must have the device and inode it had when the store was opened, and
-must not be shorter than it was. Five calls of `stat`. A folder that is gone or replaced takes its files with it, so
-folders are looked at only to say what became of them.
+SQLite goes on writing to a deleted file, and nobody finds those records. So the writer checks before it acknowledges a
+group, and every few seconds at rest: each file must have the device and inode it had when the store was opened, and
+must not have become shorter. That is five calls of `stat`. A folder that is gone or replaced takes its files with it,
+so folders are checked only to word the message.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ class _Known(msgspec.Struct):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """The fate of a file. `is_whole`: what the writer still has open is all there, under no name or another."""
+    """A file that is gone, replaced or cut.
+
+    `is_whole`: the open file still has all its bytes, under another name or none."""
 
     words: str
     is_whole: bool
 
 
 class FileIdentity:
-    """The files of one store as its writer opened them; made while all of them are there."""
+    """The files of one store as its writer opened them. Made while all of them exist."""
 
     def __init__(self, files: StoreFiles, page_bytes: int) -> None:
         self.frame_bytes = page_bytes + _FRAME_HEADER_BYTES
@@ -43,10 +45,9 @@ class FileIdentity:
         self._folders = {name: _look(name) for name in (str(files.state_dir), str(files.folder))}
 
     def find_loss(self, wal_frames: int = 0) -> Loss | None:
-        """The first file that is not the one that was opened; None when all are.
+        """The first file that is not the opened one; None if all are.
 
-        `wal_frames`: so many the write-ahead log must hold.
-        """
+        The write-ahead log must hold `wal_frames` frames."""
         for path, known in self._files.items():
             found = _find(path)
             if found is None or not _is_same(known, found):
@@ -57,20 +58,19 @@ class FileIdentity:
         return None
 
     def holds_frames(self, wal_frames: int) -> bool:
-        """Is the write-ahead log as long as its frames?
-
-        The one call that every group can afford before it is written.
-        """
+        """Is the write-ahead log long enough for its frames? One `stat`, cheap enough before every group."""
         found = _find(self._wal)
         return found is not None and found.st_size >= self._find_wal_bytes(wal_frames)
 
     def has_database(self) -> bool:
-        """Is the main file still the one that was opened, whatever became of those beside it?"""
+        """Is the main file still the opened one, whatever happened to the files beside it?"""
         found = _find(self._database)
         return found is not None and _is_same(self._files[self._database], found)
 
     def _describe(self, path: str, found: os.stat_result | None) -> Loss:
-        """A folder that is gone or replaced is named instead of its files, the outermost first."""
+        """The words for a loss.
+
+        A folder that is gone or replaced is named instead of its files, the outermost first."""
         for folder, known in self._folders.items():
             seen = _find(folder)
             if seen is None or not _is_same(known, seen):
@@ -79,8 +79,9 @@ class FileIdentity:
         return Loss(f"{path} is gone" if found is None else f"{path} was replaced by another", is_whole=True)
 
     def _find_least(self, path: str, known: _Known, size: int, wal_frames: int) -> int:
-        """Neither the main file nor the anchor is ever made shorter while the store is open;
-        the write-ahead log is, by its writer."""
+        """The least size a file must have.
+
+        The main file and the anchor never shrink while the store is open; the writer may cut the write-ahead log."""
         if path in (self._database, self._anchor):
             least, known.size = known.size, max(known.size, size)
             return least

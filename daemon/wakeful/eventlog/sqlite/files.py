@@ -1,9 +1,9 @@
-"""The files of the SQLite store: where they lie, who may read them, and the only two ways they are opened.
+"""The files of the SQLite store: their paths, their permissions, and the only two ways to open them.
 
-Called by the engine, by verification and by backup. Nothing here or elsewhere opens the database or its index but
-through SQLite: closing any other descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead
-log (measured: 100 acknowledged, 0 survived). The write-ahead log itself is never locked, and is made longer here, by
-its one writer. Exactly one connection writes; it also does all checkpoints.
+Called by the engine, by verification and by backup. Nothing opens the database or its index except through SQLite:
+closing any other descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead log (measured:
+100 acknowledged, 0 survived). The write-ahead log itself is never locked; its one writer makes it longer here. Exactly
+one connection writes, and it also does all checkpoints.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from wakeful.system.private_folders import make_private, sync_folder
 
 BUSY_MILLISECONDS = 10_000
 _READER_CACHE_KIB = 512
-# An older store is read beside the daemon that wrote it, and from its backups:
-# as one that has nothing of what came later.
+# A store with an older schema can still be read, from a backup or beside the older daemon: tables that came later are
+# empty.
 _CAME_WITH = {
     2: """
     CREATE TEMP TABLE import (session, last_seq, head);
@@ -37,22 +37,20 @@ _CAME_WITH = {
     """,
     3: "CREATE TEMP TABLE imported (session, first_seq, last_seq)",
 }
-# Of 4 KiB pages three records of 1 KiB fill one and waste a quarter: 1,501 bytes a record, 1,312 with these,
-# an append as fast.
+# Three records of 1 KiB fill a page of 4 KiB and waste a quarter of it: 1,501 bytes a record, 1,312 with 8 KiB, appends
+# as fast.
 _PAGE_BYTES = 8192
-# A write-ahead log is cut to this when it is put away. One that is longer is held open by a reader,
-# and grows with every append.
+# A checkpoint cuts the write-ahead log to this size. A longer one is held by a reader, and grows with every append.
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 _WAL_HEADER_BYTES = 32
 _STEP_BYTES = 64 * 1024
-_FREE_TIMES = 100  # of what is laid out ahead must be free
+_FREE_TIMES = 100  # so many times the preallocated size must be free
 
 
 class StoreFiles:
     """The paths of a store inside a state folder.
 
-    The log has a folder of its own so that a restore can swap it whole.
-    """
+    The log has a folder of its own, so that a restore can swap it in one step."""
 
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
@@ -64,10 +62,9 @@ class StoreFiles:
 
 
 def is_affected(version: tuple[int, int, int]) -> bool:
-    """Whether this SQLite can corrupt a write-ahead log when two connections reset it at the same instant.
+    """Can this SQLite corrupt a write-ahead log when two connections reset it at the same instant?
 
-    Present since WAL exists (3.7.0), fixed in 3.51.3, ported back to 3.50.7 and 3.44.6; 3.52.0 was withdrawn.
-    """
+    The bug is as old as the write-ahead log (3.7.0). It is fixed in 3.51.3, 3.50.7 and 3.44.6; 3.52.0 was withdrawn."""
     match version:
         case (3, 52, 0):
             return True
@@ -89,7 +86,7 @@ def refuse_affected(version: str) -> None:
 
 
 def prepare_folder(files: StoreFiles) -> None:
-    """Make the folders ours alone and on a disk whose locks and flushes can be trusted."""
+    """Make the folders private, and refuse a file system whose locks and flushes cannot be trusted."""
     for folder in (files.state_dir, files.folder):
         make_private(folder)
         _keep_private(folder)
@@ -98,11 +95,12 @@ def prepare_folder(files: StoreFiles) -> None:
 
 
 def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None]) -> None:
-    """A database with its schema and no records, which only we can read, whatever the umask;
-    its -wal and -shm take the same mode from SQLite.
+    """Make a database with its schema and no records.
 
-    It is made under another name and gets its own when it is complete and on disk: a start that was cut short leaves
-    nothing that looks like a log."""
+    Only its owner can read it, whatever the umask; SQLite gives -wal and -shm the same mode.
+
+    It is made under another name and renamed when it is complete and on disk: a start that is cut short leaves nothing
+    that looks like a log."""
     fresh = files.database.with_name(f"{files.database.name}.new")
     remove_database(fresh)
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -110,23 +108,24 @@ def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None
     try:
         migrate(connection)
     finally:
-        connection.close()  # the last connection puts the write-ahead log into the file, flushes and removes it
+        connection.close()  # the last connection moves the write-ahead log into the file, flushes and removes it
     os.replace(fresh, files.database)
     sync_folder(files.folder)
 
 
 def remove_database(database: Path) -> None:
-    """Remove a database that nothing was acknowledged from, with the files that SQLite keeps beside it: those first,
-    as they mean nothing without it."""
+    """Remove a database without acknowledged records.
+
+    The files that SQLite keeps beside it go first: they mean nothing without it."""
     for end in ("-journal", "-wal", "-shm", ""):
         database.with_name(database.name + end).unlink(missing_ok=True)
 
 
 def is_blank(database: Path) -> bool:
-    """Does the file hold no schema, or is there none? Under the lock.
+    """Is there no database, or one without a schema? Call it under the lock.
 
-    A first start that was cut short left such a file in earlier releases, perhaps with a rollback journal,
-    which a finished store never has."""
+    A first start that was cut short left such a file in earlier releases, perhaps with a rollback journal; a finished
+    store has none."""
     if not database.exists():
         return True
     try:
@@ -140,7 +139,7 @@ def is_blank(database: Path) -> bool:
 
 
 def read_code(error: apsw.Error) -> int:
-    """The extended result of SQLite; apsw's types do not name it."""
+    """The extended result code of SQLite, which the types of apsw lack."""
     code: int = getattr(error, "extendedresult", 0)
     return code
 
@@ -162,38 +161,38 @@ def _roll_back(database: Path) -> apsw.Connection:
 
 
 def connect_writer(database: Path) -> apsw.Connection:
-    """The one connection that writes.
+    """Open the one connection that writes.
 
-    Durable at every commit: synchronous=NORMAL lost 40 of 40 in a simulated power cut.
-    """
+    Every commit is durable: synchronous=NORMAL lost 40 of 40 in a simulated power cut."""
     connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     for pragma in (
-        f"page_size = {_PAGE_BYTES}",  # heeded by a file that is still empty; others keep theirs
+        f"page_size = {_PAGE_BYTES}",  # for a new file; an existing one keeps its own
         "journal_mode = WAL",
         "synchronous = FULL",
-        "wal_autocheckpoint = 0",  # the writer decides when, so that no append pays for it unseen
+        "wal_autocheckpoint = 0",  # the writer decides when, so that no append pays for a checkpoint
         f"journal_size_limit = {WAL_KEPT_BYTES}",
         "foreign_keys = ON",
-        "secure_delete = ON",  # an erased payload must be gone from the pages, too
+        "secure_delete = ON",  # the bytes of an erased payload must leave the pages, too
         "cell_size_check = ON",
-        "cache_size = -8192",  # a busy log fills it: it is part of the memory of a daemon at work
+        "cache_size = -8192",  # a busy log fills this cache
     ):
         connection.execute(f"PRAGMA {pragma}")
     return connection
 
 
 def lay_out_wal(path: Path, size: int) -> None:
-    """Make the write-ahead log `size` bytes long, with zeros that are written and flushed: for its one writer,
-    between two commits.
+    """Preallocate the write-ahead log: write and flush zeros up to `size` bytes.
 
-    A commit inside overwrites blocks that are there, and its flush has no new length to record: 0.20 ms beside 0.36 of
-    a log that grows. Zeros end a write-ahead log for whoever reads it, as the torn frame of a crash does; nothing
-    SQLite wrote is touched. A disk near its end is left alone: it only makes commits quicker."""
+    For its one writer, between two commits.
+
+    A commit then overwrites existing blocks, and its flush has no new length to record: 0.20 ms beside 0.36 for a
+    growing log. To a reader, zeros end the log, as the torn frame of a crash does. Bytes that SQLite wrote are not
+    touched. On a nearly full disk nothing is preallocated, because this only makes commits quicker."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        # Commits go on without it, over descriptors that are open.
+        # Commits go on without it, on the open descriptors.
         if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise
         return
@@ -217,7 +216,7 @@ RAISE_DESCRIPTORS = "LimitNOFILE=, ulimit -n"
 
 
 def has_descriptor() -> bool:
-    """Is there one to be had now? SQLite says of everything that it "cannot be opened"."""
+    """Can this process open a file now? SQLite's error for a lack of descriptors is only "cannot open"."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
@@ -226,15 +225,17 @@ def has_descriptor() -> bool:
 
 
 def connect_reader(database: Path) -> apsw.Connection:
-    """A connection that cannot write. Reading the schema now turns a file that is no database into words."""
+    """Open a connection that cannot write.
+
+    It reads the schema at once, so that a file that is no database is refused in words."""
     _refuse_hollow(database)
     try:
         return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
     except apsw.CantOpenError as error:
         if not has_descriptor():
             raise StoreShort(
-                f"{database} cannot be opened now: no file descriptor is left; call again later, "
-                f"or raise the limit ({RAISE_DESCRIPTORS})"
+                f"{database} cannot be opened now: no file descriptor is left; "
+                f"call again later, or raise the limit ({RAISE_DESCRIPTORS})"
             ) from error
         if database.is_file() and _is_mounted_read_only(database.parent):
             return _connect_beside_no_writer(database)
@@ -256,10 +257,8 @@ def connect_reader(database: Path) -> apsw.Connection:
 
 
 def _refuse_hollow(database: Path) -> None:
-    """An empty file holds no log.
-
-    SQLite must not open it: that would delete the write-ahead log beside it, which may hold every record.
-    """
+    """Refuse an empty file before SQLite opens it: SQLite would delete the write-ahead log beside it, which may hold
+    every record."""
     if not database.is_file() or database.stat().st_size:
         return
     wal = database.with_name(f"{database.name}-wal")
@@ -280,7 +279,7 @@ def say_unfinished(database: Path) -> StoreUnfinished:
 def _connect_to_read(name: str, flags: int) -> apsw.Connection:
     connection = apsw.Connection(name, flags=flags)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
-    # Each of the daemon's threads has a connection of its own: at SQLite's default of 2 MB they held 20 MB.
+    # Every thread of the daemon has a connection of its own: with SQLite's default of 2 MB their caches held 20 MB.
     connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
     version = connection.execute("PRAGMA user_version").get
     for number, tables in _CAME_WITH.items():
@@ -290,15 +289,15 @@ def _connect_to_read(name: str, flags: int) -> apsw.Connection:
 
 
 def _connect_beside_no_writer(database: Path) -> apsw.Connection:
-    """On a read-only mount SQLite cannot make the index of a write-ahead log;
-    a store closed in good order has no such log."""
+    """Open a store on a read-only mount, where SQLite cannot make the index of a write-ahead log.
+
+    A properly closed store has no such log."""
     wal = database.with_name(f"{database.name}-wal")
     if wal.exists() and _holds_frames(wal):
         raise StoreUnsafe(
-            f"{database.parent} is mounted read-only, and its newest records still lie in {wal.name}, "
-            "which cannot be read there; the log is "
-            "not damaged by that: copy the whole state folder to a place that can be written, "
-            "and name that one with --state"
+            f"{database.parent} is mounted read-only, and its newest records still lie in {wal.name}, which cannot be "
+            "read there; the log is not damaged by that: "
+            "copy the whole state folder to a place that can be written, and name that one with --state"
         )
     return _connect_to_read(
         f"file:{quote(str(database))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -306,7 +305,7 @@ def _connect_beside_no_writer(database: Path) -> apsw.Connection:
 
 
 def measure_wal(state_dir: Path) -> int:
-    """How long the write-ahead log of a state folder is; 0 where there is none."""
+    """The size of the write-ahead log of a state folder in bytes; 0 if there is none."""
     try:
         return os.stat(f"{StoreFiles(state_dir).database}-wal").st_size
     except FileNotFoundError:
@@ -314,7 +313,7 @@ def measure_wal(state_dir: Path) -> int:
 
 
 def _holds_frames(wal: Path) -> bool:
-    """One that was only laid out has no header yet."""
+    """A write-ahead log that was only preallocated has no header yet."""
     with wal.open("rb") as file:
         return any(file.read(_WAL_HEADER_BYTES))
 
@@ -332,7 +331,7 @@ def read_mark(connection: apsw.Connection) -> Mark:
 
 
 def read_roll(connection: apsw.Connection, flush: int) -> bytes | None:
-    """The roll the store remembers for one flush; None when it has no such flush."""
+    """The roll that the store has for one flush; None if it has no such flush."""
     if flush == 0:
         return NOTHING
     roll: bytes | None = connection.execute("SELECT roll FROM flush WHERE number = ?", (flush,)).get

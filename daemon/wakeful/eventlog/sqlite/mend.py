@@ -1,9 +1,8 @@
-"""What is told from the records is told again where it disagrees with them: indexes, steps of the clock,
-snapshots, keys, the search.
+"""Rebuilds derived data that disagrees with the records: indexes, clock steps, snapshots, keys and the search index.
 
 Called by `wakeful doctor --mend` with the daemon stopped; it takes the daemon's lock. It never writes to a record or a
-payload: damage there is named, and a backup is the way back. Before the first write a copy of the store is made and
-kept, as before a migration. Done twice, the second time finds nothing to do and writes nothing.
+payload: damage there is only named, and a backup is the way back. Before the first write it makes and keeps a copy of
+the store, as before a migration. A second run finds nothing to do and writes nothing.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from wakeful.eventlog.sqlite.verification import verify_store
 from wakeful.eventlog.state_lock import lock_state
 from wakeful.text.counting import count
 
-# The one index that has a name of its own, and so can be made anew whatever its pages hold.
+# The one index with a name of its own: it can be dropped and made again, whatever its pages hold.
 _EVENT_INDEX = "event_by_seq"
 _WORST_FIRST = 3
 
 
 def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
-    """Make what is derived agree with the records; returns what was done and what is left."""
+    """Make the derived data agree with the records; returns what was done and what is still wrong."""
     refuse_affected(apsw.sqlite_lib_version())
     files = StoreFiles(state_dir)
     if not files.database.exists():
@@ -65,7 +64,7 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
 
 
 def find_search_damage(state_dir: Path) -> str | None:
-    """What is wrong with the index of words, which nothing is lost with; None when it is sound or not there."""
+    """The damage of the search index, in words; None if it is sound or absent. Nothing is lost with it."""
     files = StoreFiles(state_dir)
     if not files.search.exists():
         return None
@@ -81,7 +80,7 @@ def find_search_damage(state_dir: Path) -> str | None:
 
 
 def _refuse_unjudged(files: StoreFiles) -> None:
-    """A store that a daemon would not write to is not written to here either: what is lost is no matter of indexes."""
+    """Refuse a store that a daemon would not write to: new indexes do not bring lost records back."""
     connection = connect_reader(files.database)
     try:
         refuse_newer(connection, load_migrations(), files.database)
@@ -108,14 +107,14 @@ def _mend_search(files: StoreFiles) -> list[str]:
     if wrong is None:
         return []
     search.remove(files)
-    return [f"the search index was damaged ({wrong}) and is removed; the next search makes it anew"]
+    return [f"the search index was damaged ({wrong}) and is removed; the next search builds it again"]
 
 
 def _mend_database(files: StoreFiles, report: Report, done: list[str]) -> Mended:
     copy = _copy_aside(files)
     connection = connect_writer(files.database)
     try:
-        # Indexes first: all else is found through them.
+        # Indexes first: everything else is found through them.
         if any(_is_about_index(finding) for finding in report.findings):
             done += _rebuild_indexes(connection)
         for mend in (_mend_clock_steps, _drop_snapshots, _drop_keys):
@@ -148,16 +147,16 @@ def _rebuild_indexes(connection: apsw.Connection) -> list[str]:
     try:
         with connection:
             connection.execute("REINDEX")
-        return ["all indexes were made anew from the records"]
+        return ["all indexes were rebuilt from the records"]
     except payload_check.UNREADABLE:
-        # Its pages cannot even be walked to be given back.
+        # Its pages cannot even be read to be freed.
         return _replace_event_index(connection)
 
 
 def _replace_event_index(connection: apsw.Connection) -> list[str]:
-    """Forget the index without reading it, make it anew, and give back the pages that nobody owns any more."""
+    """Drop the index without reading it, make it again, and free the pages that nothing refers to any more."""
     sql = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (_EVENT_INDEX,)).get
-    # Defensive connections refuse this; ours is not, and nobody else has the store open.
+    # A defensive connection would refuse this; ours is not defensive, and no other process has the store open.
     connection.execute("PRAGMA writable_schema = ON")
     with connection:
         connection.execute("DELETE FROM sqlite_schema WHERE type = 'index' AND name = ?", (_EVENT_INDEX,))
@@ -167,7 +166,7 @@ def _replace_event_index(connection: apsw.Connection) -> list[str]:
     connection.execute("VACUUM")
     with connection:
         connection.execute("REINDEX")
-    return [f"the index {_EVENT_INDEX} was damaged and is made anew from the records"]
+    return [f"the index {_EVENT_INDEX} was damaged and is rebuilt from the records"]
 
 
 def _in_one_step(connection: apsw.Connection, mend: Callable[[apsw.Connection], Iterator[str]]) -> list[str]:
@@ -177,13 +176,13 @@ def _in_one_step(connection: apsw.Connection, mend: Callable[[apsw.Connection], 
 
 
 def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
-    """Where a record is earlier than the one before it, in one pass over the records."""
+    """Find again where a record is earlier than the one before it, in one pass over the records."""
     connection.execute(
         "CREATE TEMP TABLE true_step (session INTEGER, seq INTEGER, PRIMARY KEY (session, seq)) WITHOUT ROWID"
     )
     connection.execute(
-        "INSERT INTO true_step SELECT session, seq FROM (SELECT session, seq, at, "
-        "lag(at) OVER (PARTITION BY session ORDER BY seq) AS before "
+        "INSERT INTO true_step SELECT session, seq FROM (SELECT session, seq, at, lag(at) OVER (PARTITION BY session "
+        "ORDER BY seq) AS before "
         "FROM event) WHERE at < before"
     )
     missing = "SELECT session, seq FROM temp.true_step EXCEPT SELECT session, seq FROM main.clock_step"
@@ -195,14 +194,14 @@ def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
     if changed:
         connection.execute("DELETE FROM clock_step")
         connection.execute("INSERT INTO clock_step SELECT session, seq FROM temp.true_step")
-        yield f"where the clock was set back is told again from the records' times: {count(changed, 'note')}"
+        yield f"the notes where the clock was set back are corrected from the records' times: {count(changed, 'note')}"
     connection.execute("DROP TABLE temp.true_step")
 
 
 def _drop_snapshots(connection: apsw.Connection) -> Iterator[str]:
     rows = connection.execute(
-        "SELECT n.session, s.id, n.seq, CAST(n.state AS BLOB), "
-        "n.state_hash FROM snapshot n JOIN session s ON s.key = n.session"
+        "SELECT n.session, s.id, n.seq, CAST(n.state AS BLOB), n.state_hash FROM snapshot n JOIN session s "
+        "ON s.key = n.session"
     )
     damaged = [(key, name, seq) for key, name, seq, state, digest in rows if chain.hash_bytes(state) != digest]
     for key, name, seq in damaged:
@@ -211,15 +210,13 @@ def _drop_snapshots(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _drop_keys(connection: apsw.Connection) -> Iterator[str]:
-    """A key that names records which are not there would answer a repeated call with nothing."""
+    """Drop keys of records that do not exist: they would answer a repeated call with nothing."""
     rows = connection.execute(
-        "SELECT i.session, s.id, i.key FROM idempotency i JOIN session s ON s.key = i.session WHERE NOT (i.first_seq "
-        "BETWEEN 1 AND i.last_seq "
+        "SELECT i.session, s.id, i.key FROM idempotency i JOIN session s ON s.key = i.session "
+        "WHERE NOT (i.first_seq BETWEEN 1 AND i.last_seq "
         "AND i.last_seq <= (SELECT coalesce(max(seq), 0) FROM event WHERE session = i.session))"
     ).fetchall()
     for session, name, key in rows:
         connection.execute("DELETE FROM idempotency WHERE session = ? AND key = ?", (session, key))
-        yield (
-            f"session {name}: the key {key!r} named records that are not there and is dropped; "
-            "its call can be made again"
-        )
+        where = f"session {name}: the key {key!r}"
+        yield f"{where} named records that are not there and is dropped; its call can be made again"

@@ -1,8 +1,8 @@
-"""Payloads against their hashes: the half of a verification that can be done apart from the chain.
+"""Compares payloads with their hashes: the half of a verification that needs nothing of the chain.
 
-`verify` calls it on its own connection, or, for a large store and outside of a daemon, has a second process do it
-meanwhile: a million records are then verified in half the time.
-It tells what was erased from what is archived from what is damaged.
+`verification` calls it on its own connection. For a large store, and outside of a daemon, a second process does it at
+the same time: a million records are then verified in half the time. It tells erased, archived and damaged payloads
+apart.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import msgspec
 from wakeful.eventlog import chain
 from wakeful.eventlog.sqlite.files import connect_reader
 
-# The last: SQLite hands out the bytes of a text as they are, damaged ones, too.
+# UnicodeDecodeError: SQLite returns the bytes of a text as they are, even if they are no text.
 UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, UnicodeDecodeError)
-# Below this a second process costs more than it saves: it has to start first.
+# For fewer records the start of a second process costs more than it saves.
 WORTH_RECORDS = 200_000
-# The kinds of the first record of a session, and of those that name an erased payload.
+# The kind of the first record of a session, and of a record that names an erased payload.
 OPENING, ERASURE = "session_opened", "payload_erased"
-_CHANGED = "its payload is not the one that was recorded"
 _GONE = "its payload is gone, and not by erasure"
 
 
 class PayloadFindings(msgspec.Struct, frozen=True):
-    """What was found: per session the seqs whose payload does not hold and why, and how many are rightly not there."""
+    """Per session the seqs with a wrong payload and the reason, and how many payloads are properly erased or
+    archived."""
 
     wrong: dict[str, list[tuple[int, str]]]
     erased: int
@@ -40,7 +40,7 @@ class PayloadFindings(msgspec.Struct, frozen=True):
 
 
 def check_payloads(database: Path, session: str | None) -> PayloadFindings:
-    """All payloads of one session or of all, through a connection of its own."""
+    """Check the payloads of one session or of all, through a connection of its own."""
     connection = connect_reader(database)
     wrong: dict[str, list[tuple[int, str]]] = {}
     erased = archived = 0
@@ -51,14 +51,14 @@ def check_payloads(database: Path, session: str | None) -> PayloadFindings:
             try:
                 found.check(connection, key)
             except UNREADABLE:
-                # Told by the check of the records themselves, which reads the same pages.
+                # The check of the chain reads the same pages and names the damage.
                 found.wrong.append((0, "its payloads cannot be read to their end"))
             if found.wrong:
                 wrong[name] = found.wrong
             erased += found.erased
             archived += found.archived
     except UNREADABLE:
-        pass  # the table of sessions: told by the check of the records
+        pass  # the table of sessions: the check of the chain names that damage
     finally:
         connection.close()
     return PayloadFindings(wrong, erased, archived)
@@ -66,11 +66,12 @@ def check_payloads(database: Path, session: str | None) -> PayloadFindings:
 
 @contextmanager
 def start_check(database: Path, session: str | None, *, is_apart: bool) -> Iterator[PendingCheck]:
-    """Begin the check in a second process where that is wanted; the answer is had when it is asked for."""
+    """Start the check, in a second process if `is_apart`; `result` waits for it."""
     if not is_apart or (os.cpu_count() or 1) < 2:
         yield PendingCheck(database, session, None)
         return
-    # A program of its own, never a fork: a fork would share the open connections of this process. -P: nothing of the present folder.
+    # A program of its own, never a fork: a fork would share the open connections of this process. -P: nothing of the
+    # present folder.
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", str(database)]
     words = [*command, *([session] if session is not None else [])]
     with subprocess.Popen(
@@ -79,11 +80,11 @@ def start_check(database: Path, session: str | None, *, is_apart: bool) -> Itera
         try:
             yield PendingCheck(database, session, process)
         finally:
-            process.kill()  # nothing to do where it has answered
+            process.kill()  # does nothing if it has answered
 
 
 class PendingCheck:
-    """A check under way elsewhere, or one still to be made here."""
+    """A check that runs in a second process, or that `result` will make here."""
 
     def __init__(self, database: Path, session: str | None, process: subprocess.Popen[bytes] | None) -> None:
         self._database = database
@@ -95,12 +96,12 @@ class PendingCheck:
             answer, _ = self._process.communicate()
             if self._process.returncode == 0:
                 return msgspec.json.decode(answer, type=PayloadFindings)
-        # No second process, or it could not start or was ended: what it would have done is done here.
+        # There is no second process, or it could not start or was ended: the check is made here.
         return check_payloads(self._database, self._session)
 
 
 class _Session:
-    """The payloads of one session."""
+    """The check of one session's payloads."""
 
     def __init__(self, archived_first: int, archived_last: int) -> None:
         self._archived_first = archived_first
@@ -112,7 +113,7 @@ class _Session:
         self.archived = 0
 
     def check(self, connection: apsw.Connection, key: int) -> None:
-        """The loop of a million: no call in it that is not needed."""
+        """Compare every payload. The loop runs a million times, so it makes no call that it does not need."""
         hash_bytes = chain.hash_bytes
         rows = connection.execute(
             "SELECT e.seq, e.payload_hash, p.event, CAST(p.body AS BLOB) FROM event e INDEXED BY event_by_seq "
@@ -122,7 +123,7 @@ class _Session:
         for seq, digest, payload, body in rows:
             if body is not None:
                 if hash_bytes(body) != digest:
-                    self.wrong.append((seq, _CHANGED))
+                    self.wrong.append((seq, chain.CHANGED_PAYLOAD))
             elif payload is not None:
                 if self._is_purpose_known(connection, key, seq):
                     self.erased += 1
@@ -134,9 +135,9 @@ class _Session:
                 self.wrong.append((seq, _GONE))
 
     def _is_purpose_known(self, connection: apsw.Connection, key: int, seq: int) -> bool:
-        """Does a record say that this payload was erased? Without one no start can fold the session.
+        """Does a record say that this payload was erased? Without such a record no start can fold the session.
 
-        A log that begins with another kind of record is nobody's session: nothing is folded of it."""
+        A log that begins with another kind of record is not a session, and nothing folds it."""
         if self._erasures is None:
             first = connection.execute("SELECT kind FROM event WHERE session = ? AND seq = 1", (key,)).get
             self._erasures = self._read_erasures(connection, key) if first == OPENING else None
@@ -144,23 +145,22 @@ class _Session:
         return not self._is_folded or self._erasures is None or seq in self._erasures
 
     def _read_erasures(self, connection: apsw.Connection, key: int) -> set[int] | None:
-        """The seqs that records of erasures name; None where such a record lies in the archive,
-        and cannot be read here."""
-        sql = (
-            "SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? AND "
-            "e.kind = ? ORDER BY e.seq DESC"
-        )
+        """The seqs that records of erasures name; None if such a record is archived and cannot be read here."""
+        sql = """
+            SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id
+            WHERE e.session = ? AND e.kind = ? ORDER BY e.seq DESC
+        """
         named: dict[int, dict[str, object]] = {}
         rows: list[tuple[Any, ...]] = connection.execute(sql, (key, ERASURE)).fetchall()
         for seq, body in rows:
             if body is None and self._archived_first <= seq <= self._archived_last:
                 return None
             try:
-                # The record of an erasure may have been erased itself, by a later one that says what stands in for it.
+                # The record of an erasure may have been erased itself; the later record holds its stand-in.
                 content = msgspec.json.encode(named.get(seq)) if body is None else body
                 erasure = msgspec.json.decode(content, type=_Erasure)
             except msgspec.MsgspecError:
-                continue  # told by the check of its own hash
+                continue  # the check of its own hash names that damage
             named[erasure.erased] = erasure.stand_in
         return set(named)
 
@@ -172,8 +172,8 @@ class _Erasure(msgspec.Struct):
 
 def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tuple[int, str, int, int]]:
     rows: list[tuple[Any, ...]] = connection.execute(
-        "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, "
-        "-1) FROM session s LEFT JOIN archived a ON a.session = s.key "
+        "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, -1) FROM session s LEFT JOIN archived a "
+        "ON a.session = s.key "
         "WHERE s.id = coalesce(?, s.id) ORDER BY s.key",
         (session,),
     ).fetchall()
@@ -181,6 +181,6 @@ def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tup
 
 
 def main() -> None:
-    """The second process: a database and perhaps a session in, what was found out."""
+    """The second process: its arguments are a database and perhaps a session, its output the findings."""
     database, *session = sys.argv[1:]
     sys.stdout.buffer.write(msgspec.json.encode(check_payloads(Path(database), session[0] if session else None)))

@@ -1,8 +1,9 @@
-"""Payloads that leave the log and come back: erased for good, or archived and restored.
+"""Erasing, archiving and restoring payloads.
 
-Every function here runs on the writer's connection, inside its transaction, and touches one batch: a million payloads
-in one transaction would grow the write-ahead log by all of them and hold every append back. A payload with a NULL body
-was erased; one without a row inside the archived span is kept elsewhere; one without a row anywhere else is damage.
+`erase`, `archive` and `restore` run on the writer's connection, inside its transaction, one batch each: a million
+payloads in one transaction would grow the write-ahead log by all of them and hold back every append. A payload with a
+NULL body was erased. A payload without a row was archived if its seq lies in the archived span; anywhere else that is
+damage.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from wakeful.eventlog.imports import check_payload
 from wakeful.eventlog.sqlite.files import StoreFiles
 
 BATCH = 2_000
-# How the copies are called that the store makes of itself before something changes it.
+# The names of copies that the store makes of itself before a migration or a mend.
 _BEFORE = ("before-migration-", "before-mend-")
 
 
 def erase(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> int:
-    """Forget payloads and the snapshots that could hold them; how many bodies went.
+    """Erase payloads and the snapshots that could hold them; returns how many payloads were still there.
 
-    An archived payload gets a row without a body: restored later, it stays erased."""
+    An archived payload gets a row without a body, so that it stays erased when the archive is restored."""
     key = find_session(connection, session)
     if key is None or not seqs:
         return 0
@@ -42,8 +43,9 @@ def erase(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> int
 
 
 def archive(connection: apsw.Connection, session: str, first: int, last: int) -> int:
-    """Take the payloads of one batch out; the span grows with it,
-    so that a crash between two batches leaves no damage."""
+    """Take out the payloads of one batch.
+
+    The archived span grows with it, so that a crash between two batches leaves no damage."""
     key = find_session(connection, session)
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     if last > newest:
@@ -62,7 +64,7 @@ def archive(connection: apsw.Connection, session: str, first: int, last: int) ->
 
 
 def restore(connection: apsw.Connection, session: str, records: Sequence[Record]) -> int:
-    """Put one batch back at the beginning of the archived span, which shrinks by it."""
+    """Put back one batch at the beginning of the archived span, which shrinks by it."""
     span = read_archived(connection, session)
     records = [record for record in records if span is not None and span.first <= record.seq <= span.last]
     if span is None or not records:
@@ -97,7 +99,7 @@ def read_archived(connection: apsw.Connection, session: str) -> Span | None:
 
 
 def read_change(connection: apsw.Connection) -> int:
-    """How often payloads went or came back."""
+    """A counter of erasures and restores; an index made at another count is out of date."""
     changes: int = connection.execute("SELECT count FROM payload_change").get
     return changes
 
@@ -108,10 +110,7 @@ def find_session(connection: apsw.Connection, session: str) -> int | None:
 
 
 def erase_in_copies(files: StoreFiles, session: str, seqs: Sequence[int]) -> None:
-    """The same in the copies the store made of itself: before a migration, a mending, a restore.
-
-    They keep their chain, too.
-    """
+    """Erase the payloads also in the copies that the store made of itself before a migration, a mend or a restore."""
     unreadable = []
     for path in find_copies(files):
         copy = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -137,12 +136,12 @@ def _erase_in_copy(copy: apsw.Connection, session: str, seqs: Sequence[int]) -> 
             "DELETE FROM snapshot WHERE session = (SELECT key FROM session WHERE id = ?) AND seq >= ?",
             (session, min(seqs, default=1)),
         )
-    # Back to one file: what a write-ahead log of the copy held goes with it.
+    # Back to one file: the write-ahead log of the copy, which may hold the bytes, is removed.
     copy.execute("PRAGMA journal_mode = DELETE")
 
 
 def find_copies(files: StoreFiles) -> list[Path]:
-    """Every database the store left beside itself."""
+    """The copies that the store made of itself."""
     kept = [path for before in _BEFORE for path in sorted(files.folder.glob(f"{before}*.db"))]
     for folder in sorted(files.state_dir.glob("log.before-restore-*")):
         kept += [

@@ -1,8 +1,8 @@
-"""The SQL that reads records, and the pages it reads them in.
+"""The SQL that reads records, in pages.
 
-Used by the engine and by verification. A read never keeps a cursor open between two records: an iterator someone forgot
-would hold the write-ahead log back for ever. So records come in pages, each its own short transaction,
-continued by key.
+Used by the engine and by verification. A read never keeps a cursor open between two records: a forgotten iterator would
+stop every checkpoint of the write-ahead log. So records are read in pages, each in a short transaction of its own,
+continued by seq.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_LIMIT = 2**63 - 1
 _COLUMNS = "e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, CAST(p.body AS BLOB), e.payload_hash, e.hash"
 _PAYLOAD = 7
 _NEWEST = "(SELECT max(seq) FROM snapshot WHERE session = s.key)"
-# Where sessions whose import is not finished ended before it began; 0 where they were not here.
+# The last seq of each session under import before that import began; 0 if the session was not here.
 _ENDS = """
     SELECT i.session AS session, coalesce(max(d.first_seq), 1) - 1 AS seq FROM import i
     LEFT JOIN imported d ON d.session = i.session AND d.last_seq = i.last_seq GROUP BY i.session
@@ -37,7 +37,7 @@ _FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e
 
 
 def make_record(session: str, row: Sequence[Any]) -> Record:
-    """A row of `_COLUMNS`. A payload that is not the one that was recorded is served to nobody."""
+    """Make a record of a row of `_COLUMNS`. A payload that is not the recorded one is not given out."""
     payload = row[_PAYLOAD]
     if payload is None or hash_bytes(payload) == row[_PAYLOAD + 1]:
         return Record(session, *row)
@@ -45,15 +45,16 @@ def make_record(session: str, row: Sequence[Any]) -> Record:
 
 
 def try_opening(connection: apsw.Connection) -> None:
-    """Read what a writer reads first, through a connection that cannot write: where that fails,
-    no writer may touch the files."""
+    """Read what a writer reads first, through a connection that cannot write.
+
+    If that fails, no writer may touch the files."""
     connection.execute(
         "SELECT (SELECT max(key) FROM session), (SELECT count(*) FROM import), (SELECT count FROM payload_change)"
     ).fetchall()
 
 
 def read_sessions(connection: apsw.Connection) -> list[str]:
-    """The ids of all sessions that count."""
+    """The ids of all sessions that are shown."""
     return [session for (session,) in connection.execute(f"SELECT s.id FROM session s WHERE {_LIVING} ORDER BY s.key")]
 
 
@@ -93,8 +94,7 @@ def find_seqs(
 ) -> list[tuple[int, int]]:
     """The ranges of seqs within the bounds, in the order of reading.
 
-    More than one only where the clock was set back between.
-    """
+    There are several only if the clock was set back."""
     last: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     low, high = max(1, wanted.from_seq), last if wanted.to_seq is None else min(last, wanted.to_seq)
     if since is None and until is None:
@@ -142,16 +142,16 @@ def read_heads(connection: apsw.Connection) -> dict[str, Head]:
     )
     heads = {session: Head(seq, digest) for session, seq, digest in rows}
     cut = connection.execute(
-        f"SELECT s.id, e.seq, e.hash FROM ({_ENDS}) ends JOIN session s ON s.id = ends.session JOIN event e ON "
-        f"e.session = s.key AND e.seq = ends.seq WHERE {_LIVING}"
+        f"SELECT s.id, e.seq, e.hash FROM ({_ENDS}) ends JOIN session s ON s.id = ends.session JOIN event e "
+        f"ON e.session = s.key AND e.seq = ends.seq WHERE {_LIVING}"
     )
     return heads | {session: Head(seq, digest) for session, seq, digest in cut}
 
 
 def read_sizes(connection: apsw.Connection) -> dict[str, int]:
     rows = connection.execute(
-        "SELECT s.id, coalesce(sum(length(p.body)), 0) FROM session s JOIN event e ON e.session = s.key LEFT JOIN "
-        f"payload p ON p.event = e.id WHERE {_LIVING} GROUP BY s.id"
+        "SELECT s.id, coalesce(sum(length(p.body)), 0) FROM session s JOIN event e ON e.session = s.key "
+        f"LEFT JOIN payload p ON p.event = e.id WHERE {_LIVING} GROUP BY s.id"
     )
     return dict(rows)
 
@@ -165,12 +165,12 @@ def read_after(
     imported: bool = False,
     most_bytes: int | None = None,
 ) -> tuple[int, list[Record]]:
-    """The next records of all sessions, in the order of recording, and the position all before which were looked at."""
+    """The next records of all sessions in the order of recording, and the position up to which all were read."""
     chosen = "" if kinds is None else f"AND e.kind IN ({', '.join('?' * len(kinds))})"
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
     rows = connection.execute(
-        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON "
-        "p.event = e.id "
+        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p "
+        "ON p.event = e.id "
         f"WHERE e.id > ? AND e.id <= ? {chosen} {'' if imported else _OWN} ORDER BY e.id LIMIT ?",
         (position, newest, *(kinds or ()), limit),
     )
@@ -188,11 +188,10 @@ def read_after(
 def read_positions(
     connection: apsw.Connection, positions: Sequence[int], since: int | None, until: int | None
 ) -> Iterator[tuple[int, Record]]:
-    """The records at these places among all sessions, of these times, unless their import is not finished;
-    no order is promised."""
+    """The records at these positions within a time, in any order. Records of an unfinished import are left out."""
     rows: list[tuple[Any, ...]] = connection.execute(
-        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON "
-        "p.event = e.id "
+        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p "
+        "ON p.event = e.id "
         f"WHERE e.id IN ({', '.join('?' * len(positions))}) AND {_WHOLE} AND e.at BETWEEN ? AND ?",
         (*positions, -(2**63) if since is None else since, _NO_LIMIT if until is None else until),
     ).fetchall()
@@ -200,19 +199,21 @@ def read_positions(
 
 
 def read_ends(connection: apsw.Connection) -> dict[str, int]:
-    """Where each session ends whose import is not finished."""
+    """The last shown seq of each session under import."""
     return dict(connection.execute(_ENDS))
 
 
 def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
-    """Every session, its newest snapshot and the records after it: two ordered scans side by side, in one transaction
-    of a connection that belongs to the caller of this alone."""
+    """Every session with its newest snapshot and the records after it: two ordered scans side by side, in one
+    transaction.
+
+    The connection must belong to the caller alone."""
     connection.execute("BEGIN")
     snapshots = connection.execute(
         "SELECT s.key, n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s "
         f"JOIN snapshot n ON n.session = s.key AND n.seq = {_NEWEST} WHERE {_LIVING} ORDER BY s.key"
     )
-    # One seek per session, as the plan shows; joined with a grouped table of newest snapshots it took 4 s at 10,000
+    # One seek per session, as the query plan shows. A join with a grouped table of newest snapshots took 4 s for 10,000
     # sessions.
     rows = connection.execute(
         f"""
@@ -232,7 +233,7 @@ def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | No
         first = next(tail)
         session = first[1]
         end = ends.get(session, _NO_LIMIT)
-        # A session whose snapshot is its head has one row without a record.
+        # A session whose snapshot is at its head has one row without a record.
         yield (
             session,
             snapshot,

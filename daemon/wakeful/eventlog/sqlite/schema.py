@@ -1,8 +1,9 @@
-"""The numbered steps from an empty file to today's schema.
+"""The schema of the store and its migrations: numbered steps from an empty file to today's tables.
 
-The engine calls `migrate` once at open, before anything is written. A step is a file `NNN_words.sql`, applied whole in
-one transaction with its number as the store's version; a released step is never edited. Before a step changes a store
-that holds something, a copy is taken through the backup API and kept. A store of a newer release is refused untouched.
+The engine calls `migrate` once when it opens a store, before any other write. A step is a file
+`migrations/NNN_words.sql`, applied in one transaction together with its number as the store's version. A released step
+is never edited. Before a step changes an existing store, a copy is taken through the backup API and kept. A store of a
+newer release is refused untouched.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Migration(msgspec.Struct, frozen=True):
     sql: str
 
 
-# Read once: opening a store to read took a third of its time here.
+# Read once: this took a third of the time to open a store for reading.
 @functools.cache
 def load_migrations() -> tuple[Migration, ...]:
     """The steps of this release, in order, numbered from 1 without a gap."""
@@ -40,20 +41,17 @@ def read_version(connection: apsw.Connection) -> int:
 
 
 def refuse_newer(connection: apsw.Connection, migrations: tuple[Migration, ...], database: Path) -> None:
-    """Raise NewerSchema for a store this release does not know."""
+    """Raise NewerSchema for a store with a schema that this release does not know."""
     found, known = read_version(connection), migrations[-1].number
     if found > known:
         raise NewerSchema(
-            f"{database} has schema {found}, this release knows up to {known}; install the newer wakeful again, "
-            "the store was not touched"
+            f"{database} has schema {found}, this release knows up to {known}; "
+            "install the newer wakeful again, the store was not touched"
         )
 
 
 def migrate(connection: apsw.Connection, migrations: tuple[Migration, ...], database: Path) -> None:
-    """Bring the store to the newest schema.
-
-    Killed at any point, the next open goes on where the last whole step ended.
-    """
+    """Bring the store to the newest schema. If it is killed, the next open goes on after the last complete step."""
     found = read_version(connection)
     for step in migrations:
         if step.number <= found:
@@ -62,12 +60,12 @@ def migrate(connection: apsw.Connection, migrations: tuple[Migration, ...], data
             copy_database(connection, database.with_name(f"before-migration-{step.number:03}.db"))
         connection.execute(f"BEGIN IMMEDIATE; {step.sql} ; PRAGMA user_version = {step.number}; COMMIT")
     if found < migrations[-1].number:
-        # A schema that lives in the write-ahead log alone would vanish with it: put it into the main file now.
+        # A schema that is only in the write-ahead log would vanish with it: move it into the main file now.
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
 def copy_database(source: apsw.Connection, target: Path) -> None:
-    """A consistent, durable copy in one file that only we can read, appearing under its name when it is complete."""
+    """Write a consistent, durable copy to one private file, which gets its name when it is complete."""
     partial = target.with_name(target.name + ".partial")
     for leftover in (partial, partial.with_name(partial.name + "-journal")):
         leftover.unlink(missing_ok=True)
@@ -76,7 +74,7 @@ def copy_database(source: apsw.Connection, target: Path) -> None:
     try:
         with copy.backup("main", source, "main") as backup:
             backup.step(-1)
-        copy.execute("PRAGMA journal_mode = DELETE")  # a single file: no -wal of its own to be forgotten
+        copy.execute("PRAGMA journal_mode = DELETE")  # a single file, without a -wal that could be forgotten
     finally:
         copy.close()
     _sync_file(partial)
@@ -85,7 +83,7 @@ def copy_database(source: apsw.Connection, target: Path) -> None:
 
 
 def _sync_file(path: Path) -> None:
-    """Allowed here alone: the copy is closed and no connection of this process has it open."""
+    """Allowed only here: the copy is closed, and no connection of this process has it open (see files.py)."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

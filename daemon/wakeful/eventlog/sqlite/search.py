@@ -1,9 +1,8 @@
-"""Full text over all payloads: an index beside the log, never the truth.
+"""The full-text index over all payloads: a file beside the log, derived from it.
 
-The engine asks it when somebody searches; at rest and while records are written it costs nothing. Each search first
-reads what was recorded since the last one, then asks. The index holds words and places, no text: what is found is read
-from the log. One that is missing, damaged, of another store or of another count of erasures is made anew, a million
-records in about half a minute.
+It costs nothing until somebody searches. Each search first indexes the records since the last search, then asks the
+index. The index holds words and positions, no text: the found records are read from the log. An index that is missing,
+damaged, of another store or of an older count of erasures is built again, a million records in about half a minute.
 """
 
 from __future__ import annotations
@@ -29,13 +28,14 @@ _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 _SCHEMA = f"""
 PRAGMA user_version = {_LAYOUT};
 CREATE TABLE reached (store BLOB NOT NULL, change INTEGER NOT NULL, position INTEGER NOT NULL) STRICT;
-CREATE VIRTUAL TABLE word USING fts5 (text, session, kind, author, content = '', tokenize = 'unicode61 \
-remove_diacritics 2');
+CREATE VIRTUAL TABLE word USING fts5 (
+    text, session, kind, author, content = '', tokenize = 'unicode61 remove_diacritics 2'
+);
 """
 
 
 def search(files: StoreFiles, log: apsw.Connection, wanted: Query) -> list[Record]:
-    """Catch up, then ask. A damaged index is removed and made once more."""
+    """Bring the index up to date, then ask it. A damaged index is removed and built once more."""
     query = write_match(wanted)
     if wanted.kinds is not None and not wanted.kinds:
         return []
@@ -47,7 +47,7 @@ def search(files: StoreFiles, log: apsw.Connection, wanted: Query) -> list[Recor
 
 
 def forget_outdated(files: StoreFiles, log: apsw.Connection) -> None:
-    """Empty an index that may hold words of payloads that were erased since."""
+    """Empty an index that may hold words of payloads that were erased since it was built."""
     if not files.search.exists():
         return
     try:
@@ -62,13 +62,15 @@ def forget_outdated(files: StoreFiles, log: apsw.Connection) -> None:
 
 
 def remove(files: StoreFiles) -> None:
-    """Nothing is lost with it. The next search makes another."""
+    """Remove the index. The next search builds it again."""
     for path in (files.search, files.search.with_name(files.search.name + "-journal")):
         path.unlink(missing_ok=True)
 
 
 def write_match(wanted: Query) -> str:
-    """The search in the words of FTS5. Session, kinds and author narrow it, too: the index then passes over the records of others."""
+    """The search as an FTS5 expression.
+
+    Session, kinds and author are part of it, so that the index itself skips other records."""
     phrases = [_quote(phrase.text) + ("*" if phrase.is_prefix else "") for phrase in parse_phrases(wanted.text)]
     parts = [f"text : ({' AND '.join(phrases)})"]
     columns: tuple[tuple[str, Sequence[str | None]], ...] = (
@@ -106,7 +108,7 @@ def _search(files: StoreFiles, log: apsw.Connection, query: str, wanted: Query) 
 
 
 def _ask(index: apsw.Connection, query: str) -> Iterator[list[int]]:
-    """Positions with these words, newest first, in pages: most searches want few of many."""
+    """The positions that match, newest first, in pages: most searches want few of many."""
     before = 2**63 - 1
     while True:
         rows: list[tuple[Any, ...]] = index.execute(
@@ -129,21 +131,22 @@ def _connect(files: StoreFiles) -> apsw.Connection:
             f"{files.search} cannot be written: {error}; a search keeps its index there, make the folder writable"
         ) from error
     index.set_busy_timeout(BUSY_MILLISECONDS)
-    # One file and no write-ahead log: erased words must not linger beside it.
+    # One file without a write-ahead log, which could keep erased words.
     for pragma in ("journal_mode = DELETE", "synchronous = NORMAL", "secure_delete = ON", "cache_size = -65536"):
         index.execute(f"PRAGMA {pragma}")
     return index
 
 
 def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
-    """Make the index fit the log, inside a transaction of the index; returns the position it has reached."""
+    """Empty the index if it does not fit the log, inside a transaction of the index; returns the position it has
+    reached."""
     mark, change = read_mark(log), read_change(log)
     store, newest = mark.store, mark.position
     version = index.execute("PRAGMA user_version").get
     row = index.execute("SELECT store, change, position FROM reached").get if version == _LAYOUT else None
     if row is not None and row[:2] == (store, change) and row[2] <= newest:
         return int(row[2])
-    # Emptied in place, its pages overwritten: another process may have the file open.
+    # Emptied in place, with its pages overwritten: another process may have the file open.
     index.execute("DROP TABLE IF EXISTS word; DROP TABLE IF EXISTS reached")
     index.execute(_SCHEMA)
     index.execute("INSERT INTO reached VALUES (?, ?, 0)", (store, change))
@@ -151,8 +154,9 @@ def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
 
 
 def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
-    """Read the log inside the index's own transaction: an erasure that comes between finds it locked,
-    and empties it after."""
+    """Index the new records.
+
+    The log is read inside the index's transaction: an erasure at that moment waits for it, then empties the index."""
     is_behind = True
     while is_behind:
         with write_index(index):
@@ -175,7 +179,7 @@ def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
 
 @contextmanager
 def write_index(index: apsw.Connection) -> Iterator[None]:
-    """A transaction that takes its lock at once."""
+    """A transaction that takes the write lock at once."""
     index.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,9 +1,10 @@
-"""Recompute everything the log claims and name every place where it does not hold.
+"""Recomputes all hashes of a store and names every place that does not hold.
 
-Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one session at
-a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200 measured), the chain
-nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once where there are cores for them: the
-chain here, the payloads in a second process (payload_check.py), and SQLite's look at its own pages on a thread, without Python's lock.
+Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own, one
+session at a time, and damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200
+measured), the chain nearly all. Neither sees a lost tail, which the anchor does. If there are cores for it, three
+checks run at once: the chain here, the payloads in a second process (payload_check.py), and SQLite's check of its pages
+on a thread, without Python's lock.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ from wakeful.text.counting import count
 
 PROGRESS_RECORDS = 10_000
 _UNREADABLE = payload_check.UNREADABLE
-_LINK_BROKEN = "its hash does not follow from its content and the record before it"
-# As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq",
+# SQLite's messages: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq",
 # "Tree 9 page 9 cell 0: ...".
 _INDEX_DISAGREES = re.compile(r"missing from index|entries in index|values differ from index|non-unique entry in index")
 _TREE = re.compile(r"Tree (\d+) ")
@@ -38,7 +38,7 @@ STEP_WRONG = "whether the clock was set back before it is recorded wrongly"
 
 
 class _Counts(msgspec.Struct):
-    """What was looked at, and whom to tell."""
+    """How much was checked so far, and the callback for it."""
 
     total: int = 0
     progress: Progress | None = None
@@ -64,16 +64,17 @@ def verify_store(
     *,
     is_apart: bool = False,
 ) -> Report:
-    """Check one session, or everything: then also the anchor (a backup has none),
-    the order of all and SQLite's own structure.
+    """Check one session, or everything: then also the anchor (a backup has none), the flushes and SQLite's own
+    structure.
 
-    `is_apart`: this process may start a second one for a large store. A daemon may not: it counts its children."""
+    `is_apart`: this process may start a second one for a large store. A daemon may not, because it counts its
+    children."""
     counts = _Counts(progress=progress)
-    # The anchor before the store: a live store may only have moved on since, never back.
+    # The anchor is read before the store: a live store only grows meanwhile.
     anchor = read_anchor(anchor_path) if anchor_path is not None else None
     connection = connect_reader(database)
     try:
-        connection.execute("BEGIN")  # one moment of a store that may be growing
+        connection.execute("BEGIN")  # one state of a store that may be growing
         is_large = is_apart and _count_about(connection) >= payload_check.WORTH_RECORDS
         with (
             ThreadPoolExecutor(1) as beside,
@@ -105,7 +106,7 @@ def verify_store(
 def _check_sessions(
     connection: apsw.Connection, session: str | None, counts: _Counts, payloads: payload_check.PendingCheck
 ) -> tuple[list[Finding], payload_check.PayloadFindings]:
-    """Chains and payloads side by side, then what is kept beside the records; findings in the order of sessions."""
+    """Check chains and payloads side by side, then snapshots and keys. The findings come in the order of sessions."""
     try:
         rows: list[tuple[Any, ...]] = connection.execute(
             "SELECT key, id FROM session WHERE id = coalesce(?, id) ORDER BY key", (session,)
@@ -132,11 +133,11 @@ def _count_about(connection: apsw.Connection) -> int:
         newest: int = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
         return newest
     except _UNREADABLE:
-        return 0  # told by those who need to read it
+        return 0  # the checks that read it name the damage
 
 
 def _count_records(connection: apsw.Connection, sessions: list[_Session], session: str | None) -> int:
-    """About how many there are, for the progress: a seek, not a count."""
+    """The approximate number of records, for the progress: a seek, not a count."""
     if session is None:
         return _count_about(connection)
     return sum(
@@ -149,11 +150,11 @@ def _count_unfinished(connection: apsw.Connection) -> int:
     try:
         return len(read_imports(connection))
     except _UNREADABLE:
-        return 0  # what cannot be read is told by the check of the structure
+        return 0  # the check of the structure names the damage
 
 
 def _guarded(where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """A part that cannot be read to its end is itself a finding, and the other parts are still looked at."""
+    """A part that cannot be read to its end is a finding itself, and the other parts are still checked."""
     try:
         yield from findings
     except _UNREADABLE as error:
@@ -161,7 +162,7 @@ def _guarded(where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
-    """The same for records: what cannot be read has no seq."""
+    """The same for records; an unreadable part has no seq."""
     try:
         yield from _check_records(connection, session, counts)
     except UnicodeDecodeError:
@@ -172,8 +173,8 @@ def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Co
 
 
 def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterator[tuple[int, str]]:
-    """Which record's text is none: SQLite hands the bytes out as they are,
-    and one flipped bit of them can stop a reading."""
+    """Find the record whose text is not UTF-8: SQLite returns the bytes as they are, and one flipped bit can stop a
+    read."""
     columns = ("kind", "author", "parent", "rationale")
     read = ", ".join(f"CAST({column} AS BLOB)" for column in columns)
     rows = connection.execute(
@@ -186,10 +187,12 @@ def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterato
 
 
 def _check_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
-    """Every record that does not hold, by its seq. The loop of a million: no call in it that is not needed."""
+    """Every record that does not hold, by its seq.
+
+    The loop runs a million times, so it makes no call that it does not need."""
     name, link_record = session.name, chain.link_record
     previous, seq, latest = chain.NOTHING, 0, None
-    other: bytes | None = None  # what the hash of the record before should have been, where it is not
+    other: bytes | None = None  # the computed hash of the record before, if it differs from the stored one
     steps = {seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ?", (session.key,))}
     rows = connection.execute(
         "SELECT seq, at, kind, author, run, parent, rationale, payload_hash, hash FROM event INDEXED BY event_by_seq "
@@ -209,9 +212,9 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
             other is not None
             and link_record(other, name, found, at, kind, author, run, parent, rationale, digest) == link
         ):
-            other = None  # the hash before it was changed, not this record
+            other = None  # the stored hash of the record before was changed, not this record
         else:
-            yield found, _LINK_BROKEN
+            yield found, chain.BROKEN_LINK
             other = computed
         if (latest is not None and at < latest) != (found in steps):
             yield found, STEP_WRONG
@@ -221,9 +224,9 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
 
 
 def _join_spans(name: str, wrong: Iterable[tuple[int, str]]) -> list[Finding]:
-    """One finding per damaged span: seqs that follow each other with the same words are one place, not thousands."""
+    """One finding per damaged span: consecutive seqs with the same words are one place, not thousands."""
     spans: list[tuple[int, int, str]] = []
-    open_spans: dict[str, int] = {}  # what -> its newest span's place in the list
+    open_spans: dict[str, int] = {}  # the words of a finding -> the index of its newest span
     for seq, what in wrong:
         place = open_spans.get(what)
         if place is not None and seq <= spans[place][1] + 1:
@@ -270,7 +273,7 @@ def _check_keys(connection: apsw.Connection, key: int, name: str) -> Iterator[Fi
 
 
 def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
-    """The roll over all records in the order of recording, as each flush noted it."""
+    """Compare the roll over all records, in the order of recording, with the one that each flush noted."""
     roll, position, number = chain.NOTHING, 0, 0
     records = connection.execute("SELECT id, hash FROM event ORDER BY id")
     for found, last, noted in connection.execute("SELECT number, last_event, roll FROM flush ORDER BY number"):
@@ -304,7 +307,7 @@ def _check_anchor(connection: apsw.Connection, anchor: Mark | None) -> Iterator[
 
 
 def _check_structure_beside(database: Path) -> list[Finding]:
-    """SQLite's own look at its pages, on a connection of its own: it takes no part of Python's time."""
+    """SQLite's own check of its pages, on a connection of its own and without Python's lock."""
     connection = connect_reader(database)
     try:
         return list(_guarded("store", _check_structure(connection)))
@@ -327,10 +330,9 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
 
 
 def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
-    """Compare the declarations of tables and indices with those that the migrations make.
+    """Compare the declarations of tables and indexes with those that the migrations make.
 
-    SQLite itself accepts a column of another name.
-    """
+    SQLite itself accepts a renamed column."""
     made = apsw.Connection(":memory:")
     try:
         for step in load_migrations():
@@ -346,7 +348,9 @@ def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
 
 
 def _name_structure(line: str, roots: dict[int, str]) -> Finding:
-    """An index is named in words, or by the number of its tree; whatever else is wrong is in a table, or may be."""
+    """The finding for a line of SQLite's check.
+
+    It names an index in words or by its tree number; anything else may be damage of a table."""
     tree = _TREE.match(line)
     name = roots.get(int(tree[1])) if tree is not None else None
     if name is not None:

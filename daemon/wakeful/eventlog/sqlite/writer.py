@@ -1,11 +1,11 @@
-"""The one writer: a thread that owns the only connection that writes.
+"""The one writer: a thread that owns the only connection that writes. It also does every checkpoint.
 
-The engine hands it calls through a queue; it takes all that wait (no artificial delay), writes them in one transaction,
-notes the anchor, makes sure that the files are still there, and only then answers, all of a group with one wake-up of
-the event loop. The anchor is flushed a little later. It also does every checkpoint.
-A write or flush that fails has an unknown effect, and a flush is never tried again: the writer stops acknowledging and
-calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log
-goes on (whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
+The engine hands it calls through a queue. The writer takes all waiting calls (no artificial delay), writes them in one
+transaction, notes the anchor, checks that the files are still the opened ones, and only then answers: a whole group
+with one wake-up of the event loop. The anchor is flushed a little later. A failed write or flush has an unknown effect,
+and a flush is never tried again: the writer stops acknowledging and calls `on_fatal`. The one exception is a full disk
+that is noticed before the commit: that group is refused whole and the log goes on. Whether its caller can go on is for
+the caller to say; the reactor's state is ahead of the log then, so the daemon ends.
 """
 
 from __future__ import annotations
@@ -53,20 +53,21 @@ from wakeful.eventlog.sqlite.files import (
 from wakeful.eventlog.sqlite.imports import read_imports
 
 GROUP_EVENTS = 512
-# Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
-# worth it. Below that it stays: the first append after a reset pays a third flush for the log's new header.
+# A checkpoint moves the write-ahead log into the main file: under load every 16 MiB, where its cost is well amortised,
+# and at rest from REST_PAGES on. A shorter log stays: the first append after a reset pays a third flush for the log's
+# new header.
 LOAD_PAGES = 2_000
 REST_PAGES = 500
 REST_SECONDS = 0.5
-# How long the write-ahead log is laid out to be: what gathers until it is put away at rest, and a little more.
+# The size to which the write-ahead log is preallocated: a little more than it has at a checkpoint at rest.
 LAID_OUT_BYTES = 5 * 1024 * 1024
-# How long a note in the anchor waits for its flush, and how many groups one flush may be for. Whoever is answered acts
-# on it, often by starting a run, and a flush at the same time takes a third of a millisecond from that.
+# How long a note in the anchor waits for its flush, and how many groups may share one flush. The caller acts on an
+# answer, often by starting a run, and a flush at the same moment would cost that start a third of a millisecond.
 ANCHOR_SECONDS = 0.005
 ANCHOR_GROUPS = 4
-# How often the files are looked at while nothing is appended.
-PRESENCE_SECONDS = 2.0
-# How often a write-ahead log that must be emptied is tried again while a reader holds it.
+# How often the files are checked while nothing is appended.
+IDENTITY_SECONDS = 2.0
+# The pause between two attempts to empty a write-ahead log that a reader holds.
 EMPTYING_SECONDS = 0.05
 
 Waiter: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
@@ -86,10 +87,9 @@ class SnapshotCall(msgspec.Struct, frozen=True):
 
 
 class ImportCall(msgspec.Struct, frozen=True):
-    """A batch of records from elsewhere; it is the last call of its group.
+    """A batch of imported records, written in a group of its own.
 
-    `is_whole`: nothing was announced, and nothing follows.
-    """
+    `is_whole`: the batch is the whole import, and was not announced."""
 
     session: str
     records: Sequence[Record]
@@ -98,9 +98,9 @@ class ImportCall(msgspec.Struct, frozen=True):
 
 
 class KeepCall(msgspec.Struct, frozen=True):
-    """Something else to be done to the store, in a transaction of its own; it records nothing.
+    """Other work on the store, in a transaction of its own. It records nothing.
 
-    `is_erasing`: answered only when the write-ahead log no longer holds what was there before."""
+    `is_erasing`: answered only when the write-ahead log no longer holds the bytes from before."""
 
     work: Callable[[apsw.Connection], Any]
     waiter: Waiter
@@ -108,7 +108,7 @@ class KeepCall(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Ends the writer after everything queued before it."""
+    """Ends the writer after the calls that were queued before it."""
 
 
 Call: TypeAlias = "AppendCall | SnapshotCall | ImportCall | KeepCall"
@@ -116,7 +116,7 @@ Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
 
 
 class Writer:
-    """Owns the connection, the anchor and what they hold; everyone else only queues calls."""
+    """Owns the writing connection and the anchor; everybody else only queues calls."""
 
     def __init__(
         self,
@@ -130,19 +130,19 @@ class Writer:
         self._anchor = anchor
         self._identity = identity
         self._tell = tell
-        # The write-ahead log cannot be put away, and that was told.
-        self._is_held_told = False
+        # The operator was told that a reader holds the write-ahead log.
+        self._has_told_held = False
         self._on_fatal = on_fatal
         self._mark = read_mark(connection)
         self._sessions: int = connection.execute("SELECT coalesce(max(key), 0) FROM session").get
         self._tips: dict[str, Tip] = {}
         self.imports: dict[str, Import] = {}
         self._read_imports()
-        # A crash may have left an erased payload in the write-ahead log, so every start owes its emptying, too.
+        # A crash may have left an erased payload in the write-ahead log, so every start empties it once.
         self._is_emptying_owed = True
         self._erased: list[tuple[KeepCall, Outcome]] = []
         self._wal_pages = 0
-        # When the first of the notes that wait for the anchor's flush was made.
+        # The time of the first note that waits for the anchor's flush.
         self._noted_at = 0.0
         self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
         self.failed: StoreFailed | None = None
@@ -159,11 +159,11 @@ class Writer:
         self._thread.join()
 
     def find_loss(self) -> StoreGone | None:
-        """From any thread: the files are only looked at."""
+        """What happened to the store's files, if anything. Safe on any thread."""
         lost = self._identity.find_loss(self._wal_pages)
-        return _say_gone(lost) if lost is not None else None
+        return _make_gone(lost) if lost is not None else None
 
-    # What the store holds already, for the group (group.Known).
+    # The content of the store before a group (group_commit.Known).
 
     def tip(self, session: str) -> Tip | None:
         tip = self._tips.get(session)
@@ -207,6 +207,10 @@ class Writer:
                     case [*before, KeepCall() as last]:
                         self._commit(before)
                         self._keep(last)
+                    # An import is planned from the store alone, so the appends queued before it must be in the store.
+                    case [*before, ImportCall() as last]:
+                        self._commit(before)
+                        self._commit([last])
                     case _:
                         self._commit(calls)
                 if self._wal_pages >= LOAD_PAGES:
@@ -214,11 +218,11 @@ class Writer:
             self._give_up_emptying()
             self._connection.close()
             self._anchor.close()
-        except Exception as error:  # whatever stops the only writer must end the process: nobody would answer any more
+        except Exception as error:  # any error that stops the only writer must end the process: nobody would answer
             self._fail(calls, error)
 
     def _take(self) -> tuple[list[Call], bool]:
-        """All calls that wait, up to a group; and whether the writer shall stop after them."""
+        """All waiting calls, up to a group; and whether the writer stops after them."""
         calls: list[Call] = []
         events = 0
         call = self._wait()
@@ -249,7 +253,7 @@ class Writer:
                 self._checkpoint()
         while True:
             try:
-                return self._queue.get(timeout=PRESENCE_SECONDS)
+                return self._queue.get(timeout=IDENTITY_SECONDS)
             except Empty:
                 self._refuse_loss()
 
@@ -265,7 +269,8 @@ class Writer:
         if not group.rows.events and not snapshots:
             self._refuse_loss()
             return _answer(calls, outcomes)
-        # A write-ahead log that was cut short would be continued behind a hole, and be as long as before.
+        # SQLite would continue a log that was cut short behind a hole, and the check after the commit would see its
+        # full length.
         if not self._identity.holds_frames(self._wal_pages):
             self._refuse_loss()
         try:
@@ -279,7 +284,7 @@ class Writer:
         except (apsw.ConstraintError, apsw.TooBigError, TypeError, ValueError, OverflowError) as error:
             self._roll_back()
             return self._commit_apart(calls, error)
-        # The records are durable; they count as acknowledged once the anchor knows of them, too.
+        # The records are durable. They may be acknowledged once the anchor has the mark, too.
         if group.rows.events:
             self._note_anchor(mark)
         self._mark = mark
@@ -291,13 +296,15 @@ class Writer:
         _answer(calls, outcomes)
 
     def _refuse_loss(self) -> None:
-        """Raise StoreGone where the files are not those that were opened. The records of a write-ahead log that alone was deleted are saved first."""
+        """Raise StoreGone if the files are not the opened ones.
+
+        If only the write-ahead log was deleted, its records are saved first."""
         lost = self._identity.find_loss(self._wal_pages)
         if lost is None:
             return
         if lost.is_whole and self._identity.has_database():
             self._checkpoint()
-        raise _say_gone(lost)
+        raise _make_gone(lost)
 
     def _note_anchor(self, mark: Mark) -> None:
         if self._anchor.unflushed >= ANCHOR_GROUPS:
@@ -307,7 +314,7 @@ class Writer:
         self._anchor.note(mark)
 
     def _keep(self, call: KeepCall) -> None:
-        """Do one thing to the store, whole or not at all, and answer it."""
+        """Do one piece of work on the store in a transaction, and answer it."""
         outcome: Outcome
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -330,9 +337,9 @@ class Writer:
         self._empty_wal()
 
     def _empty_wal(self) -> None:
-        """Move the whole write-ahead log into the main file and cut it to nothing:
-        erased bytes stand in both until then."""
-        self._connection.set_busy_timeout(0)  # a reader's moment is waited for between two groups, not by all appends
+        """Move the whole write-ahead log into the main file and cut it to zero: until then both hold the erased
+        bytes."""
+        self._connection.set_busy_timeout(0)  # waits for readers happen between two groups, not in front of all appends
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.FullError):
@@ -350,7 +357,7 @@ class Writer:
         _answer([call for call, _ in erased], [outcome for _, outcome in erased])
 
     def _give_up_emptying(self) -> None:
-        """The log closes: an erasure that a reader still holds back is not called done."""
+        """Answer erasures that a reader still holds back when the log closes: they are not done."""
         if self._erased:
             self._empty_wal()
         held = StoreClosed(
@@ -364,7 +371,7 @@ class Writer:
         self.imports = {begun.session: begun for begun in read_imports(self._connection)}
 
     def _commit_apart(self, calls: list[Call], error: Exception) -> None:
-        """One call holds what the store cannot take: commit each alone, so that only that one is refused."""
+        """One call has a value that the store cannot take: commit each call alone, so that only that one is refused."""
         if isinstance(error, apsw.ConstraintError) and read_code(error) not in _MALFORMED:
             raise error
         if len(calls) == 1:
@@ -373,7 +380,7 @@ class Writer:
             self._commit([call])
 
     def _write(self, group: Group, snapshots: list[SnapshotCall]) -> Mark:
-        """The transaction; returns the mark the anchor must note."""
+        """Write the transaction; returns the mark for the anchor."""
         execute = self._connection.execute
         mark, rows = self._mark, group.rows
         execute("BEGIN IMMEDIATE")
@@ -410,33 +417,33 @@ class Writer:
             execute("DELETE FROM snapshot WHERE session = ? AND seq = ?", (tip.key, seq))
 
     def _roll_back(self) -> None:
-        """Undo a group and make sure of it: a store that is not where we left it has an unknown content."""
+        """Undo a group and check the result: a store that is not at its old mark has an unknown content."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         if read_mark(self._connection) != self._mark:
             raise StoreFailed("a refused group was found in the store after its rollback")
 
     def _checkpoint(self) -> None:
-        """Move the log into the main file as far as readers allow; what they hold back, the next one moves."""
+        """Move the write-ahead log into the main file as far as readers allow; the next checkpoint moves the rest."""
         try:
             frames, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._tell_held(frames * self._identity.frame_bytes, is_held=moved < frames)
         except (apsw.BusyError, apsw.FullError):
-            # Someone else's hand on the store, or no space for the main file to grow:
-            # the write-ahead log still holds everything.
+            # Another process holds the store, or there is no space for the main file: the write-ahead log still holds
+            # everything.
             return
         finally:
-            self._wal_pages = 0  # counted again by the next commit, so a checkpoint that could not is tried again then
+            self._wal_pages = 0  # the next commit counts again, so a checkpoint that failed is tried again then
 
     def _tell_held(self, wal_bytes: int, *, is_held: bool) -> None:
-        """Once, and again only after it could be put away."""
+        """Tell the operator once that a reader holds the log, and again only after a complete checkpoint."""
         if not is_held:
-            self._is_held_told = False
-        elif wal_bytes > WAL_KEPT_BYTES and not self._is_held_told:
-            self._is_held_told = True
+            self._has_told_held = False
+        elif wal_bytes > WAL_KEPT_BYTES and not self._has_told_held:
+            self._has_told_held = True
             self._tell(
-                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads the "
-                "log and does not let go of it; "
+                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads "
+                "the log and does not let go of it; "
                 "nothing is lost, but the disk fills: wakeful doctor says how to find that process"
             )
 
@@ -445,7 +452,7 @@ class Writer:
         return apsw.SQLITE_OK
 
     def _fail(self, calls: list[Call], error: Exception) -> None:
-        """Nothing is acknowledged from here on. The connection stays open: closing it would write."""
+        """Acknowledge nothing from here on. The connection stays open: closing it would write."""
         failed = _NO_MEMORY if isinstance(error, MemoryError | apsw.NoMemError) else self._explain(error)
         try:
             failed.__cause__ = error if failed is not error else None
@@ -453,13 +460,13 @@ class Writer:
             waiting = [*calls, *(call for call, _ in self._erased)]
             _answer(waiting, [failed] * len(waiting))
         finally:
-            # Also where there is no memory for an answer: nobody may wait for a writer that is gone.
+            # Also if there is no memory for an answer: nobody may wait for a writer that is gone.
             self._on_fatal(failed)
         while not isinstance(call := self._queue.get(), Stop):
             _answer([call], [failed])
 
     def _explain(self, error: Exception) -> StoreFailed:
-        """The words for a failure. If files of the log are gone, they are the cause."""
+        """The error for a failure. If files of the log are gone, that is the cause."""
         if isinstance(error, StoreGone):
             return error
         try:
@@ -467,46 +474,44 @@ class Writer:
         except OSError:
             lost = None
         if lost is not None:
-            return _say_gone(lost)
+            return _make_gone(lost)
         return StoreFailed(_describe_failure(error))
 
 
-def _say_gone(lost: Loss) -> StoreGone:
+def _make_gone(lost: Loss) -> StoreGone:
     return StoreGone(
-        f"the log was taken away from under the daemon: {lost.words}; nothing is acknowledged any more, "
-        "and the daemon ends. "
+        f"the log was taken away from under the daemon: {lost.words}; "
+        "nothing is acknowledged any more, and the daemon ends. "
         "Put the files back, or go back to a backup with: wakeful restore BACKUP; then start the daemon again"
     )
 
 
 _UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
-# Made ahead: when it is needed there is no memory for its words.
+# Made in advance: when it is needed there is no memory for its words.
 _NO_MEMORY = StoreFailed(
-    f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, "
-    "ulimit -v), then start it again"
+    f"the log could not be written: there was no memory for it; {_UNKNOWN}; "
+    "give the daemon more memory (MemoryMax=, ulimit -v), then start it again"
 )
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def _describe_failure(error: Exception) -> str:
-    """A lack of descriptors is no fault of the disk's, and is not to be looked for there."""
+    """The words for a failure: a lack of file descriptors is not the disk's fault."""
     is_short = isinstance(error, apsw.CantOpenError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
     remedy = (
         f"it had no file descriptor left: raise its limit ({RAISE_DESCRIPTORS})"
         if is_short and not has_descriptor()
         else "look at the disk"
     )
-    return (
-        f"the log could not be written: {type(error).__name__}: {error}; {_UNKNOWN}; {remedy}, "
-        "then start the daemon again"
-    )
+    found = f"{type(error).__name__}: {error}"
+    return f"the log could not be written: {found}; {_UNKNOWN}; {remedy}, then start the daemon again"
 
 
 _MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})
 
 
 def _decide(group: Group, call: Call) -> Outcome:
-    """The answer to a call if its group becomes durable; an error refuses this call alone."""
+    """The answer to a call if its group becomes durable. An error refuses this call only."""
     try:
         match call:
             case AppendCall():
@@ -517,8 +522,8 @@ def _decide(group: Group, call: Call) -> Outcome:
                 tip = group.tip(call.session)
                 if tip is None or not 0 < call.seq <= tip.seq:
                     raise BadAppend(
-                        f"session {call.session}: a snapshot at seq {call.seq}, "
-                        f"but its log ends at {tip.seq if tip else 0}"
+                        f"session {call.session}: a snapshot at seq {call.seq}, but its log ends at "
+                        f"{tip.seq if tip else 0}"
                     )
                 return None
             case KeepCall():
@@ -530,7 +535,7 @@ def _decide(group: Group, call: Call) -> Outcome:
 
 
 def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
-    """Settle the waiters: those of one event loop with one wake-up."""
+    """Answer the callers, those of one event loop with one wake-up."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Outcome]]] = {}
     for call, outcome in zip(calls, outcomes, strict=True):
         waiter = call.waiter
@@ -542,14 +547,14 @@ def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
         try:
             loop.call_soon_threadsafe(_settle, settled)
         except RuntimeError:
-            # The loop was closed: nobody waits on it any more, and what it appended is durable all the same.
+            # The loop was closed: nobody waits on it any more, and its appends are durable all the same.
             if not loop.is_closed():
                 raise
 
 
 def _settle(settled: Sequence[tuple[Waiter, Outcome]]) -> None:
     for waiter, outcome in settled:
-        if waiter.done():  # cancelled by its caller
+        if waiter.done():  # its caller cancelled it
             continue
         if isinstance(outcome, Exception):
             waiter.set_exception(outcome)

@@ -100,7 +100,9 @@ def make_order(
         servers=tuple(server.argv for server in run.agent.mcp if server.argv) if run.agent is not None else (),
         is_traced=run.trace is not None,
         is_agent=run.agent is not None,
-        allowance=find_allowance(spec.budget, session.spent, run.started_at) if spec.budget is not None else Amounts(),
+        allowance=find_allowance(spec.budget, session.tally.spent, run.started_at)
+        if spec.budget is not None
+        else Amounts(),
     )
 
 

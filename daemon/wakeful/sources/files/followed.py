@@ -36,8 +36,8 @@ class Followed:
     """One target and its last known state."""
 
     __slots__ = (
-        "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts", "naming", "paths", "pattern",
-        "problem", "refused", "target", "trees", "version", "walker",
+        "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts",
+        "naming", "paths", "pattern", "problem", "refused", "target", "trees", "version", "walker",
     )  # fmt: skip
 
     def __init__(self, target: FileTarget, state: StateFolder, excludes: Excludes) -> None:

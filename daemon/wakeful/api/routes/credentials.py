@@ -1,7 +1,9 @@
-"""GET /tokens, POST /tokens and POST /tokens/revoke: what people hand out, listed, made and taken back.
+"""Tokens that people hand out (GET /tokens, POST /tokens, POST /tokens/revoke), and the names of secrets (GET
+/secrets).
 
-Only the daemon's own user comes here, without a token (authorising.py). A token's text is in the one answer that makes
-it, and nowhere else.
+Only the daemon's own user reaches the tokens. The text of a token is in the one answer that makes it, and nowhere
+else. The value of a secret is in no answer. Secrets are looked at anew for each answer: a person who set one need not
+wait for the next look.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, find_named, service_of
-from wakeful.api.gate.tokens import LONGEST_NOTE, SCOPES, Scope, Token, Tokens
-from wakeful.api.routes.calls import read_body
+from wakeful.api.bodies import read_body
+from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
+from wakeful.api.requests import answer_json, find_named, service_of
 from wakeful.api.service import Service
+from wakeful.core.deciding.agent_obstacles import list_needed
 from wakeful.errors import CallerError
+from wakeful.verbs.verb import SCOPES, Scope
 from wakeful.views.times import show_time, show_time_or_none
 
 # A century; longer would not fit a time that people can read.
@@ -91,3 +95,18 @@ async def _read(request: Request, kind: type[Any]) -> Any:
         return msgspec.json.decode(await read_body(request), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise CallerError(f"the body does not fit: {error}") from None
+
+
+async def read_secrets(request: Request) -> Response:
+    service = service_of(request)
+    users: dict[str, list[str]] = {}
+    for session in sorted(service.core.state, key=lambda session: session.name):
+        if session.declaration.is_declared:
+            for name in list_needed(service.core, session):
+                users.setdefault(name, []).append(session.name)
+    known, folder = service.secrets()
+    rows = [
+        {"name": one.name, "source": one.source, "problem": one.problem, "sessions": users.get(one.name, [])}
+        for one in known
+    ]
+    return answer_json({"folder": folder, "secrets": rows})

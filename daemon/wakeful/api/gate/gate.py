@@ -1,0 +1,152 @@
+"""The gate that every request goes through before it is routed.
+
+It finds out who calls: the user and the process as the kernel knows them, a run or another bearer by the token. It
+refuses other users, and processes of runs that do not speak as their run. It asks scopes.py how far the caller
+reaches, and tells both sides' versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll`
+is one segment.
+"""
+
+from __future__ import annotations
+
+import os
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wakeful.api.bodies import decode_body, read_body
+from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
+from wakeful.api.gate.protocol import VERSION_HEADER
+from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
+from wakeful.api.gate.tokens import Tokens, is_token
+from wakeful.api.requests import Forbidden, answer_error, find_status
+from wakeful.api.service import Service
+from wakeful.core.observations import ProcessOwner
+from wakeful.errors import CallerError, WakefulError
+
+# The names under which clients of other programs put tokens into addresses.
+TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
+
+
+# What these answer is read from the log, where a state that `/sessions` showed a moment ago must be found. Not
+# `/sessions` itself, nor `/doctor`: while the disk hangs, people must still see what there is.
+FROM_THE_LOG = ("/sessions/", "/why", "/diff", "/export", "/costs", "/search")
+
+
+class Unauthorised(CallerError):
+    """Nobody we know: what was shown opens nothing."""
+
+
+class Gate:
+    """Every request passes here before it is routed: who calls, and whether that reaches so far."""
+
+    def __init__(self, app: Starlette, service: Service) -> None:
+        self._app = app
+        self._service = service
+        self._tokens: Tokens = app.state.tokens
+        self._uid = os.geteuid()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_version(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[VERSION_HEADER] = self._service.version
+            await send(message)
+
+        answer: ASGIApp = self._app
+        try:
+            caller = self._identify(scope)
+            scope["state"]["caller"] = caller
+            rule, named = find_rule(self._app.routes, scope)
+            if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
+                body = await read_body(Request(scope, receive))
+                judge_body(self._service, caller, decode_body(body))
+                receive = _repeat(body, receive)
+            if scope["path"].startswith(FROM_THE_LOG):
+                await self._service.recorded_so_far()
+        except ClientDisconnect:
+            return
+        except Unauthorised as refusal:
+            answer = answer_error(str(refusal), 401)
+        except WakefulError as refusal:
+            answer = answer_error(str(refusal), find_status(refusal))
+        await answer(scope, receive, send_with_version)
+
+    def _identify(self, scope: Scope) -> Caller:
+        """Raise Unauthorised or Forbidden where nobody we know is at the other end."""
+        scope["path"] = scope["raw_path"].decode("ascii")
+        peer: Peer = scope["state"].pop("peer")
+        connection = scope["state"].pop("connection")
+        if peer.uid != self._uid:
+            raise Forbidden(f"this daemon belongs to user {self._uid}; user {peer.uid} may not use it")
+        # A process that hands its connection on and leaves may be a run's that wants to pass for a person.
+        if (absence := find_absence(connection, peer)) is not None:
+            raise Forbidden(absence)
+        _refuse_in_address(scope)
+        shown = Headers(scope=scope).getlist("authorization")
+        if not shown:
+            _refuse_no_person(peer)
+            return Caller(name_person(peer.uid), uid=peer.uid)
+        kind, _, text = shown[0].partition(" ")
+        # Which of two would count is nobody's to guess.
+        if len(shown) > 1 or kind.lower() != "bearer":
+            raise Unauthorised("one header is expected, Authorization: Bearer TOKEN")
+        return self._identify_by_token(text.strip(), peer)
+
+    def _identify_by_token(self, text: str, peer: Peer) -> Caller:
+        standing = peer.standing
+        if isinstance(standing, Unknown) and not standing.may_show_token:
+            raise Forbidden(standing.words)
+        owner = standing if isinstance(standing, ProcessOwner) else None
+        if is_token(text):
+            token = self._tokens.find(text, self._service.moment().wall)
+            if token is None:
+                raise Unauthorised(
+                    "this token opens nothing: it was never given, is over, or was revoked; "
+                    "wakeful token list shows those there are"
+                )
+            if owner is not None and owner.run_id is not None:
+                raise Forbidden("a process of a run speaks with that run's token, and with no other")
+            return Caller(name_token(token), uid=peer.uid, token=token, person=name_person(peer.uid))
+        run = self._service.run_identity(text)
+        if run is None:
+            raise Unauthorised("this token belongs to no run under way; a token ends with its run")
+        if owner is not None and owner.run_id != run.run_id:
+            raise Forbidden("this token was given to another run")
+        return Caller(name_run(run), run)
+
+
+def _refuse_no_person(peer: Peer) -> None:
+    """Raise Forbidden unless a process of a person is at the other end."""
+    match peer.standing:
+        case Unknown(words=words):
+            raise Forbidden(words)
+        case ProcessOwner(run_id=None, sign=sign):
+            raise Forbidden(
+                f"process {peer.pid} belongs to a run of another daemon, or to one that is over, and is no person here "
+                f"({sign}); call from a shell that no run started, or show a token of this daemon (wakeful token)"
+            )
+        case ProcessOwner():
+            raise Forbidden("a process of a run speaks with that run's token (WAKEFUL_TOKEN_FILE), or not at all")
+
+
+def _refuse_in_address(scope: Scope) -> None:
+    """A token in an address ends up in histories, logs and the pages that are linked to: it is not taken there, also
+    a good one.
+    """
+    names = {name.lower() for name in QueryParams(scope["query_string"])}
+    if names & TOKEN_PARAMETERS:
+        raise Unauthorised(
+            "a token is not taken from an address; send it as a header, Authorization: Bearer TOKEN, "
+            "and revoke this one"
+        )
+
+
+def _repeat(body: bytes, receive: Receive) -> Receive:
+    """What was read to be judged is read again by the route, to the byte."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return left.pop() if left else await receive()
+
+    return receive_again

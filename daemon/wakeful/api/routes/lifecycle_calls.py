@@ -1,0 +1,81 @@
+"""The calls of a session's life and memory: most become their call as they are, `rename` and `open` also see to the
+spec's file.
+"""
+
+from __future__ import annotations
+
+from wakeful.api.routes.call_steps import CallSteps, Done, More
+from wakeful.api.service import Service
+from wakeful.core.calls import values as calls
+from wakeful.errors import CallerError
+from wakeful.specs.scalars import find_name_problem
+
+
+async def prepare_rename(service: Service, body: calls.Rename) -> calls.Rename:
+    # A name becomes a path below sessions.d: it must stay there.
+    problem = find_name_problem(body.new) or service.find_rename_obstacle(body.name, body.new)
+    if problem is not None:
+        raise CallerError(problem)
+    return calls.Rename(name=body.name, new=body.new)
+
+
+async def finish_rename(service: Service, done: Done) -> More:
+    """Move the file after the session. Moved before it, the file would show one session gone and another born."""
+    reply = done.reply
+    return await _rename_file(service, done.call.name, done.call.new, reply.words, is_repeated=reply.is_repeated)
+
+
+async def finish_rename_again(service: Service, body: calls.Rename, key: str, author: str) -> More:
+    return await _rename_file(service, body.name, body.new, f"renamed to {body.new}", is_repeated=True)
+
+
+async def _rename_file(service: Service, old: str, new: str, words: str, *, is_repeated: bool) -> More:
+    ids = service.core.state.ids
+    # Both names may be those of other sessions by now.
+    if is_repeated and (old in ids or new not in ids):
+        return {"name": new}
+    # A fork has no file.
+    if not service.core.state.by_name(new).declaration.is_filed:
+        return {"name": new}
+    try:
+        service.rename_spec(old, new)
+    except OSError as error:
+        # The call repeats the key of an earlier one, which has already moved the file.
+        if is_repeated and isinstance(error, FileNotFoundError):
+            return {"name": new}
+        raise CallerError(
+            f"{words}, but its file was not: {error.strerror}; rename sessions.d/{old}.yaml by hand"
+        ) from error
+    await service.read_specs()
+    return {"name": new}
+
+
+async def finish_open(service: Service, done: Done) -> More:
+    if not done.reply.is_repeated:
+        service.report_spec_again(done.call.name)
+    await service.read_specs()
+    return {}
+
+
+CALLS: dict[str, CallSteps] = {
+    "activate": CallSteps(makes=(calls.Activate,)),
+    "resume": CallSteps(makes=(calls.Resume,)),
+    "suspend": CallSteps(makes=(calls.Suspend,)),
+    "sleep": CallSteps(makes=(calls.Sleep,)),
+    "sleep_all": CallSteps(makes=(calls.SleepAll,)),
+    "resume_all": CallSteps(makes=(calls.ResumeAll,)),
+    "answer": CallSteps(makes=(calls.Answer,)),
+    "interrupt": CallSteps(makes=(calls.Interrupt,)),
+    "cancel": CallSteps(makes=(calls.Cancel,)),
+    "terminate": CallSteps(makes=(calls.Terminate,)),
+    "open": CallSteps(makes=(calls.Open,), finish=finish_open),
+    "rename": CallSteps(
+        makes=(calls.Rename,), prepare=prepare_rename, finish=finish_rename, finish_again=finish_rename_again
+    ),
+    "send": CallSteps(makes=(calls.Send,), is_to_others=True),
+    "ask": CallSteps(makes=(calls.Ask,)),
+    "note": CallSteps(makes=(calls.Note,)),
+    "remember": CallSteps(makes=(calls.Remember,)),
+    "forget": CallSteps(makes=(calls.Forget,)),
+    "todo": CallSteps(makes=(calls.Todo,)),
+}

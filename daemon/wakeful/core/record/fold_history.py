@@ -1,0 +1,202 @@
+"""How the calls on history change a session: checkpoints, rewinds, forks, merges, moves and archives.
+
+A part of the reducer in `fold.py`, and like it trusts the log. Every function takes an event and the session before it, and
+returns the session after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from wakeful.core.record import events as ev
+from wakeful.core.record.flat_state import group_fields
+from wakeful.core.record.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, drop_conflict
+from wakeful.core.record.state import Session, keep_kind
+
+# The event, the session before it, the moment, the author and the seq of the record.
+Fold = Callable[[Any, Session, int, str, int], Session]
+
+
+def recall_past(session: Session, past: Recollection, seq: int) -> Session:
+    """Go on from what a position of the past knew; the record that says so begins the new stretch of the line."""
+    here = Stretch(session.id, seq)
+    return replace(
+        session,
+        knowledge=replace(
+            session.knowledge,
+            facts=past.facts,
+            memory=past.memory,
+            todo=past.todo,
+            handoff=past.handoff,
+            conversation=replace(past.conversation, stretches=(*past.conversation.stretches, here)),
+            asker=past.asker,
+            talks=past.talks,
+        ),
+        # Ordered kinds never go back (rules 16, 44).
+        marks=replace(
+            session.marks,
+            good={**keep_kind(session.marks.good, is_ordered=True), **keep_kind(past.good, is_ordered=False)},
+        ),
+        lineage=replace(session.lineage, conflicts=past.conflicts, merges=past.merges, line=(*past.line, here)),
+    )
+
+
+def _fold_checkpoint_marked(event: ev.CheckpointMarked, session: Session, at: int, author: str, seq: int) -> Session:
+    checkpoint = Checkpoint(seq=event.position, at=at, author=author, note=event.note)
+    return replace(
+        session, lineage=replace(session.lineage, checkpoints={**session.lineage.checkpoints, event.mark: checkpoint})
+    )
+
+
+def _fold_session_rewound(event: ev.SessionRewound, session: Session, at: int, author: str, seq: int) -> Session:
+    past = replace(event.recollection, conversation=_find_news(session, event))
+    recalled = recall_past(session, past, seq)
+    seen = {**session.marks.seen, **event.versions}
+    return replace(recalled, marks=replace(recalled.marks, seen=seen, touched=()), last_active_at=at)
+
+
+def _find_news(session: Session, event: ev.SessionRewound) -> Conversation:
+    """What of the past's conversation no run has dealt with, now that later runs have."""
+    past = event.recollection.conversation
+    if event.to < session.knowledge.dealt_from:
+        return replace(past, recent=0, recent_bytes=0)
+    # While that run was under way it had dealt with nothing yet.
+    return past.keep_late() if event.to < session.knowledge.dealt_until else past
+
+
+def _fold_outputs_adopted(event: ev.OutputsAdopted, session: Session, at: int, author: str, seq: int) -> Session:
+    # As what a run left: it is no news to the session, and what others make of it later is drift.
+    return replace(
+        session,
+        marks=replace(
+            session.marks, seen={**session.marks.seen, **event.versions}, good={**session.marks.good, **event.versions}
+        ),
+    )
+
+
+def _fold_session_forked(event: ev.SessionForked, session: Session, at: int, author: str, seq: int) -> Session:
+    return session
+
+
+def _fold_session_merged(event: ev.SessionMerged, session: Session, at: int, author: str, seq: int) -> Session:
+    facts = {key: fact for key, fact in session.knowledge.facts.items() if key not in event.retracted}
+    # Set here by this record; who said so in the fork stays with it.
+    facts |= {fact.key: replace(fact, seq=seq) for fact in event.taken}
+    return replace(
+        session,
+        knowledge=replace(
+            session.knowledge,
+            facts=facts,
+            handoff="\n\n".join(part for part in (session.knowledge.handoff, event.summary) if part) or None,
+            conversation=session.knowledge.conversation.add(event.summary)
+            if event.summary
+            else session.knowledge.conversation,
+            todo=session.knowledge.todo if event.todo is None else event.todo,
+        ),
+        lineage=replace(
+            session.lineage,
+            conflicts=(*session.lineage.conflicts, *event.conflicts),
+            conflicts_opened=max(
+                (session.lineage.conflicts_opened, *(conflict.number for conflict in event.conflicts))
+            ),
+            merges={**session.lineage.merges, event.fork: event.fork_seq},
+        ),
+        last_active_at=at,
+    )
+
+
+def _fold_conflict_resolved(event: ev.ConflictResolved, session: Session, at: int, author: str, seq: int) -> Session:
+    facts = {key: fact for key, fact in session.knowledge.facts.items() if key != event.key}
+    if event.value is not None:
+        facts[event.key] = Fact(key=event.key, value=event.value, author=author, seq=seq, rationale=event.rationale)
+    return replace(
+        session,
+        knowledge=replace(session.knowledge, facts=facts),
+        lineage=replace(session.lineage, conflicts=drop_conflict(session.lineage.conflicts, event.number)),
+        last_active_at=at,
+    )
+
+
+def _fold_conversation_compressed(
+    event: ev.ConversationCompressed, session: Session, at: int, author: str, seq: int
+) -> Session:
+    conversation = replace(
+        session.knowledge.conversation,
+        stretches=event.kept,
+        summary=event.summary,
+        messages=event.kept_messages,
+        size_bytes=event.kept_bytes,
+    )
+    # How much the model takes in now is known with its next answer.
+    return replace(session, knowledge=replace(session.knowledge, conversation=conversation, size_tokens=0))
+
+
+def _fold_session_migrated(event: ev.SessionMigrated, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, declaration=replace(session.declaration, agent=event.agent, model=event.model))
+
+
+def _fold_session_frozen(event: ev.SessionFrozen, session: Session, at: int, author: str, seq: int) -> Session:
+    # Why it slept before is not forgotten: given up, the move leaves it as it was.
+    return replace(session, move=replace(session.move, id=event.move, to=event.to))
+
+
+def _fold_session_thawed(event: ev.SessionThawed, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, move=replace(session.move, id=None, to=None))
+
+
+def _fold_session_departed(event: ev.SessionDeparted, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, move=replace(session.move, has_departed=True))
+
+
+def _fold_session_arrived(event: ev.SessionArrived, session: Session, at: int, author: str, seq: int) -> Session:
+    hold = ev.Hold(kind="apart", words=f"came from {event.origin}; activate it to let it go on")
+    session = replace(
+        session,
+        move=replace(session.move, id=None, to=None, has_departed=False, home=event.store, arrived_by=event.move),
+        hold=hold,
+        last_active_at=at,
+    )
+    if event.is_foreign:
+        # Nobody here has read the text that its file had there.
+        session = replace(session, declaration=replace(session.declaration, foreign_until=seq, text_digest=""))
+    # The file that declared it lies elsewhere.
+    return (
+        session
+        if event.needs_trust is None
+        else replace(session, declaration=replace(session.declaration, needs_trust=event.needs_trust, is_filed=False))
+    )
+
+
+def _fold_session_archived(event: ev.SessionArchived, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(group_fields(event.state), archive=event.bundle)
+
+
+def _fold_session_restored(event: ev.SessionRestored, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, archive=None)
+
+
+def _fold_payload_erased(event: ev.PayloadErased, session: Session, at: int, author: str, seq: int) -> Session:
+    # Whoever replays folds the stand-in at its place; the state in memory is folded anew when the payload went.
+    return session
+
+
+HISTORY_FOLDS: dict[type[ev.Event], Fold] = {
+    ev.CheckpointMarked: _fold_checkpoint_marked,
+    ev.SessionRewound: _fold_session_rewound,
+    ev.OutputsAdopted: _fold_outputs_adopted,
+    ev.SessionForked: _fold_session_forked,
+    ev.SessionMerged: _fold_session_merged,
+    ev.ConflictResolved: _fold_conflict_resolved,
+    ev.ConversationCompressed: _fold_conversation_compressed,
+    ev.SessionMigrated: _fold_session_migrated,
+    ev.SessionFrozen: _fold_session_frozen,
+    ev.SessionThawed: _fold_session_thawed,
+    ev.SessionDeparted: _fold_session_departed,
+    ev.SessionArrived: _fold_session_arrived,
+    ev.SessionArchived: _fold_session_archived,
+    ev.SessionRestored: _fold_session_restored,
+    ev.PayloadErased: _fold_payload_erased,
+}

@@ -1,0 +1,42 @@
+"""The daemon's own rounds of retention: once an hour the sessions that are due are archived, once a day the outputs
+of old runs.
+
+`api/routes/retention.py` carries a round out, as `wakeful archive --due` does. Nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from wakeful.api.routes.bundles import Desk
+from wakeful.api.routes.retention import archive_due, archive_outputs, find_due, find_outputs
+from wakeful.api.service import Service
+from wakeful.core.deciding.decision import DAEMON
+from wakeful.errors import WakefulError
+
+PAUSE_SECONDS = 3600.0
+ROUNDS_A_DAY = 24
+
+
+async def keep_archiving(service: Service, tell_problem: Callable[[str], None]) -> None:
+    """Archive what is due until cancelled. A round that fails is told, and the next one comes in an hour."""
+    desk = Desk(service, DAEMON, tell_nobody)
+    for number in itertools.count():
+        await asyncio.sleep(PAUSE_SECONDS)
+        try:
+            await archive_round(desk, number)
+        except (WakefulError, OSError) as problem:
+            tell_problem(f"archiving what is due failed: {problem}")
+
+
+async def archive_round(desk: Desk, number: int) -> None:
+    """One round. Outputs go in the first round and then once a day: every run of the log is looked at for them."""
+    await archive_due(desk, await find_due(desk.service))
+    if number % ROUNDS_A_DAY == 0:
+        await archive_outputs(desk, await find_outputs(desk))
+
+
+def tell_nobody(done: int, total: int) -> None:
+    """A progress callback that does nothing."""

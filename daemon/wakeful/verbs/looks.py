@@ -1,0 +1,473 @@
+"""The verbs that look and change nothing."""
+
+from __future__ import annotations
+
+from wakeful.verbs.verb import NAME, Argument, Verb, reads
+
+# `log` and `history` are one route, `facts` and `recall` another.
+RECORDS = reads("/sessions/{name}/log", "path", is_for_runs=True)
+FACTS = reads("/sessions/{name}/facts", "path", is_for_runs=True)
+
+# The options by which `log` and `history` choose records; each narrows what the others leave.
+RECORD_FILTERS = (
+    Argument("from", "number", "--from", help="The first seq shown.", metavar="SEQ", least=1),
+    Argument("to", "number", "--to", help="The last seq shown.", metavar="SEQ", least=1),
+    Argument(
+        "since",
+        option="--since",
+        help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.",
+        metavar="TIME",
+    ),
+    Argument("until", option="--until", help="The same.", metavar="TIME"),
+    Argument("kind", option="--kind", help="Only this kind, such as run_finished; may be repeated.", is_repeated=True),
+    Argument("run", "number", "--run", help="Only records of this run.", metavar="N", least=1, completion="run"),
+    Argument("author", option="--author", help="Only records by this author, such as person:root."),
+    Argument(
+        "outcome",
+        "choice",
+        "--outcome",
+        help="Only the ends of runs that ended so.",
+        choices=("succeeded", "failed", "cancelled", "interrupted", "lost"),
+    ),
+    Argument(
+        "text",
+        option="--text",
+        help="Only records that say this somewhere; case and accents do not matter.",
+        metavar="TEXT",
+    ),
+    Argument("states", "flag", "--state-hash", help="The hash of the session's state after each record, too."),
+)
+
+VERBS = (
+    Verb(
+        name="list",
+        section="Look",
+        words="all sessions, one a line",
+        help="""All sessions: state, last run, what a wake waits for, and when a session goes on by itself.
+
+        NAME: only these, or all of a template (ticket@), or all that a pattern matches. Terminated and undeclared
+        sessions are left out unless they are asked for; with --json they are all there.""",
+        examples=(
+            "wakeful list",
+            "wakeful list ticket@            # every session of a template",
+            "wakeful list 'ticket@4*'        # those that a pattern matches",
+            "wakeful list --state terminated",
+        ),
+        arguments=(
+            Argument("names", metavar="[NAME]...", is_repeated=True, completion="sessions", only="terminal"),
+            Argument(
+                "is_all",
+                "flag",
+                "--all",
+                help="Every session on a line of its own: each of a template, terminated and undeclared ones.",
+                only="terminal",
+            ),
+            Argument(
+                "state",
+                "choice",
+                "--state",
+                help="Only sessions in this state.",
+                choices=("suspended", "running", "sleeping", "terminated", "archived", "undeclared"),
+            ),
+            Argument("has_failed", "flag", "--failed", help="Only sessions whose last run failed.", only="terminal"),
+            Argument("is_asking", "flag", "--asks", help="Only sessions that wait for an answer.", only="terminal"),
+        ),
+        routes=(reads("/sessions"),),
+    ),
+    Verb(
+        name="top",
+        section="Look",
+        words="what runs and what is owed, live, with CPU and memory",
+        help="What runs and what is owed, live: state, CPU, memory, runs. q or Ctrl-C ends it.",
+        examples=(
+            "wakeful top",
+            "wakeful top --sort cpu --every 1s",
+            "wakeful top --once",
+        ),
+        arguments=(
+            Argument(
+                "is_once",
+                "flag",
+                "--once",
+                help="Print one frame and end; so it does where no terminal is.",
+                only="terminal",
+            ),
+            Argument(
+                "every",
+                option="--every",
+                help="How often it looks, 2s unless told.",
+                metavar="DURATION",
+                default="2s",
+                only="terminal",
+            ),
+            Argument(
+                "order",
+                "choice",
+                "--sort",
+                help="By what rows are ordered; state: what runs first.",
+                default="state",
+                choices=("state", "cpu", "memory", "runs", "name"),
+                only="terminal",
+            ),
+        ),
+        routes=(reads("/top"),),
+    ),
+    Verb(
+        name="show",
+        section="Look",
+        words="everything about a session, now or as it was",
+        help="State, hold, bindings with their versions, neighbours in the graph, last runs, facts and hand-off.",
+        examples=(
+            "wakeful show payroll",
+            "wakeful show payroll --at 2h    # as it was two hours ago",
+            "wakeful show payroll --at march # at a checkpoint",
+        ),
+        arguments=(
+            NAME,
+            Argument(
+                "at",
+                option="--at",
+                help="As its log knew it then: at a seq, a time (RFC 3339, or 2h ago as 2h), or a checkpoint.",
+                metavar="POSITION",
+                completion="position",
+            ),
+        ),
+        routes=(reads("/sessions/{name}", "path"),),
+    ),
+    Verb(
+        name="log",
+        section="Look",
+        words="a session's records",
+        help="A session's records, oldest first.",
+        examples=(
+            "wakeful log payroll --last 20",
+            "wakeful log payroll --outcome failed --since 1d",
+            "wakeful log payroll --text 'tax office'",
+            "wakeful log payroll --follow",
+        ),
+        arguments=(
+            NAME,
+            *RECORD_FILTERS,
+            Argument("last", "number", "--last", help="Only the newest N, at most 10000.", metavar="N", least=1),
+            Argument(
+                "past",
+                "flag",
+                "--past",
+                help=(
+                    "Before them the records it came with, when it was forked or loaded; --at ~SEQ means one of those."
+                ),
+            ),
+            Argument("is_following", "flag", "--follow", help="Go on with what will be recorded.", only="terminal"),
+        ),
+        routes=(RECORDS,),
+    ),
+    Verb(
+        name="history",
+        section="Look",
+        words="a session's latest records",
+        help="A session's latest records. Inside a run NAME is its own session and may be left out.",
+        examples=(
+            "wakeful history payroll --last 5",
+            "wakeful history payroll --outcome failed",
+            "wakeful history --text rates   # inside a run",
+        ),
+        arguments=(
+            Argument("name", is_required=False, completion="session"),
+            *RECORD_FILTERS,
+            Argument(
+                "last",
+                "number",
+                "--last",
+                help="How many, 20 unless told, at most 10000.",
+                metavar="N",
+                default=20,
+                least=1,
+            ),
+        ),
+        routes=(RECORDS,),
+    ),
+    Verb(
+        name="follow",
+        section="Look",
+        words="what happens, as it happens",
+        help="""What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends
+        with Ctrl-C.
+
+        What agents say is shown word by word, with their thoughts and the tools they call. Words that come too fast
+        to be read are left out; the record of the turn, which follows, has all of them.""",
+        examples=(
+            "wakeful follow                  # all sessions",
+            "wakeful follow payroll filing",
+        ),
+        arguments=(
+            Argument("name", metavar="[NAME]...", is_repeated=True, completion="session"),
+            Argument(
+                "with_thoughts",
+                "flag",
+                "--thinking/--no-thinking",
+                help="Show the thoughts of agents, dimmed.",
+                default=True,
+                only="terminal",
+            ),
+            Argument(
+                "with_words",
+                "flag",
+                "--words",
+                help="With --json: also the words of agents as they come, lines with `live`.",
+                only="terminal",
+            ),
+        ),
+        routes=(reads("/follow", "query"),),
+    ),
+    Verb(
+        name="output",
+        section="Look",
+        words="what a run wrote to its terminal",
+        help="""What a run wrote to its standard output and error.
+
+        Terminal escapes in it are shown, not obeyed, also into a pipe or a file; --raw gives the bytes as they are.
+        Of a run that failed while it was confined, standard error says what it was denied, and the line of its spec
+        that allows it. Where no daemon runs, its state folder is read instead, and standard error names it.""",
+        examples=(
+            "wakeful output payroll          # of the present or last run",
+            "wakeful output payroll --run 3 --raw > run3.log",
+            "wakeful output payroll --state .wakeful   # without a daemon",
+        ),
+        arguments=(
+            NAME,
+            Argument(
+                "run",
+                "number",
+                "--run",
+                help="Which run; the present or last one unless told.",
+                metavar="N",
+                least=1,
+                completion="run",
+            ),
+            Argument("follow", "flag", "--follow", help="Go on until the present run ends.", only="terminal"),
+            Argument(
+                "is_raw", "flag", "--raw", help="The bytes as they are, terminal escapes included.", only="terminal"
+            ),
+            Argument(
+                "state",
+                option="--state",
+                help="Read this state folder, and ask no daemon.",
+                metavar="DIR",
+                completion="folder",
+                only="terminal",
+            ),
+        ),
+        routes=(reads("/sessions/{name}/output", "path"),),
+    ),
+    Verb(
+        name="facts",
+        section="Look",
+        words="a session's facts",
+        help="A session's facts, with who said so and why. Inside a run NAME is left out.",
+        examples=("wakeful facts payroll",),
+        arguments=(
+            Argument("name", only="http"),
+            Argument("words", metavar="[NAME]", is_repeated=True, completion="session", only="terminal"),
+        ),
+        routes=(FACTS,),
+    ),
+    Verb(
+        name="recall",
+        section="Look",
+        words="one fact, or all",
+        help="One fact's value, or all facts. Inside a run: recall [KEY]; outside: recall NAME [KEY].",
+        examples=(
+            "wakeful recall payroll currency",
+            "wakeful recall currency         # inside a run",
+        ),
+        arguments=(
+            Argument("name", only="http"),
+            Argument("words", metavar="[NAME] [KEY]", is_repeated=True, completion="named key", only="terminal"),
+        ),
+        routes=(FACTS,),
+    ),
+    Verb(
+        name="why",
+        section="Look",
+        words="why a session ran or did not, or who wrote and reads a file",
+        help="""For a session: why it ran last, or why it does not run. For a run: the whole chain that led to it,
+        across sessions. For a path: which run wrote it, what led to that, and who reads it.""",
+        examples=(
+            "wakeful why payroll             # why it ran, or does not",
+            "wakeful why payroll#3           # what led to run 3",
+            "wakeful why out/payroll.csv     # who wrote it, who reads it",
+        ),
+        arguments=(
+            Argument("x", metavar="SESSION|SESSION#RUN|PATH", completion="session or path"),
+            Argument(
+                "run", "number", "--run", help="Of SESSION, this run: the same as SESSION#N.", metavar="N", least=1
+            ),
+        ),
+        routes=(reads("/why"),),
+    ),
+    Verb(
+        name="context",
+        section="Look",
+        words="what a session's model would see, with tokens per part",
+        help="""What the session's model would see if it ran now: instructions, the conversation so far, and what
+        the run would open with.
+
+        Nothing is recorded and nothing runs. Tokens are estimates. With --json the text is to the byte.""",
+        examples=(
+            "wakeful context api-docs",
+            "wakeful context api-docs --for-agent security --json",
+        ),
+        arguments=(
+            NAME,
+            Argument("agent", option="--for-agent", help="As this agent would see it, asked by name.", metavar="AGENT"),
+            Argument("brief", "flag", "--brief", help="Only the parts and their tokens.", only="terminal"),
+        ),
+        routes=(reads("/sessions/{name}/context", "path"),),
+    ),
+    Verb(
+        name="plan",
+        section="Look",
+        words="what would wake if these paths changed; what is owed now",
+        help=(
+            "What would wake if these paths changed, in the order of the graph. Without a path: what is owed and "
+            "queued now."
+        ),
+        examples=(
+            "wakeful plan                    # what is owed now",
+            "wakeful plan salaries.csv       # what would wake if it changed",
+        ),
+        arguments=(Argument("path", "file", metavar="[PATH]...", is_repeated=True, completion="file"),),
+        routes=(reads("/plan"),),
+    ),
+    Verb(
+        name="diff",
+        section="Look",
+        words="what differs between two positions of a session, or two sessions",
+        help="""What differs between two positions of a session, or between two sessions.
+
+        A position is a seq, a time (RFC 3339, or 2h for two hours ago) or a checkpoint; without one it is now:
+        `wakeful diff payroll@12 payroll`.""",
+        examples=(
+            "wakeful diff payroll@12 payroll # since seq 12",
+            "wakeful diff payroll@2h payroll --contents",
+            "wakeful diff payroll payroll-fork",
+        ),
+        arguments=(
+            Argument("a", metavar="NAME[@POSITION]", completion="side"),
+            Argument("b", metavar="NAME[@POSITION]", completion="side"),
+            Argument(
+                "contents",
+                "flag",
+                "--contents",
+                help="Also what changed in the files, line by line, as far as it was kept.",
+            ),
+        ),
+        routes=(reads("/diff"),),
+    ),
+    Verb(
+        name="search",
+        section="Look",
+        words="words over the logs of all sessions",
+        help="""Records whose text holds all these words, the newest first.
+
+        wage* finds every word that begins so; "several words" in quotes of their own (so '"tax office"') stand
+        together.""",
+        examples=(
+            "wakeful search tax office",
+            "wakeful search 'wage*' --session payroll --since 7d",
+        ),
+        arguments=(
+            Argument("text", metavar="TEXT...", is_required=True, is_repeated=True),
+            Argument(
+                "name", option="--session", help="Only records of this session.", metavar="NAME", completion="session"
+            ),
+            Argument(
+                "since",
+                option="--since",
+                help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.",
+                metavar="TIME",
+            ),
+            Argument("until", option="--until", help="The same.", metavar="TIME"),
+            Argument(
+                "kind", option="--kind", help="Only this kind, such as note_added; may be repeated.", is_repeated=True
+            ),
+            Argument("author", option="--author", help="Only records by this author, such as person:root."),
+            Argument(
+                "last", "number", "--last", help="How many at most, 20 unless told.", metavar="N", default=20, least=1
+            ),
+        ),
+        routes=(reads("/search", "query"),),
+    ),
+    Verb(
+        name="costs",
+        section="Look",
+        words="what runs took, by session, agent, cause and day",
+        help=(
+            "What runs took: how many, CPU, wall time, tokens and US dollars, bytes read and written, output. Days are"
+            " UTC."
+        ),
+        examples=(
+            "wakeful costs",
+            "wakeful costs --by agent,day --since 7d --csv > costs.csv",
+        ),
+        arguments=(
+            Argument(
+                "by",
+                option="--by",
+                help="Any of session, agent, cause, day, parted by commas; session unless told.",
+                metavar="KEYS",
+                default="session",
+            ),
+            Argument(
+                "since",
+                option="--since",
+                help="Runs that ended since: RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 7d.",
+                metavar="TIME",
+            ),
+            Argument("is_csv", "flag", "--csv", help="Print CSV, with plain numbers.", only="terminal"),
+        ),
+        routes=(reads("/costs"),),
+    ),
+    Verb(
+        name="export",
+        section="Look",
+        words="the log for other tools, one JSON object a line",
+        help="The records of all sessions, or of these, in the order they were recorded.",
+        examples=(
+            "wakeful export payroll --since 1d | jq .kind",
+            "wakeful export -o all.jsonl",
+        ),
+        arguments=(
+            Argument("name", metavar="[NAME]...", is_repeated=True, completion="session"),
+            Argument(
+                "format",
+                "choice",
+                "--format",
+                help="jsonl: one JSON object a line.",
+                default="jsonl",
+                choices=("jsonl",),
+            ),
+            Argument(
+                "since",
+                option="--since",
+                help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.",
+                metavar="TIME",
+            ),
+            Argument("until", option="--until", help="The same.", metavar="TIME"),
+            Argument(
+                "kind", option="--kind", help="Only this kind, such as run_finished; may be repeated.", is_repeated=True
+            ),
+            Argument("loaded", "flag", "--with-loaded", help="Also the records that `load` brought in from elsewhere."),
+            Argument(
+                "output",
+                "file",
+                "-o --output",
+                help="A file of its own instead; never overwrites.",
+                metavar="FILE",
+                completion="file",
+                only="terminal",
+            ),
+        ),
+        routes=(reads("/export", "query"),),
+    ),
+)

@@ -1,0 +1,20 @@
+"""The whole table: every verb by its name, in the order of the help."""
+
+from __future__ import annotations
+
+from wakeful.verbs import history, lifecycle, looks, memory, specs, upkeep
+from wakeful.verbs.verb import SECTIONS, Route, Verb
+
+# A new family is added here; a new verb is added to its family.
+FAMILIES = (looks, lifecycle, history, memory, specs, upkeep)
+VERBS: dict[str, Verb] = {verb.name: verb for family in FAMILIES for verb in family.VERBS}
+# The verbs of the command line, section by section.
+COMMANDS: dict[str, Verb] = {
+    name: verb for section in SECTIONS for name, verb in VERBS.items() if verb.section == section
+}
+
+
+def list_routes() -> dict[str, Route]:
+    """Every route of a verb by its key, such as "GET /sessions". Verbs that share a route have the same value for
+    it."""
+    return {route.key: route for verb in VERBS.values() for route in verb.routes}

@@ -1,0 +1,35 @@
+"""Every event is folded, every observation taken, every call and step judged, each by the function made for it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from wakeful.core import take
+from wakeful.core.agents import steps
+from wakeful.core.calls import agent_steps, values
+from wakeful.core.record import events, fold
+
+# What is handled, by which functions, and what of it stands elsewhere.
+TABLES: dict[str, tuple[Any, Mapping[Any, Callable[..., object]], set[type]]] = {
+    "events": (events.Event, fold._FOLDS, {events.SessionOpened}),
+    "observations": (take.Observation, take._TAKES, set()),
+    "calls": (values.Call, take._JUDGES, set()),
+    "steps": (steps.Step, agent_steps._STEPS, set()),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_kind_has_its_function(name: str) -> None:
+    """No kind is forgotten, and none stands in the table that does not exist."""
+    union, table, elsewhere = TABLES[name]
+    assert set(table) == set(get_args(union)) - elsewhere
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_function_takes_the_kind_it_stands_for(name: str) -> None:
+    """The first parameter says so; a row of the table that names another function is found here."""
+    _, table, _ = TABLES[name]
+    for kind, handle in table.items():
+        first = next(iter(get_type_hints(handle).values()))
+        assert kind in (get_args(first) or (first,)), f"{handle.__name__} takes {first}, not {kind}"

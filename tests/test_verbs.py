@@ -1,0 +1,100 @@
+"""The table of verbs agrees with itself, with the core's calls, with the API and with docs/commands.md."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from wakeful.api.bodies import find_body_type
+from wakeful.api.routes.calls import CALLS
+from wakeful.cli.client import Options
+from wakeful.cli.command import MODULES
+from wakeful.core.calls.roles import MAINTAINERS_ONLY
+from wakeful.history.repeated_calls import FIRST_KINDS
+from wakeful.verbs.table import COMMANDS, FAMILIES, VERBS
+from wakeful.verbs.verb import KEY
+
+REPOSITORY = Path(__file__).parent.parent
+DIRECT = [name for name, steps in CALLS.items() if steps.prepare is None]
+
+
+def test_a_verb_has_one_place() -> None:
+    assert len(VERBS) == sum(len(family.VERBS) for family in FAMILIES)
+
+
+def test_every_call_of_the_table_is_carried_out_and_no_other() -> None:
+    assert sorted(CALLS) == sorted(name for name, verb in VERBS.items() if verb.is_call)
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_the_arguments_of_a_call_are_the_fields_of_its_value_in_the_core(name: str) -> None:
+    """With the same types and defaults. The sender of a message is known from the connection."""
+    body, call = find_body_type(VERBS[name]), CALLS[name].makes[0]
+    assert describe(body) == {field: told for field, told in describe(call).items() if field != "sender"}
+
+
+def describe(kind: type[msgspec.Struct]) -> dict[str, tuple[object, object, bool]]:
+    return {field.name: (field.type, field.default, field.required) for field in msgspec.structs.fields(kind)}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_role_of_a_verb_is_the_one_the_core_asks_for(name: str) -> None:
+    is_theirs = all(kind in MAINTAINERS_ONLY for kind in CALLS[name].makes)
+    assert VERBS[name].role == ("maintainer" if is_theirs else "contributor")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_is_safe_to_repeat_is_found_by_its_key(name: str) -> None:
+    """The log says by its first record which call a key belongs to."""
+    verb = VERBS[name]
+    assert verb.is_repeatable == (KEY in verb.arguments or verb.section is None or name == "trace")
+    assert all(kind in FIRST_KINDS for kind in CALLS[name].makes)
+
+
+def test_what_undoes_a_verb_is_a_verb() -> None:
+    assert {verb.undo.split()[0] for verb in VERBS.values() if verb.undo is not None} <= VERBS.keys()
+
+
+def test_every_verb_of_the_command_line_is_carried_out_by_a_module_or_is_a_call() -> None:
+    assert MODULES.keys() <= COMMANDS.keys()
+    assert all(COMMANDS[name].is_call for name in COMMANDS.keys() - MODULES.keys())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_function_of_a_verb_takes_the_arguments_of_the_table(name: str) -> None:
+    """By their names, and no others."""
+    module = importlib.import_module(f"wakeful.cli.{MODULES[name]}")
+    given = {one.name: None for one in COMMANDS[name].typed}
+    inspect.signature(getattr(module, f"{name}_verb")).bind(Options(), **given)
+
+
+def test_the_body_of_every_call_has_a_json_schema() -> None:
+    """OpenAPI, tools of MCP and forms are made from it."""
+    for name, steps in CALLS.items():
+        schema = msgspec.json.schema(find_body_type(VERBS[name], steps.object_type))
+        (definition,) = [one for key, one in schema["$defs"].items() if key.endswith("Body")]
+        assert set(definition["properties"]) == {one.name for one in VERBS[name].sent}
+
+
+def test_the_table_is_quick_to_import() -> None:
+    """Every command imports it: it needs no library and nothing of ours."""
+    program = (
+        "import sys; import wakeful.verbs.table; "
+        "print(sorted(sys.modules.keys() & {'click', 'pydantic', 'msgspec', 'starlette'}), "
+        "sorted(name for name in sys.modules if name.startswith('wakeful.') and not name.startswith('wakeful.verbs')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] []\n"
+
+
+def test_the_page_of_commands_is_made_from_the_table() -> None:
+    """`make docs` writes it."""
+    script = REPOSITORY / "scripts" / "write_commands_page.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
