@@ -347,8 +347,9 @@ class HouseReader:
             )
             self._doubt_file(path, known, reading.digest, reading.key, shielded)
             old = {one.path: one.digest for one in before.agent_files} if before is not None else {}
-            for file in (one for one in reading.agent_files if one.key is not None):
-                self._doubt_file(file.path, old.get(file.path), file.digest, file.key, shielded)
+            for file in reading.agent_files:
+                if file.key is not None:
+                    self._doubt_file(file.path, old.get(file.path), file.digest, file.key, shielded)
 
     def _doubt_file(self, path: str, known: str | None, digest: str, stat_key: StatKey, shielded: str) -> None:
         pages = self._ledger.pages
