@@ -7,6 +7,7 @@ BIN    := $(VENV)/bin
 RUN_READY    := $(VENV)/.ready-run
 AGENTS_READY := $(VENV)/.ready-agents
 READY        := $(VENV)/.ready
+CHECK_READY  := $(VENV)/.ready-check
 # Compiled when first imported: compiling all that comes along takes a third of the time of an installation.
 INSTALL      := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 # Builds the package itself, here and for `make wheel`; the floor is that of pyproject.toml.
@@ -27,7 +28,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run agents setup docs test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
+.PHONY: help run agents setup check format docs test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,8 +43,18 @@ agents: $(AGENTS_READY) ## fetch the libraries of sessions that think; a daemon 
 setup: $(READY) ## fetch all that contributors need: tests and agents as well
 	@echo "$(BIN)/wakeful is in place, with what tests and agents need"
 
+check: $(CHECK_READY) ## lint, format and types: what a machine can judge without running anything
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(CHECK_READY) ## sort imports and format
+	$(BIN)/ruff check --select I --fix
+	$(BIN)/ruff format
+
 docs: $(READY) ## write the reference of docs/commands.md from the table of verbs
 	$(BIN)/python scripts/write_commands_page.py
+	$(BIN)/python scripts/write_lifecycle_page.py
 
 test: $(READY) ## the whole suite, in about seven minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
@@ -116,3 +127,8 @@ $(AGENTS_READY): $(RUN_READY)
 $(READY): $(RUN_READY)
 	@$(SHOW) "fetching what tests and agents need" $(INSTALL) --no-build-isolation --editable '.[test,agents]'
 	@touch $(AGENTS_READY) $@
+
+# Types of the agents' libraries are read, too.
+$(CHECK_READY): $(AGENTS_READY)
+	@$(SHOW) "fetching what checks need" $(INSTALL) --no-build-isolation --editable '.[agents,check]'
+	@touch $@

@@ -15,9 +15,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from table import Row, print_table
-from wakeful.core.observations import ProcessEnded, RunRecovered
+from wakeful.core.record.observations import ProcessEnded, RunRecovered
 from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import Protected
@@ -59,6 +60,8 @@ class Rounds:
         self._reports: asyncio.Queue[ProcessEnded | RunRecovered] = asyncio.Queue()
         self._number = 0
         self._runs = open_run_folders(folder, os.environ)
+        self._flusher = ThreadPoolExecutor(1)
+        self._record = os.open(f"{folder}/record", os.O_WRONLY | os.O_CREAT)
         self._runner = CommandRunner(
             report=self._reports.put_nowait,
             blobs=self._blobs,
@@ -67,8 +70,14 @@ class Rounds:
             protected=Protected(specs=f"{folder}/project/sessions.d"),
         )
 
+    def _flush(self) -> None:
+        os.pwrite(self._record, bytes(4096), 0)
+        os.fdatasync(self._record)
+
     async def close(self) -> None:
         await self._runner.close(0)
+        self._flusher.shutdown()
+        os.close(self._record)
         os.rmdir(self._runs)
 
     async def by_posix_spawn(self) -> tuple[float, float, float]:
@@ -97,31 +106,30 @@ class Rounds:
         return first - began, called - began, ended - first
 
     async def by_runner(
-        self, confinement: Confinement = Confinement(), output: str | None = None, replaced: str | None = None
+        self, confinement: Confinement = Confinement(), output: str | None = None
     ) -> tuple[float, float, float]:
-        """`output` is a file that the run declares to write, `replaced` one that it reads, and that was saved by a rename since the last run."""
-        if replaced is not None:
-            with open(f"{self._folder}/{replaced}.new", "w") as file:
-                file.write("new")
-            os.rename(f"{self._folder}/{replaced}.new", f"{self._folder}/{replaced}")
-        order = self.order(confinement, output, replaced)
+        """As the daemon does: prepared while the record of the start is flushed. `output` is a file that the run declares to write."""
+        order = self.order(confinement, output)
         began = time.monotonic()
-        self._runner.start(order)
+        flushing = asyncio.get_running_loop().run_in_executor(self._flusher, self._flush)
+        ticket = self._runner.prepare(order)
+        await flushing
+        ticket.launch()
         called = time.monotonic()
         report = await self._reports.get()
         ended = time.monotonic()
         first = read_clock(self._blobs.get(report.output.head))
         return first - began, called - began, ended - first
 
-    def order(self, confinement: Confinement, output: str | None = None, read: str | None = None) -> RunOrder:
+    def order(self, confinement: Confinement, output: str | None = None) -> RunOrder:
         """Each way of running is a session of its own: what was found out for one run is of use to its next."""
         self._number += 1
-        session = f"{confinement.level}-{'output' if output else read or 'plain'}-{(output or '').count('project')}"
+        session = f"{confinement.level}-{'output' if output else 'plain'}-{(output or '').count('project')}"
         return RunOrder(
             session=session, name=session, run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root=self._folder, cwd="",
             timeout_seconds=60, grace_seconds=5, scratch=f"{self._folder}/scratch", folder=f"{self._runs}/{self._number}",
             causes=b"{}" * 200, changed=("a.csv",) * 10, bindings={"salaries": "/x"}, socket="/s", token="t", output_limit_bytes=1 << 20,
-            temporary=f"{self._folder}/temporary", reads=("first", read) if read else ("first",), writes=(output,) if output else (), confinement=confinement,
+            temporary=f"{self._folder}/temporary", reads=("first",), writes=(output,) if output else (), confinement=confinement,
             staging=f"{self._folder}/staged/{self._number}" if output else None,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from waiting import PATIENCE_SECONDS, eventually
-from wakeful.runners.isolation.spawner import Spawner
+from wakeful.runners.isolation.confined_spawn import Spawner
 from wakeful.system import blocking_pool as pool_module
 from wakeful.system.blocking_pool import Pool
 

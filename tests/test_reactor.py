@@ -13,7 +13,7 @@ import pytest
 from waiting import eventually, eventually_async
 from wakeful.core.calls.values import Called, Note, ResumeAll, Send, SleepAll
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import DaemonStarted, Declaration, SpecsRead
+from wakeful.core.record.observations import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError
@@ -113,7 +113,7 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
         follow=ignore,
         forget=ignore,
         look=ignore,
-        foresee=note("foreseen"),
+        prepare=note("prepared"),
         start=note("started"),
         wake_at=ignore,
         runner=None,
@@ -126,10 +126,10 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
             name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run"
         )
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
-        assert met == [("foreseen", 1, False)], "decided, and on its way to disk"
+        assert met == [("prepared", 1, False)], "decided, and on its way to disk"
         disk.set()
         await eventually_async(lambda: len(met) > 1, what="the start")
-        assert met == [("foreseen", 1, False), ("started", 1, True)]
+        assert met == [("prepared", 1, False), ("started", 1, True)]
     finally:
         disk.set()
         reactor.close()
@@ -141,8 +141,8 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
     log = MemoryLog()
     met: list[str] = []
 
-    def foresee(session: Session, run: OpenRun) -> None:
-        met.append("foreseen")
+    def prepare(session: Session, run: OpenRun) -> None:
+        met.append("prepared")
         eventually(lambda: log.head(session.id).seq >= session.seq, what="the record is durable")
 
     ignore = lambda *_: None  # noqa: E731
@@ -150,7 +150,7 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
         follow=ignore,
         forget=ignore,
         look=ignore,
-        foresee=foresee,
+        prepare=prepare,
         start=lambda *_: met.append("started"),
         wake_at=ignore,
         runner=None,
@@ -164,7 +164,7 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
         )
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
         await reactor.recorded_so_far()
-        assert met == ["foreseen", "started"], "the plan is carried out before anybody who waits is answered"
+        assert met == ["prepared", "started"], "the plan is carried out before anybody who waits is answered"
     finally:
         reactor.close()
         log.close()

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, OperatorError
@@ -32,13 +32,11 @@ class Orders:
 
     def __init__(self) -> None:
         self.started: list[RunOrder] = []
-        self.foreseen: list[RunOrder] = []
+        self.prepared: list[RunOrder] = []
 
-    def start(self, order: RunOrder) -> None:
-        self.started.append(order)
-
-    def foresee(self, order: RunOrder) -> None:
-        self.foreseen.append(order)
+    def prepare(self, order: RunOrder) -> SimpleNamespace:
+        self.prepared.append(order)
+        return SimpleNamespace(launch=lambda: self.started.append(order), discard=lambda: None)
 
     def usage(self, run_id: str) -> None:
         return None
@@ -164,10 +162,10 @@ class Quick:
         self.secret.chmod(0o600)
 
 
-async def test_a_start_has_the_very_order_that_was_foreseen(tmp_path: Path) -> None:
+async def test_a_start_has_the_very_order_that_was_prepared(tmp_path: Path) -> None:
     gate = Quick(tmp_path)
-    gate.starter.foresee(gate.session, gate.run)
-    [order] = gate.runner.foreseen
+    gate.starter.prepare(gate.session, gate.run)
+    [order] = gate.runner.prepared
     assert gate.starter.identity(order.token) is None, "nothing has begun"
     gate.starter.start(gate.session, gate.run)
     assert gate.runner.started[0] is order and gate.starter.identity(order.token) is not None
@@ -175,7 +173,7 @@ async def test_a_start_has_the_very_order_that_was_foreseen(tmp_path: Path) -> N
 
 async def test_a_secret_that_was_replaced_while_the_start_was_recorded_is_the_new_one(tmp_path: Path) -> None:
     gate = Quick(tmp_path)
-    gate.starter.foresee(gate.session, gate.run)
+    gate.starter.prepare(gate.session, gate.run)
     gate.keep("second to none")
     gate.starter.start(gate.session, gate.run)
     assert [secret.value for secret in gate.runner.started[0].secrets] == [b"second to none"]
@@ -184,8 +182,8 @@ async def test_a_secret_that_was_replaced_while_the_start_was_recorded_is_the_ne
 async def test_a_secret_that_is_gone_is_told_by_the_start_and_not_before(tmp_path: Path) -> None:
     gate = Quick(tmp_path)
     gate.secret.unlink()
-    gate.starter.foresee(gate.session, gate.run)
-    assert (gate.runner.foreseen, gate.reports) == ([], [])
+    gate.starter.prepare(gate.session, gate.run)
+    assert (gate.runner.prepared, gate.reports) == ([], [])
     gate.starter.start(gate.session, gate.run)
     await asyncio.sleep(0)
     assert gate.runner.started == [] and "key" in str(gate.reports[0].problem)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.core.agents.prices import Price, Prices, find_meant_model
-from wakeful.core.observations import Declaration
+from wakeful.core.agents.prices import Prices, find_meant_model
+from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
+from wakeful.core.spec.budget import Price
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError

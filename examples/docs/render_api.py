@@ -1,8 +1,8 @@
 """Render the API documentation of a source folder from its code: modules, classes, functions, signatures.
 
-The session `api-docs` runs it when a commit touched that folder. Reads the source with `ast` and imports none of it, so a
-module that cannot be loaded is documented all the same; one that cannot be parsed is an error and leaves the page alone.
-What begins with an underscore is private and left out.
+The session `api-docs` runs it when a commit touched that folder. Reads the source with `ast` and imports none of it, so
+a module that cannot be loaded is documented all the same; one that cannot be parsed is an error and leaves the page
+alone. What begins with an underscore is private and left out.
 """
 
 import ast

@@ -1,7 +1,8 @@
 """Add one line to a bounded journal: disk space left, and what became of the watched outputs since the last beat.
 
-The session `heartbeat` runs it every half hour. What the last beat saw is kept in the scratch folder; run by hand, without
-one, each beat is a first beat. The journal is rewritten whole and keeps its newest lines only, so it never grows beyond them.
+The session `heartbeat` runs it every half hour. What the last beat saw is kept in the scratch folder; run by hand,
+without one, each beat is a first beat. The journal is rewritten whole and keeps its newest lines only,
+so it never grows beyond them.
 """
 
 import json
@@ -38,7 +39,9 @@ def main() -> int:
         if memory is not None:
             write_whole(memory, json.dumps(vars(beat), sort_keys=True))
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}; make it readable and writable; no beat was written", file=sys.stderr)
+        print(
+            f"{error.filename}: {error.strerror}; make it readable and writable; no beat was written", file=sys.stderr
+        )
         return 1
     print(line)
     return 0
@@ -105,7 +108,9 @@ def describe_changes(beat: Beat, last: Beat | None) -> str:
 def read_journal() -> list[str]:
     if not JOURNAL.exists():
         return []
-    return [line for line in JOURNAL.read_text(encoding="utf-8", errors="replace").splitlines() if line.startswith("- ")]
+    return [
+        line for line in JOURNAL.read_text(encoding="utf-8", errors="replace").splitlines() if line.startswith("- ")
+    ]
 
 
 def write_whole(path: Path, text: str) -> None:

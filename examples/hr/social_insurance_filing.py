@@ -1,7 +1,8 @@
 """Summarise, for each city, what is to be filed and paid to social insurance and housing fund.
 
 The session `social-insurance-filing` runs it after payroll wrote. Reads only payroll.csv; writes one page per city and
-removes the page of a city where nobody is paid any more. It never recomputes a contribution: what was deducted is filed.
+removes the page of a city where nobody is paid any more. It never recomputes a contribution:
+what was deducted is filed.
 """
 
 from decimal import Decimal

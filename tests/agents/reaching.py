@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents.provider import Provider
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ToolOffer, WordKind
-from wakeful.agents.models import make_model
+from wakeful.agents.models.provider_model import make_model
 from wakeful.core.agents.turns import Answered, Entry
 from wakeful.core.spec.agent import ModelSettings, ModelSpec
 

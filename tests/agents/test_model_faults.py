@@ -10,7 +10,7 @@ from agents.provider import Cut, Empty, Fail, Garbage, Hold, Provider, Say
 from agents.provider.script import Turn
 from agents.reaching import FORMATS, KEY, PROVIDERS, hear, reach
 from wakeful.agents.contract import ProviderFault
-from wakeful.agents.models import make_model
+from wakeful.agents.models.provider_model import make_model
 from wakeful.core.agents.turns import Asked
 from wakeful.core.spec.agent import ModelSpec
 

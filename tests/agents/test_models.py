@@ -14,13 +14,14 @@ import pytest
 from agents.provider import Call, Empty, Provider, Reply, Say, Think, Usage
 from agents.reaching import ADD, KEY, PROVIDERS, ask, hear, reach
 from waiting import PATIENCE_SECONDS
-from wakeful.agents import models
 from wakeful.agents.contract import ModelRequest, ProviderFault
-from wakeful.agents.models import make_model
-from wakeful.core.agents.prices import Price, find_cost
+from wakeful.agents.models import provider_model as models
+from wakeful.agents.models.provider_model import make_model
+from wakeful.core.agents.prices import find_cost
 from wakeful.core.agents.tokens import complete_usage, estimate_tokens
 from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage, ToolCall
 from wakeful.core.spec.agent import ModelSpec
+from wakeful.core.spec.budget import Price
 from wakeful.errors import InternalError, OperatorError
 from wakeful.settings import read_known_prices
 
@@ -437,7 +438,7 @@ async def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest
     monkeypatch.setattr(builtins, "__import__", refuse)
     for name in ("models", "transcript", "provider_errors", "providers", "encoded_opening"):
         monkeypatch.delitem(sys.modules, f"wakeful.agents.{name}")
-    fresh = __import__("wakeful.agents.models", fromlist=["make_model"])
+    fresh = __import__("wakeful.agents.models.provider_model", fromlist=["make_model"])
     assert fresh is not models
     with pytest.raises(OperatorError, match=r"pip install .*\[agents\]"):
         fresh.make_model(ModelSpec(provider="anthropic", model="m"), KEY)

@@ -106,7 +106,8 @@ def test_servers_start_with_what_they_need_to_be_read(box: Box, provider: Provid
 @needs_node
 @pytest.mark.long
 def test_servers_of_an_ordinary_user_start_with_what_they_need_to_be_read(
-    ordinary_box: OrdinaryBox, provider: Provider
+    ordinary_box: OrdinaryBox,  # noqa: F811 - the fixture is imported
+    provider: Provider,
 ) -> None:
     """Likewise; root's defences are not everybody's."""
     start_all(ordinary_box, ordinary_box.user.home, provider)

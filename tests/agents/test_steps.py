@@ -15,7 +15,7 @@ from agents.test_killed import KEYS, declare
 from e2e.box import Box
 from waiting import eventually, eventually_async
 from wakeful.agents.daemon_client import DaemonLink, DaemonRefused
-from wakeful.agents.process import Recorder
+from wakeful.agents.run_setup import Recorder
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall
 

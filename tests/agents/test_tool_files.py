@@ -16,8 +16,7 @@ from wakeful.agents.contract import ToolResult
 from wakeful.agents.tools import bound_files as place
 from wakeful.agents.tools.bound_files import Bounds, Place
 from wakeful.agents.tools.file_replace import LARGEST_FILE_BYTES, digest_content
-from wakeful.agents.tools.files import FileTools
-from wakeful.agents.tools.folder_rules import NestedRules
+from wakeful.agents.tools.files import FileTools, NestedRules
 from wakeful.agents.tools.search import SearchTool
 from wakeful.agents.tools.tool import RESULT_BYTES
 from wakeful.core.agents.turns import WroteFile

@@ -12,8 +12,8 @@ from waiting import eventually
 from wakeful.api.service import PathVerdict
 from wakeful.core.calls.values import Note
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
-from wakeful.core.observations import PathChange
 from wakeful.core.record.events import SpecDeclared
+from wakeful.core.record.observations import PathChange
 from wakeful.core.spec.session import CommandRun
 from wakeful.eventlog.codec import KINDS
 from wakeful.views.records import TIMED

@@ -18,7 +18,7 @@ async def main(state: str) -> None:
         report=partial(print, flush=True), blobs=Blobs(f"{state}/blobs"), state=state, children=Children()
     )
     for order in msgspec.json.decode(sys.stdin.buffer.read(), type=list[RunOrder]):
-        runner.start(order)
+        runner.prepare(order).launch()
     print("started", flush=True)
     # Nobody killed it: the test that should have is broken.
     await asyncio.sleep(600)

@@ -18,7 +18,7 @@ from waiting import eventually_async
 from wakeful.core.spec.session import Confinement
 from wakeful.errors import InternalError
 from wakeful.runners.process.children import become_subreaper
-from wakeful.runners.run.problems import describe_start, spell_seconds
+from wakeful.runners.process.problems import describe_start, spell_seconds
 
 pytestmark = pytest.mark.asyncio
 DAEMON = Path(__file__).with_name("dying_daemon.py")

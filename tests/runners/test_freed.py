@@ -23,6 +23,7 @@ from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.prepare.warm_server import WarmServer
+from wakeful.runners.process.children import Children
 from wakeful.runners.run.probe_launch import ProbePlaces
 
 pytestmark = pytest.mark.asyncio
@@ -58,10 +59,10 @@ def uncollected() -> Iterator[None]:
 
 @pytest_asyncio.fixture
 async def warm(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
-    server = WarmServer(SERVER, {"PATH": os.environ["PATH"]})
+    server = WarmServer(SERVER, {"PATH": os.environ["PATH"]}, Children())
     bench = Bench(tmp_path, warm=server)
-    bench.runner.warm_up(())
-    await eventually_async(server.is_ready)
+    server.hold("the test", ())
+    await eventually_async(lambda: server.is_ready)
     yield bench
     await bench.runner.close(1.0)
 

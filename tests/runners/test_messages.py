@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.runners.isolation.denial_messages import Complaint, find_complaints, speaks_of_denial
+from wakeful.runners.isolation.denials import Complaint, find_complaints, speaks_of_denial
 
 
 def reads(what: str, **named: bool) -> Complaint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from wakeful.runners.isolation import system_places as system
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.shield import can_shield
+from wakeful.runners.prepare import plan_cache
 from wakeful.runners.prepare import preparation as preparing
-from wakeful.runners.run import runner as command
+from wakeful.runners.process import proc
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -111,49 +113,32 @@ async def test_what_cannot_be_traced_leaves_nothing_open(bench: Bench, monkeypat
     assert len(os.listdir("/proc/self/fd")) < before + 5 and not (bench.state / "staged").exists()
 
 
-def next_folder(bench: Bench) -> str:
-    """Where the session's next run finds its own folder, before it has a name."""
-    return str(bench.state / "runs" / "s-1.next")
-
-
-async def ready(bench: Bench, order: RunOrder) -> None:
-    """Run it once, and wait until all is ready for the next."""
-    assert (await bench.run(order)).exit_code == 0
-    plans = bench.runner._around.plans
-    await eventually_async(
-        lambda: (
-            (known := plans._known.get("s-1")) is not None
-            and known.readied is not None
-            and known.readied.confined.has_taken_on
-        ),
-        what="ready for the next run",
-    )
-
-
 def count_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-async def test_the_next_run_of_a_session_is_launched_by_a_thread_that_is_confined_already(bench: Bench) -> None:
-    """It sees what it should, its own folder too, though that had no name yet; and so does its check, for which nothing was readied."""
-    own = "cat in.txt $WAKEFUL_CAUSES > /dev/null && ! cat /etc/shadow && ! cat $PWD/other/x.txt && stat -c %i ${WAKEFUL_CAUSES%/*}"
+async def test_the_next_run_of_a_session_reaches_the_same_by_a_plan_that_is_known(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees what it should, its own folder too; and so does its check. The plan of the run before answers for both."""
+    own = "cat in.txt $WAKEFUL_CAUSES > /dev/null && ! cat /etc/shadow && ! cat $PWD/other/x.txt && stat ${WAKEFUL_CAUSES%/*} > /dev/null"
     (bench.root / "other").mkdir()
     (bench.root / "other/x.txt").write_text("not for it")
-    await ready(bench, confined(bench, own, check=("sh", "-c", own)))
-    number = os.stat(next_folder(bench)).st_ino
+    assert (await bench.run(confined(bench, own, check=("sh", "-c", own)))).exit_code == 0
+    made: list[RunOrder] = []
+    monkeypatch.setattr(plan_cache, "make_plan", lambda order, *_, **__: made.append(order))
     ended = await bench.run(confined(bench, own, check=("sh", "-c", own)))
-    assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
-    assert bench.output(ended).count(str(number).encode()) == 2
+    assert (ended.exit_code, ended.problem, made) == (0, None, []), bench.output(ended)
 
 
 @pytest.mark.parametrize("place", ["out", "data", "in.txt"])
 async def test_what_was_replaced_since_the_last_run_is_opened_as_it_is_now(bench: Bench, place: str) -> None:
-    """Landlock opens files, not names: what was readied before would shut the next run out."""
+    """Landlock opens files, not names: a plan for the old ones would shut the next run out."""
     (bench.root / "data").mkdir()
     (bench.root / "data/a.csv").write_text("a")
     script = "cat in.txt data/a.csv > /dev/null && echo done > out/done"
     order = confined(bench, script, reads=("in.txt", "data/*.csv"))
-    await ready(bench, order)
+    assert (await bench.run(order)).exit_code == 0
     os.rename(bench.root / place, bench.root / "before")
     if place == "in.txt":
         (bench.root / place).write_text("new")
@@ -184,7 +169,7 @@ async def test_a_file_that_is_replaced_while_a_run_is_under_way_is_closed_to_it_
 
 
 async def test_a_link_that_was_put_in_the_place_of_an_output_is_refused_as_ever(bench: Bench) -> None:
-    await ready(bench, confined(bench, "echo 1 > out/a"))
+    assert (await bench.run(confined(bench, "echo 1 > out/a"))).exit_code == 0
     outside = bench.folder / "outside"
     outside.mkdir()
     os.rename(bench.root / "out", bench.root / "before")
@@ -203,97 +188,94 @@ async def test_a_link_that_was_put_in_the_place_of_an_output_is_refused_as_ever(
     assert list(outside.iterdir()) == []
 
 
-async def test_only_the_sessions_that_ran_last_are_waited_for(bench: Bench) -> None:
-    """Each of them costs a thread; what is given up leaves neither that nor its folder."""
-    for number in range(20):
-        assert (await bench.run(confined(bench, "true", session=f"s-{number}"))).exit_code == 0
+async def test_a_session_at_rest_costs_no_thread_and_no_process(bench: Bench) -> None:
+    """However many sessions ran, under every level."""
+    before, children = count_beside(), set(proc.children_of(os.getpid()))
+    levels = ("standard", "none", "strict") if OBSTACLE is None else ("standard", "none")
+    for number in range(12):
+        order = confined(bench, "true", session=f"s-{number}", level=levels[number % len(levels)])
+        assert (await bench.run(replace(order, staging=f"{order.staging}-{number}"))).exit_code == 0
+    bench.runner.tidy()
     await eventually_async(
-        lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready"
+        lambda: count_beside() <= before and set(proc.children_of(os.getpid())) <= children, what="nothing is left"
     )
-    left = sorted(path.name for path in (bench.state / "runs").glob("*.next"))
-    assert left == sorted(f"s-{number}.next" for number in range(4, 20))
-    many = count_threads()
-    bench.runner._around.plans.give_up()
-    await eventually_async(lambda: count_threads() <= many - 16, what="no thread waits any more")
-    assert not list((bench.state / "runs").glob("*.next"))
+    assert sorted(path.name for path in (bench.state / "runs").iterdir()) == []
 
 
-async def test_what_is_found_out_before_a_start_is_sure_makes_nothing_of_the_project_s(bench: Bench) -> None:
-    """The folder of an output is made when the run is on record, and not before."""
-    order = confined(bench, "echo done > new/out.txt", writes=("new/out.txt",))
-    bench.runner.foresee(order)
-    assert not (bench.root / "new").exists()
-    ended = await bench.run(order)
-    assert (ended.exit_code, (bench.root / "new/out.txt").read_text()) == (0, "done\n")
+def count_beside() -> int:
+    """Threads of this process, but for those that do blocking work for all."""
+    return count_threads() - sum(thread.name.startswith("blocking-") for thread in threading.enumerate())
 
 
-async def test_a_foreseen_start_is_the_same_start(bench: Bench) -> None:
-    order = confined(bench, "cat in.txt $WAKEFUL_CAUSES; ! cat /etc/shadow", causes=b'{"a": 1}')
-    bench.runner.foresee(order)
-    ended = await bench.run(order)
-    assert ended.exit_code == 0 and bench.output(ended).startswith(b'in{"a": 1}')
-
-
-async def test_what_was_foreseen_too_long_ago_or_for_another_order_is_found_out_anew(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=STRICT)])
+async def test_what_is_found_out_before_a_start_is_sure_makes_nothing_of_the_project_s(
+    bench: Bench, level: str
 ) -> None:
+    """The folder of an output is made when the run is on record, and not before."""
+    order = confined(bench, "echo done > new/out.txt", writes=("new/out.txt",), level=level)
+    ticket = bench.runner.prepare(order)
+    await asyncio.sleep(0.05)
+    assert not (bench.root / "new").exists()
+    ticket.launch()
+    ended = await bench.end_of(order.run_id)
+    assert ended.exit_code == 0 and (bench.root / "new").is_dir()
+    assert [output.path for output in ended.staged or ()] == (["new/out.txt"] if level == "strict" else [])
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize("level", ["standard", "none", pytest.param("strict", marks=STRICT)])
+async def test_a_start_that_was_prepared_early_is_the_same_start(
+    bench: Bench, level: str, pause_seconds: float
+) -> None:
+    """Whether that was done a moment ago, is under way, or is too long ago."""
+    (bench.root / "out").mkdir()
+    (bench.root / "out/before").write_text("was there")
+    script = "cat in.txt $WAKEFUL_CAUSES out/before; echo more > out/after"
+    order = confined(bench, script, causes=b'{"a": 1}', level=level)
+    ticket = bench.runner.prepare(order)
+    await asyncio.sleep(pause_seconds)
+    ticket.launch()
+    ended = await bench.end_of(order.run_id)
+    assert (ended.exit_code, bench.output(ended)) == (0, b'in{"a": 1}was there'), ended
+    assert [output.path for output in ended.staged or ()] == (["out/after"] if level == "strict" else [])
+
+
+async def test_what_was_prepared_too_long_ago_is_prepared_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "FRESH_SECONDS", -1.0)
     order = confined(bench, "cat in.txt")
-    bench.runner.foresee(order)
-    assert bench.output(await bench.run(replace(order, script="cat in.txt in.txt"))) == b"inin"
-    monkeypatch.setattr(command, "_FORESEEN_SECONDS", -1.0)
-    bench.runner.foresee(order := confined(bench, "cat in.txt", run_id="run-late"))
+    ticket = bench.runner.prepare(order)
     os.rename(bench.root / "in.txt", bench.root / "before")
     (bench.root / "in.txt").write_text("new")
-    assert bench.output(await bench.run(order)) == b"new"
+    ticket.launch()
+    assert bench.output(await bench.end_of(order.run_id)) == b"new"
 
 
-async def test_what_was_foreseen_for_a_start_that_never_came_goes(bench: Bench) -> None:
-    await ready(bench, confined(bench, "true"))
-    before = count_threads()
-    order = confined(bench, "true", session="s-2")
-    bench.runner.foresee(order)
-    assert os.path.isdir(order.folder)
-    bench.runner.forget(order.run_id)
+@pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=STRICT)])
+async def test_what_was_prepared_for_a_start_that_never_came_goes(bench: Bench, level: str) -> None:
+    before, descriptors = count_beside(), len(os.listdir("/proc/self/fd"))
+    order = confined(bench, "true", session="s-2", level=level)
+    ticket = bench.runner.prepare(order)
+    await eventually_async(lambda: os.path.isdir(order.folder))
+    ticket.discard()
     await eventually_async(
-        lambda: not os.path.exists(order.folder) and count_threads() <= before, what="nothing is left of it"
+        lambda: (
+            not os.path.exists(order.folder)
+            and not os.path.exists(str(order.staging))
+            and count_beside() <= before
+            and len(os.listdir("/proc/self/fd")) <= descriptors + 2
+        ),
+        what="nothing is left of it",
     )
 
 
 @pytest.mark.parametrize("place", ["scratch", "temporary"])
 async def test_a_folder_that_was_taken_away_between_two_runs_is_there_for_the_next(bench: Bench, place: str) -> None:
     script = 'echo 1 > "$WAKEFUL_SCRATCH/a" && echo 1 > "$TMPDIR/b" && rm "$WAKEFUL_SCRATCH/a" "$TMPDIR/b"'
-    await ready(bench, confined(bench, script))
+    assert (await bench.run(confined(bench, script))).exit_code == 0
     for _ in range(2):
         os.rmdir(bench.state / place)
         ended = await bench.run(confined(bench, script))
         assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
-        await eventually_async(
-            lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready"
-        )
-
-
-@pytest.mark.parametrize("place", ["scratch", "temporary"])
-async def test_a_folder_that_was_gone_before_anybody_was_ready_is_there_for_the_next(bench: Bench, place: str) -> None:
-    script = 'echo 1 > "$WAKEFUL_SCRATCH/a" && echo 1 > "$TMPDIR/b" && rm "$WAKEFUL_SCRATCH/a" "$TMPDIR/b"'
-    order = confined(bench, script)
-    assert (await bench.run(order)).exit_code == 0
-    os.rmdir(bench.state / place)
-    await eventually_async(
-        lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready"
-    )
-    ended = await bench.run(confined(bench, script))
-    assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
-
-
-async def test_readiness_for_the_next_run_leaves_nothing_of_the_last(bench: Bench) -> None:
-    """Not even where what it could touch is another by then, and is found out anew."""
-    order = confined(bench, "true")
-    assert (await bench.run(order)).exit_code == 0
-    os.rename(bench.root / "out", bench.root / "before")
-    (bench.root / "out").mkdir()
-    await eventually_async(
-        lambda: os.path.isdir(next_folder(bench)) and not os.path.exists(order.folder), what="ready for the next run"
-    )
 
 
 def replace_folder(place: Path) -> None:
@@ -316,7 +298,7 @@ def mount_on(place: Path) -> None:
 
 
 def protect(bench: Bench, protected: Protected) -> None:
-    bench.runner._around = replace(bench.runner._around, protected=protected)
+    bench.runner._preparation.protected = protected
 
 
 SHIELDING = pytest.mark.skipif(
@@ -330,21 +312,19 @@ SHIELDING = pytest.mark.skipif(
 async def test_specs_beside_an_output_stay_as_they_are_whatever_became_of_them_since_the_last_run(
     bench: Bench, change: Callable[[Path], None] | None, level: str
 ) -> None:
-    """They are shielded by mounts of the run's own, made ahead. Without that it would be done, as the first level shows."""
+    """They are shielded by mounts of the run's own. Without that it would be done, as the first level shows."""
     specs, secrets = bench.root / "sessions.d", bench.root / "secrets"
     specs.mkdir()
     secrets.mkdir()
     (secrets / "key").write_text("for the daemon alone")
     protect(bench, Protected(specs=str(specs), hidden=(str(secrets), str(bench.state / "runs"))))
-    script = "stat -c %i ${WAKEFUL_CAUSES%/*}; cat secrets/key || true; (echo changed > sessions.d/a.yaml) || true; echo done > report.md"
+    script = "cat secrets/key || true; (echo changed > sessions.d/a.yaml) || true; echo done > report.md"
 
     def order() -> RunOrder:
         return confined(bench, script, writes=("report.md",), level=level)
 
-    number = 0
     if level == "standard":
-        await ready(bench, order())
-        number = os.stat(next_folder(bench)).st_ino
+        assert (await bench.run(order())).exit_code == 0
     try:
         if change is not None:
             change(specs)
@@ -353,35 +333,34 @@ async def test_specs_beside_an_output_stay_as_they_are_whatever_became_of_them_s
         assert (bench.root / "report.md").read_text() == "done\n", said
         assert (specs / "a.yaml").exists() == (level == "none")
         assert (b"for the daemon alone" in said) == (level == "none")
-        assert change is not None or level == "none" or str(number).encode() in said
     finally:
         if change is mount_on:
             subprocess.run(["umount", str(specs)], check=True)
 
 
-@SHIELDING
-async def test_mounts_that_were_made_ahead_are_nobody_s_when_they_are_given_up_or_used(bench: Bench) -> None:
-    (specs := bench.root / "sessions.d").mkdir()
-    protect(bench, Protected(specs=str(specs)))
+@STRICT
+@pytest.mark.parametrize("place", ["out", "data", "in.txt"])
+async def test_a_view_shows_what_was_replaced_since_the_last_run_as_it_is_now(bench: Bench, place: str) -> None:
+    """As editors save: a view shows files, not names."""
+    (bench.root / "data").mkdir()
+    (bench.root / "data/a.csv").write_text("a")
 
-    def read_link(path: str) -> str | None:
-        try:
-            return os.readlink(path)
-        except FileNotFoundError:
-            return None  # Gone since it was listed.
+    def order() -> RunOrder:
+        found = confined(
+            bench, "cat in.txt data/a.csv && echo done > out/done", level="strict", reads=("in.txt", "data/*.csv")
+        )
+        return replace(found, staging=f"{found.staging}-{found.run_id}")
 
-    def count_namespaces() -> int:
-        spaces = {read_link(f"/proc/self/task/{task}/ns/mnt") for task in os.listdir("/proc/self/task")} - {None}
-        held = [read_link(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-        return len(spaces) + sum(path is not None and path.endswith("/mountinfo") for path in held)
-
-    before = count_namespaces()
-    for _ in range(3):
-        await ready(bench, confined(bench, "true", writes=("report.md",)))
-        # Its thread, its own mounts and everybody's, which are compared.
-        await eventually_async(lambda: count_namespaces() == before + 3, what="one waits, none is left of the last")
-    bench.runner.unready("s-1")
-    await eventually_async(lambda: count_namespaces() == before, what="none waits")
+    assert (await bench.run(order())).exit_code == 0
+    os.rename(bench.root / place, bench.root / "before")
+    if place == "in.txt":
+        (bench.root / place).write_text("new")
+    else:
+        (bench.root / place).mkdir()
+        (bench.root / place / "a.csv").write_text("new")
+    ended = await bench.run(order())
+    words = (bench.root / "in.txt").read_bytes() + (bench.root / "data/a.csv").read_bytes()
+    assert (ended.exit_code, bench.output(ended)) == (0, words), ended
 
 
 @pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=STRICT)])

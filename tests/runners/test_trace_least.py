@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from runners.conftest import Bench
-from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.spec.session import Confinement, SessionSpec
 from wakeful.runners.isolation import trace as tracing
-from wakeful.runners.isolation.installations import find_base, find_installation
 from wakeful.runners.isolation.landlock import probe_abi
+from wakeful.runners.isolation.programs import find_base, find_installation
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_text
 from wakeful.specs.trace_suggestions import spell, suggest

@@ -12,12 +12,12 @@ import sys
 from wakeful.api.gate import callers as peers
 from wakeful.api.gate import connections, gate, protocol
 from wakeful.cli import main
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 from wakeful.runners.isolation import file_system_answers as looking
 from wakeful.runners.isolation import programs, reach
-from wakeful.runners.isolation import writable_places as writing
+from wakeful.runners.isolation import written_places as writing
+from wakeful.runners.process import environment
 from wakeful.runners.process.mark import mark_of, read_run
-from wakeful.runners.run import environment
 from wakeful.runners.run import run_folders as place
 from wakeful.runners.run import runner as command
 from wakeful.trust.spec_reader import HouseReader

@@ -7,7 +7,7 @@ import pytest
 
 from systemd.machine import ACCOUNT, SPECS, UID, Machine
 from waiting import eventually
-from wakeful.runners.process.pidfd import can_tell_ends
+from wakeful.runners.process.proc import can_tell_ends
 
 pytestmark = [
     # Run by `make test-long`: a daemon for each of its tests takes its time.

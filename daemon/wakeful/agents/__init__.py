@@ -1,2 +1,1 @@
-"""The process in which an agent thinks: outside of the daemon, confined like any run,
-speaking to it over its run's socket."""
+"""The process in which an agent works: outside the daemon, confined like any run, connected by its run's socket."""

@@ -115,9 +115,12 @@ class Model(Protocol):
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a call, as the model is told it. The model reads an error, and mends it. `images` are contents of files that `image.describe_image` knows.
+    """The result of a call, as the model is told it.
 
-    `around` goes to the daemon with a page of a text: it finds secrets that reach across the page's ends when the result is recorded."""
+    The model reads an error, and mends it. `images` are contents of files that `image.describe_image` knows.
+
+    `around` goes to the daemon with a page of a text: it finds secrets that reach across the page's ends when the
+    result is recorded."""
 
     text: str
     is_error: bool = False

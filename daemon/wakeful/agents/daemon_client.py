@@ -117,7 +117,8 @@ class DaemonLink:
         With a key it is carried out once however often it is asked for; fields that are None are left out.
         """
         given = {name: value for name, value in fields.items() if value is not None}
-        return await self.post(f"/call/{quote(verb, safe='')}", given, key)
+        answer: dict[str, Any] = await self.post(f"/call/{quote(verb, safe='')}", given, key)
+        return answer
 
     async def post(self, path: str, body: object, key: str | None = None) -> Any:
         return await self._ask("POST", path, msgspec.json.encode(body), key)

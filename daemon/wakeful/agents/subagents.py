@@ -28,7 +28,7 @@ from wakeful.core.spec.agent import AgentSpec
 from wakeful.errors import OperatorError
 
 
-class DelegateArguments(Arguments):
+class DelegateArguments(Arguments, frozen=True):
     agent: Annotated[str, Meta(min_length=1, description="the name of a sub-agent")]
     text: Annotated[
         str,
@@ -118,6 +118,12 @@ class SubRecord:
         # Why the whole run is over, and whether a limit is the reason.
         self.run_end: str | None = None
         self.is_limit = False
+
+    async def keep(self, content: bytes) -> str | None:
+        return await self._record.keep(content)
+
+    async def find(self, address: str) -> bytes | None:
+        return await self._record.find(address)
 
     async def tell(self, *steps: work.PostedStep) -> None:
         await self._record.tell(*map(self._mark, steps))

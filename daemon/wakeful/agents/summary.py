@@ -1,7 +1,8 @@
 """The summary of a conversation that a model hands in: the value, the tool for it,
 and the rule by which several become one.
 
-Pure. summarising.py asks for summaries; digest.py of the core has the words of a summary's lists, and reads them again.
+Pure. compaction.py asks for summaries; core/agents/rule_summary.py has the words of a summary's lists,
+and reads them again.
 """
 
 from __future__ import annotations

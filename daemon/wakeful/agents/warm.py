@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from wakeful.agents.models import make_model
+from wakeful.agents.models.provider_model import make_model
 from wakeful.agents.process import think
 from wakeful.core.spec.agent import EXTERNAL, MCP, PROVIDER_URLS, PROVIDERS, ModelSpec
 from wakeful.runners.prepare.warm_server import serve
@@ -23,7 +23,7 @@ def read_libraries(names: Sequence[str]) -> None:
     """Of these providers. Others are read by whoever needs them."""
     for provider in (one for one in PROVIDERS if one in names):
         make_model(ModelSpec(provider=provider, model="none", base_url=PROVIDER_URLS[provider]), "none")
-        importlib.import_module("wakeful.agents.transcript").make_ready()
+        importlib.import_module("wakeful.agents.models.transcript").make_ready()
     if EXTERNAL in names:
         importlib.import_module("wakeful.agents.acp.run")
     if MCP in names:

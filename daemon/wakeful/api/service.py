@@ -15,7 +15,7 @@ from wakeful.api.live_words import LiveWords, Said
 from wakeful.core.calls.values import Call, Reply, Work
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
-from wakeful.core.observations import Enforceable, Moment, ProcessOwner, Usage
+from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known

@@ -59,7 +59,7 @@ class OpenBundle:
         try:
             # A pipe or a device would block or never end; a link is the person's own affair.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            self._file: BinaryIO = open(descriptor, "rb")  # noqa: SIM115
+            self._file: BinaryIO = open(descriptor, "rb")
         except OSError as error:
             raise BundleRefused(f"{path} cannot be read: {error.strerror or error}") from error
         self.path = path

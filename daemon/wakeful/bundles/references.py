@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from wakeful.core.agents.turns import Image
-from wakeful.core.observations import Output
+from wakeful.core.record.observations import Output
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import Record
 from wakeful.run_files.file_record import read_record

@@ -44,7 +44,7 @@ class BundleWriter:
         self._partial = out.with_name(f".{out.name}.partial")
         try:
             self._partial.unlink(missing_ok=True)  # of a save that was killed
-            self._file = open(os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")  # noqa: SIM115
+            self._file = open(os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
         except OSError as error:
             raise BundleNotWritten(
                 f"{out} cannot be written: {error}; choose a folder that is there and writable"

@@ -196,7 +196,7 @@ def make_parameter(argument: Argument) -> click.Parameter:
     )  # fmt: skip
 
 
-def _find_type(argument: Argument) -> click.ParamType | None:
+def _find_type(argument: Argument) -> click.ParamType[Any] | None:
     match argument.kind:
         case "number":
             return Number(argument.completion, argument.least, argument.most)

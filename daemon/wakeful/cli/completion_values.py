@@ -12,7 +12,7 @@ import io
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import click
@@ -161,7 +161,7 @@ def _ask(ctx: click.Context, route: str, **query: Any) -> Any:
     return Client(place.path, read_token(), pid=place.pid, project=place.project).get(route, **query)
 
 
-def _list_secrets(ctx: click.Context) -> tuple[str, ...] | list[str]:
+def _list_secrets(ctx: click.Context) -> Collection[str]:
     """Those in our own folder: a tab asks no daemon for this."""
     return list_names(SecretPlaces(find_secrets())) if ctx.params.get("what") != "list" else ()
 

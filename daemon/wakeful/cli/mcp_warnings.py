@@ -8,7 +8,7 @@ without one there is nothing to tell.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from wakeful.cli.client import Options
@@ -33,7 +33,7 @@ def warn_about_servers(reading: FolderReading, mistakes: Mistakes, specs: Path, 
         for server in servers:
             for words in _judge(server.argv, spec, mistakes):
                 found[_place(specs, spec, server.name, f"MCP server {server.name} will not start: {words}")] = None
-    for name, down in _ask_daemon(started, specs, options):
+    for name, down in _ask_daemon(started.keys(), specs, options):
         found[_place(specs, reading.sessions[name], down["name"], f"in the last run of {name}: {down['words']}")] = None
     return list(found)
 
@@ -49,7 +49,7 @@ def _place(specs: Path, spec: SessionSpec, server: str, words: str) -> Problem:
     return Problem(f"{specs.name}/{file}", *locate(str(specs / file), ("mcp", server)), words)
 
 
-def _ask_daemon(names: dict[str, object], specs: Path, options: Options) -> Iterator[tuple[str, dict[str, str]]]:
+def _ask_daemon(names: Set[str], specs: Path, options: Options) -> Iterator[tuple[str, dict[str, str]]]:
     """The servers that were down in the last runs. The daemon is asked only if a session has a server."""
     if not names:
         return
@@ -58,7 +58,7 @@ def _ask_daemon(names: dict[str, object], specs: Path, options: Options) -> Iter
         if os.path.realpath(client.get("/doctor")["specs"]) != os.path.realpath(specs):
             return
         known = {row["name"] for row in client.get("/sessions")}
-        for name in names.keys() & known:
+        for name in names & known:
             yield from ((name, down) for down in client.get("/why", x=name, path=os.path.abspath(name))["servers_down"])
     except Failure:
         # No daemon, or one that does not answer us: then only the files are judged.

@@ -77,7 +77,7 @@ def find_first(log: LogReader, state: State, named: Named, key: str) -> Record |
     others = []
     for landed in _find_landed(log, named, session_id, key):
         record = next(log.read(landed.session, from_seq=landed.first_seq, to_seq=landed.first_seq))
-        if not expected or record.kind in expected and _is_about(record, named, session_id):
+        if not expected or (record.kind in expected and _is_about(record, named, session_id)):
             return record
         others.append(record)
     # Each of these would take a record with this key.

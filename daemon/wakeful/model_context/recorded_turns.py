@@ -137,7 +137,10 @@ def _has_new_handoff(log: LogReader, session: Session, turns: Turns) -> bool:
 
 
 def read_sub_turns(log: LogReader, blobs: Blobs, session: Session, call_id: str) -> Turns:
-    """Blocks. The conversation of a sub-agent: what is on record of the work that answers this call, of whichever run."""
+    """Blocks.
+
+    The conversation of a sub-agent: what is on record of the work that answers this call, of whichever run.
+    """
     reader = _Reader(blobs, None)
     erasures = _Erasures(log)
     for record in _read_records(log, session):
@@ -168,8 +171,9 @@ class _Erasures:
 
 
 def read_messages(log: LogReader, session: Session, run: OpenRun, told: int) -> list[Word]:
-    """Blocks. The messages this run is to deal with, oldest first: those after what runs that ended for good have seen, and after what
-    this conversation was told, up to where the run reads. By position: a message is told once, whatever else came between."""
+    """Blocks. The messages this run is to deal with, oldest first: those after what runs that ended for good have seen,
+    and after what this conversation was told, up to where the run reads. By position:
+    a message is told once, whatever else came between."""
     last = int(run.versions.get(MAILBOX, str(session.mailbox.position)))
     seen = max(told, int(session.marks.seen.get(MAILBOX, "0")))
     found: list[Word] = []
@@ -193,7 +197,10 @@ def has_opened(log: LogReader, session: Session, run: OpenRun) -> bool:
 
 
 def has_handed_off(log: LogReader, session: Session, run: OpenRun) -> bool:
-    """Blocks. Did this run leave a hand-off, or one that it goes on from? That of a run which had to stop is not the agent's own."""
+    """Blocks.
+
+    Did this run leave a hand-off, or one that it goes on from? That of a run which had to stop is not the agent's own.
+    """
     wanted = run.run
     for record in log.read(session.id, to_seq=session.seq, kinds=("run_started", "note_added"), newest_first=True):
         event = decode(record.kind, record.payload) if record.payload is not None else None

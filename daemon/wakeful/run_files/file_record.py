@@ -53,7 +53,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a binding's target held at one look: in place, or as the address of a list in parts (listing.py)."""
+    """What a binding's target held at one look: in place, or as the address of a list in parts (path_lists.py)."""
 
     version: str | None = None
     entries: tuple[Entry, ...] = ()

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.run_end import has_last_look
-from wakeful.core.observations import OutputsKept, ProcessEnded, RunRecovered
+from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import WakefulError
@@ -79,7 +79,7 @@ class _Snapshot:
     stamp: str
     members: dict[str, Sight] | None
     last: Listing | None
-    # What a run writes may have been changed by others since this look.
+    # Others may have changed the run's outputs since this look.
     is_stale: bool
     is_written: bool
 
@@ -218,7 +218,7 @@ class Keeper:
         if record is None or isinstance(report, RunRecovered):
             self._observe(report)
             return
-        # What is named by its digest is kept later; what is not, and was not read by now, was too late.
+        # A content that is named by its digest is kept later. One that is not, and was not read by now, is given up.
         record.capture.inputs_until = time.monotonic()
         self._ending[report.run_id] = record
         self._observe(replace(report, is_keeping=True))
@@ -242,7 +242,7 @@ class Keeper:
                 self._close_record(record)
 
     def _is_landing(self, record: _OpenRecord) -> bool:
-        """What it wrote is not where it belongs yet."""
+        """Its outputs are not in place yet."""
         session = self._core.state.sessions.get(record.session)
         run = session.run if session is not None else None
         return run is not None and run.run_id == record.run_id and run.staged is not None
@@ -275,7 +275,7 @@ class Keeper:
                     name, target, look.version, look.stamp, members, last, look.is_stale and is_written, is_written
                 )
             )
-        # What the run may overwrite is read before what it only reads.
+        # Files that the run may overwrite are read before those that it only reads.
         return sorted(snapshots, key=lambda snapshot: not snapshot.is_written)
 
     def _remember(self, target: str, stamp: str, listing: Listing) -> None:

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.observations import ProcessEnded
 from wakeful.core.record.events import RunFinished
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
@@ -122,11 +122,10 @@ class Replays:
             yield view_prepared(prepared)
             began = time.monotonic()
             ended = self._ends.expect(run_id)
-            self._runner.start(
-                self._make_order(
-                    prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
-                )
+            order = self._make_order(
+                prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
             )
+            self._runner.prepare(order).launch()
             # Shielded: whoever stops listening must not make the end itself unheard.
             end = await asyncio.shield(ended)
             report = await asyncio.to_thread(judge, self._blobs, prepared, end)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from wakeful.core.looking.patterns import Excludes, parse_under
-from wakeful.core.observations import Output
+from wakeful.core.record.observations import Output
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.run_files.file_record import Entry, RunFiles
 from wakeful.run_files.path_lists import read_entries

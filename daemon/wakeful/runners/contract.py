@@ -1,19 +1,20 @@
-"""What the reactor asks of a runner, and what a runner promises.
+"""The port between the reactor and a runner: its requests, and the runner's promises.
 
-`RunOrder` is everything one run needs, as a value: a runner reads no spec, no state and no log.
-The intention to run is durable before `start` is called; what happened comes back as exactly one
-`ProcessEnded` per started run, through the `report` given at construction, always on the loop and
-never from inside `start` or `stop`. Runners never decide: outcomes, retries and holds are the core's.
+`RunOrder` is everything one run needs, as a value: a runner reads no spec, no state and no log. There is one way to
+start a run: `prepare(order)` returns a ticket, and `ticket.launch()` starts the process. The intention to run is
+durable before `launch`; `prepare` may come before that, and then does the work that nobody could notice. The end comes
+back as exactly one `ProcessEnded` per launched run, through the `report` given at construction, always on the loop and
+never from inside `launch` or `stop`. Runners never decide: outcomes, retries and holds are the core's.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from wakeful.core.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered, Usage
+from wakeful.core.record.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered, Usage
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.budget import Amounts
 from wakeful.core.spec.session import Confinement, RunLimits
@@ -28,13 +29,13 @@ Report = Callable[[ProcessEnded | RunRecovered | RunAttached], None]
 class WorkspaceOrder(Struct, frozen=True, kw_only=True):
     """A place that was laid out for one run to work in, where `root` of its order lies, instead of `real_root`."""
 
-    # What it is, for the record: `copy`, or a worktree and of which commit.
+    # The kind of workspace, for the record: `copy`, or a worktree and its commit.
     words: str
     folder: str
     real_root: str
-    # What lands: patterns of write bindings, each with its own excludes.
+    # The outputs that land: patterns of write bindings, each with its own excludes.
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    # What it borrows from elsewhere, to be read: the objects of a repository.
+    # Places elsewhere that the run reads: the objects of a repository.
     borrowed: tuple[str, ...] = ()
     commit: str | None = None
 
@@ -89,12 +90,14 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     program: str | None = None
     # The words of each MCP server that is a program: started by the process that thinks, in root.
     servers: tuple[tuple[str, ...], ...] = ()
-    # What it asks for outside its reach is to be found out; where that cannot be done here, it does not run.
+    # Find out which accesses outside its reach it asks for. Where that cannot be done here, it does not run.
     is_traced: bool = False
-    # What is left of its session's budget.
+    # The rest of its session's budget.
     allowance: Amounts = Amounts()
     # It is the program that thinks: a server that has it in memory may fork it instead of starting it.
     is_agent: bool = False
+    # The libraries that an agent's run needs, by the names of providers.
+    libraries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.argv) == (self.script is not None):
@@ -104,7 +107,7 @@ class RunOrder(Struct, frozen=True, kw_only=True):
 
 
 class LiveUsage(Usage, frozen=True, kw_only=True):
-    """What a run used until now, and what its processes hold in memory at this moment; never recorded."""
+    """The usage of a run until now, with the memory of its processes at this moment; never recorded."""
 
     # Summed over the tree: pages that several share count for each.
     rss_bytes: int = 0
@@ -127,19 +130,36 @@ class OutputLanding(Protocol):
 class LevelWatch(Protocol):
     """Reports whether a level of isolation can be had here."""
 
+    async def settle(self) -> None:
+        """Return when a first trial that was begun is over."""
+
     async def keep(self) -> None:
         """Look again and again, until cancelled."""
 
 
-class Runner(Protocol):
-    """One way of running. Everything but `recover` and `close` returns at once and is called on the loop."""
+class Ticket(Protocol):
+    """A run that can be started, once. On the loop."""
 
-    def foresee(self, order: RunOrder) -> None:
-        """A start with this very order is likely within a moment: find out what it needs. Starts nothing and touches
-        nothing but the run's own folders; `forget` comes where no start does."""
-
-    def start(self, order: RunOrder) -> None:
+    def launch(self) -> None:
         """Start the run's process now. A failure to start is reported as any other end, never raised."""
+
+    def discard(self) -> None:
+        """No start comes: release what was prepared. Safe to repeat, and after `launch`."""
+
+
+class Preparation(Protocol):
+    """The one way to start a run."""
+
+    def prepare(self, order: RunOrder) -> Ticket:
+        """Do early what can be done before the run is on record.
+
+        Starts no program of the run, and touches nothing but the run's own folders. Never raises: an error is found
+        again by the launch, which reports it.
+        """
+
+
+class Runner(Preparation, Protocol):
+    """One way of running. Everything but `recover` and `close` returns at once and is called on the loop."""
 
     def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
         """SIGINT, SIGTERM or SIGKILL; when the grace is over, the whole tree is killed. Safe to repeat."""
@@ -152,20 +172,13 @@ class Runner(Protocol):
         """Would this run outlive the daemon?"""
 
     def forget(self, run_id: str) -> None:
-        """Its end is recorded: whatever was kept of it for a later daemon,
-        or found out for a start that never came, goes."""
-
-    def unready(self, session: str) -> None:
-        """Its spec is another, or gone: whatever was made ready for its next run goes."""
+        """Its end is recorded: release what was kept of it for a later daemon."""
 
     def usage(self, run_id: str) -> LiveUsage | None:
-        """What the run's process tree has used until now; None when it is not under way here."""
-
-    def warm_up(self, libraries: Iterable[str]) -> None:
-        """Agents are about: have a server read what their runs need, by the names of providers. Returns at once."""
+        """The usage of the run's process tree until now; None when it is not under way here."""
 
     def enforceable(self) -> Enforceable:
-        """What isolation means on this machine."""
+        """Which parts of isolation this machine can enforce."""
 
     def find_tracing_obstacle(self) -> str | None:
         """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.observations import AgentsRead, SecretsSeen, SpecsRead
+from wakeful.core.record.observations import AgentsRead, SecretsSeen, SpecsRead
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import OperatorError

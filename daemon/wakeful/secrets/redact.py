@@ -79,7 +79,7 @@ class Redactor:
         self._margin_bytes = 2 * max(map(len, self._lowered), default=0)
 
     def __repr__(self) -> str:
-        return f"Redactor({sorted(set(name for _, name in self._shapes))})"
+        return f"Redactor({sorted({name for _, name in self._shapes})})"
 
     def __bool__(self) -> bool:
         return bool(self._shapes)

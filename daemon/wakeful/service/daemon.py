@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from wakeful.api.server import ControlSocket
-from wakeful.core.observations import DaemonStarted, DaemonStopping
+from wakeful.core.record.observations import DaemonStarted, DaemonStopping
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError
@@ -160,6 +160,7 @@ class Daemon:
             ]
             if left := self._list_left():
                 keepers.create_task(self._edges.runner.recover(left), name="end runs of damaged sessions")
+            await self._edges.strictness.settle()
             await self._first_look()
             _spare_collections()
             if not self._ending.stopping.is_set():

@@ -21,7 +21,7 @@ from wakeful.api.routes.follow import follow_records
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.core.calls.values import Call, Rename, Reply, Work
 from wakeful.core.looking.path_reports import Bounds, Compared
-from wakeful.core.observations import Enforceable, FilesWritten, Moment, ProcessOwner, Usage
+from wakeful.core.record.observations import Enforceable, FilesWritten, Moment, ProcessOwner, Usage
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output

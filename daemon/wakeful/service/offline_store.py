@@ -32,8 +32,8 @@ from wakeful.system.blobs import Blobs
 from wakeful.text.counting import count
 
 __all__ = [
-    "WAL_KEPT_BYTES",
     "REMOTE",
+    "WAL_KEPT_BYTES",
     "Examined",
     "examine",
     "find_file_system",

@@ -19,7 +19,7 @@ from wakeful.runners.isolation.reach import is_wide
 from wakeful.runners.isolation.reach import name_derived as name_derived
 from wakeful.runners.isolation.server_programs import find_missing_package, resolve_server
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
-from wakeful.runners.run.environment import select_inherited
+from wakeful.runners.process.environment import select_inherited
 
 # Folders of installed packages: a change there must wake nobody.
 _INSTALLED = (".venv", "venv", "node_modules", ".git")

@@ -24,8 +24,8 @@ from wakeful.core.deciding.decision import Decision, Entry
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.plan import LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.looking.targets import Target
-from wakeful.core.observations import ClockTicked, Moment
 from wakeful.core.record.events import RunFinished, RunReadopted, RunStarted, SessionArrived, SpecDeclared, SpecRemoved
+from wakeful.core.record.observations import ClockTicked, Moment
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError, InternalError
@@ -88,8 +88,8 @@ class Outside:
     start: Callable[[Session, OpenRun], None]
     wake_at: Callable[[int | None], None]
     runner: Runner
-    # The record of a start is on its way to disk: its preparation can begin.
-    foresee: Callable[[Session, OpenRun], None] = lambda session, run: None
+    # The record of its start is on the way to disk: the early part of the start can be done meanwhile.
+    prepare: Callable[[Session, OpenRun], None] = lambda session, run: None
     # The session's spec is another, or gone.
     redeclared: Callable[[str], None] = lambda session: None
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
@@ -276,18 +276,18 @@ class Reactor:
             if isinstance(entry.event, SpecDeclared | SpecRemoved):
                 self._outside.redeclared(entry.session)
         if durable is not None:
-            self._foresee(decision)
+            self._prepare_starts(decision)
             return durable
         for session_id in decision.planned:
             self._act(session_id)
         return None
 
-    def _foresee(self, decision: Decision) -> None:
+    def _prepare_starts(self, decision: Decision) -> None:
         for entry in decision.entries:
             if isinstance(entry.event, RunStarted):
                 session = self.core.state.get(entry.session)
                 if session.run is not None and session.run.run_id not in self._started:
-                    self._outside.foresee(session, session.run)
+                    self._outside.prepare(session, session.run)
 
     def _record(self, decision: Decision) -> Durable:
         appends = _group(decision.entries)

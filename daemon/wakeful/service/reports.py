@@ -13,11 +13,10 @@ from typing import Any, Protocol
 
 from wakeful.api.live_words import LiveWords
 from wakeful.core.deciding.acting_agent import gather_team
-from wakeful.core.deciding.agent_obstacles import list_libraries
 from wakeful.core.deciding.decision import Entry
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.plan import Look
-from wakeful.core.observations import (
+from wakeful.core.record.observations import (
     AgentsRead,
     ProcessEnded,
     RoomSeen,
@@ -36,8 +35,8 @@ from wakeful.eventlog.contract import StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process
 from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import ReplayEnds
-from wakeful.runners.contract import OutputLanding, Runner
-from wakeful.runners.isolation.strict_watch import StrictnessWatch
+from wakeful.runners.contract import OutputLanding
+from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
 from wakeful.runners.run.runner import CommandRunner
 from wakeful.secrets.known import KnownSecrets
@@ -229,8 +228,6 @@ class SpecReports:
         for one in screened.declared:
             if one.needs_trust is not None:
                 self._voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
-        if libraries := list_libraries(self._core):
-            self._runner.warm_up(libraries)
 
     def _list_keys(self, read: SpecsRead) -> set[str]:
         """The keys of the agents that these specs ask something."""
@@ -352,14 +349,12 @@ class SessionReports:
     def __init__(
         self,
         core: Core,
-        runner: Runner,
         written: WrittenSpecs,
         starter: RunStarter,
         landing: OutputLanding,
         live_words: LiveWords,
     ) -> None:
         self._core = core
-        self._runner = runner
         self._written = written
         self._starter = starter
         self._landing = landing
@@ -369,7 +364,6 @@ class SessionReports:
 
     def redeclared(self, session_id: str) -> None:
         self._written.note(self._core.state.get(session_id))
-        self._runner.unready(session_id)
 
     def finished(self, entry: Entry) -> None:
         self._starter.forget(entry.session, entry.run)

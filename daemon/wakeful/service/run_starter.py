@@ -1,9 +1,10 @@
-"""From a run that the log intends to its process: its token, the exported trees of its commits bindings,
-its workspace, its order.
+"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its workspace,
+its order.
 
-The daemon hands `RunStarter.start` to the reactor, which calls it once `run_started` is durable, and `forget` when the
-run was recorded as finished. Decides nothing: a start that fails is reported as any other end. `foresee` comes before:
-what can be found out without touching anything is found out while the record is on its way to disk.
+The reactor calls `start` once `run_started` is durable, and `forget` when the run was recorded as finished. Decides
+nothing: a start that fails is reported as any other end. `prepare` comes before `start`, while the record is on its way
+to disk: the early part of a start, which nobody could notice, is done then. Everything here is on the loop; the runner
+knows what blocks.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from wakeful.api.service import RunIdentity
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import find_unseen
 from wakeful.core.looking.targets import target_of
-from wakeful.core.observations import ProcessEnded
 from wakeful.core.record.events import MessageAdded
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding
 from wakeful.errors import OperatorError, WakefulError
 from wakeful.run_files.keeper import Keeper
-from wakeful.runners.contract import Runner, RunOrder, WorkspaceOrder
+from wakeful.runners.contract import Runner, RunOrder, Ticket, WorkspaceOrder
 from wakeful.secrets.known import KnownSecrets, decide_secrets
 from wakeful.secrets.store import Secret
 from wakeful.sources.contract import Sources
@@ -61,13 +62,14 @@ class MakeOrder(Protocol):
     ) -> RunOrder: ...
 
 
-class _Foreseen(msgspec.Struct, frozen=True):
-    """An order, and what it was made of: good for a start of the very same."""
+class _EarlyStart(msgspec.Struct, frozen=True):
+    """A ticket, and what its order was made of: good for a start of the very same."""
 
     session: Session
     run: OpenRun
     secrets: tuple[Secret, ...]
-    order: RunOrder
+    token: str
+    ticket: Ticket
 
 
 class RunStarter:
@@ -108,15 +110,15 @@ class RunStarter:
         )
         self._identities = {tokens[run.run_id]: RunIdentity(session.id, session.name, run.run) for session, run in left}
         self._preparing: set[asyncio.Task[None]] = set()
-        self._foreseen: dict[str, _Foreseen] = {}
+        self._early: dict[str, _EarlyStart] = {}
 
-    def foresee(self, session: Session, run: OpenRun) -> None:
+    def prepare(self, session: Session, run: OpenRun) -> None:
         """Its start is being recorded.
 
-        Nothing that anybody could notice happens before it is: what is wrong is told by the start.
+        Nothing that anybody could notice happens before it is; an error is told by the start.
         """
         seen, until = find_unseen(session, run)
-        # What a message says is read from the log, where it may not stand yet.
+        # The text of a message is read from the log, where it may not stand yet.
         if _list_exports(run) or _has_workspace(run) or run.agent is not None or until > seen:
             return
         try:
@@ -124,8 +126,7 @@ class RunStarter:
         except OperatorError:
             return
         order = self._order(session, run, given, {}, None)
-        self._foreseen[run.run_id] = _Foreseen(session, run, given, order)
-        self._runner.foresee(order)
+        self._early[run.run_id] = _EarlyStart(session, run, given, order.token, self._runner.prepare(order))
 
     def start(self, session: Session, run: OpenRun) -> None:
         if _is_stopped(run):
@@ -157,7 +158,8 @@ class RunStarter:
         self._identities = {
             token: one for token, one in self._identities.items() if (one.session_id, one.run) != (session_id, run)
         }
-        self._foreseen.pop(f"{session_id}.{run}", None)
+        if (early := self._early.pop(f"{session_id}.{run}", None)) is not None:
+            early.ticket.discard()
         self._runner.forget(f"{session_id}.{run}")
         trees = f"{self._folder}/{session_id}.{run}.trees"
         if os.path.isdir(trees):
@@ -220,7 +222,6 @@ class RunStarter:
         return exports
 
     def _start_process(self, session: Session, run: OpenRun, exports: dict[str, str], place: RunPlace | None) -> None:
-        foreseen = self._foreseen.pop(run.run_id, None)
         if (distrust := self._find_distrust(session.name)) is not None:
             self._loop.call_soon(self._report, ProcessEnded(session=session.id, run_id=run.run_id, problem=distrust))
             return
@@ -233,16 +234,17 @@ class RunStarter:
             self._loop.call_soon(self._report, problem)
             return
         self._keeper.save_outputs(session, run, self._sources.peek)
-        if foreseen is not None and foreseen.session is session and foreseen.run is run and foreseen.secrets == given:
-            order = foreseen.order
+        early = self._early.pop(run.run_id, None)
+        if early is not None and early.session is session and early.run is run and early.secrets == given:
+            token, ticket = early.token, early.ticket
         else:
+            if early is not None:
+                early.ticket.discard()
             order = self._order(session, run, given, exports, place)
-        self._identities[order.token] = RunIdentity(session.id, session.name, run.run)
-        if run.agent is not None:
-            # Its key may have come since the specs were read.
-            self._runner.warm_up(run.agent.libraries)
-        self._runner.start(order)
-        # After the spawn: what is kept of a run's files must not delay its first instruction.
+            token, ticket = order.token, self._runner.prepare(order)
+        self._identities[token] = RunIdentity(session.id, session.name, run.run)
+        ticket.launch()
+        # After the spawn: keeping the run's files must not delay its first instruction.
         self._keeper.begin(session, run, self._sources.find)
 
     def _hand_out(self, run: OpenRun) -> tuple[Secret, ...]:

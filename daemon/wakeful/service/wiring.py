@@ -41,18 +41,18 @@ from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import MakeOrder as MakeReplayOrder
 from wakeful.run_files.replay import ReplayEnds, Replays
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.reach import Protected, resolve_protected
-from wakeful.runners.isolation.strict_watch import StrictnessWatch
-from wakeful.runners.isolation.writable_places import could_replace_git, list_writable
+from wakeful.runners.isolation.written_places import could_replace_git, list_writable
 from wakeful.runners.outputs.landing import Landing
 from wakeful.runners.outputs.writers import Writers
 from wakeful.runners.prepare.warm_server import WarmServer
 from wakeful.runners.process.cgroup import find_delegated
 from wakeful.runners.process.children import Children, become_subreaper
+from wakeful.runners.process.environment import select_inherited
 from wakeful.runners.process.mark import Sign, mark_of
 from wakeful.runners.process.orphans import end_strays
-from wakeful.runners.process.pidfd import can_tell_ends
-from wakeful.runners.run.environment import select_inherited
+from wakeful.runners.process.proc import can_tell_ends
 from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.runners.run.orders import Premises, make_order
 from wakeful.runners.run.probe_launch import ProbePlaces
@@ -287,7 +287,7 @@ def build_daemon(
     landing = _build_landing(ground, runner, writers)
     starter = _build_starter(ground, sources, runner, keeper, ProgramTrust(house, specs, observe), bound)
     live_words = LiveWords(lambda: known.redactor)
-    session_reports = SessionReports(core, runner, ground.written, starter, landing, live_words)
+    session_reports = SessionReports(core, ground.written, starter, landing, live_words)
     edges = Edges(
         sources=sources,
         specs=specs,
@@ -371,7 +371,7 @@ def _join_edges(
         follow=edges.sources.follow,
         forget=edges.sources.forget,
         look=LooksAfterReading(edges.sources, edges.specs).look,
-        foresee=edges.starter.foresee,
+        prepare=edges.starter.prepare,
         start=edges.starter.start,
         land=edges.landing.land,
         readopted=edges.starter.readopt,
@@ -525,7 +525,7 @@ def _find_git_writer(core: Core) -> FindWriter:
 
 
 def _build_runner(ground: Ground, reports: RunReports, writers: Writers, origin: Sign | None) -> CommandRunner:
-    core, kept, cgroups = ground.core, ground.kept, find_delegated()
+    core, kept, cgroups, children = ground.core, ground.kept, find_delegated(), Children()
     running = (core.state.get(session_id).run for session_id in core.state.running)
     left = [run.run_id for run in running if run is not None]
     if kept is not None and cgroups is not None:
@@ -535,13 +535,13 @@ def _build_runner(ground: Ground, reports: RunReports, writers: Writers, origin:
         report=reports.report,
         blobs=ground.blobs,
         state=ground.state,
-        children=Children(),
+        children=children,
         cgroups=cgroups,
         protected=ground.protected,
         writers=writers,
         secrets=ground.known,
         kept=kept,
-        warm=WarmServer(WARM_PROGRAM, select_inherited(os.environ)),
+        warm=WarmServer(WARM_PROGRAM, select_inherited(os.environ), children),
         left=left,
         origin=origin,
     )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from wakeful.core.observations import ClockTicked, RoomSeen
+from wakeful.core.record.observations import ClockTicked, RoomSeen
 from wakeful.core.spec.limits import find_mark, judge_room
 from wakeful.sources.contract import read_boot_seconds
 
@@ -176,5 +176,5 @@ class RoomWatch:
 
     async def keep(self) -> None:
         """Look again and again, until cancelled."""
-        while True:
+        while True:  # noqa: ASYNC110 - no event tells of the room on a disk
             await asyncio.sleep(self.look())

@@ -256,8 +256,12 @@ def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], b
 def _build_limits(keys: AgentLimitKeys | None) -> AgentLimits:
     if keys is None:
         return AgentLimits()
-    given = {"turns": keys.turns, "repeats": keys.repeats, "silence_seconds": keys.silence}
-    return AgentLimits(**{name: value for name, value in given.items() if value is not None})
+    usual = AgentLimits()
+    return AgentLimits(
+        turns=usual.turns if keys.turns is None else keys.turns,
+        repeats=usual.repeats if keys.repeats is None else keys.repeats,
+        silence_seconds=usual.silence_seconds if keys.silence is None else keys.silence,
+    )
 
 
 # -- tools ----------------------------------------------------------------------------------------

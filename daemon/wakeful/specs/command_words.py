@@ -192,11 +192,10 @@ def _judge_taker(name: str, taker: Taker, words: Sequence[str], at: int, index: 
         elif word.startswith("--arg") and taker.first:
             # jq: a name and a value.
             place += 2
-        elif word == "-" or not word.startswith("-"):
-            if is_awaited or (taker.first and not is_given):
-                if place == index:
-                    return f"code of {name}"
-                is_given, is_awaited = True, False
+        elif (word == "-" or not word.startswith("-")) and (is_awaited or (taker.first and not is_given)):
+            if place == index:
+                return f"code of {name}"
+            is_given, is_awaited = True, False
         place += 1
     return None
 
@@ -277,7 +276,7 @@ def has_shell_sign(line: str) -> bool:
         elif character in _ACTIVE or _opens(line, index, character, is_new_word):
             return True
         is_new_word = not quote and not is_escaped and character.isspace()
-    return _ASSIGNMENT.match(line) is not None or line.split()[:1] != [] and line.split()[0] in SHELL_WORDS
+    return _ASSIGNMENT.match(line) is not None or (line.split()[:1] != [] and line.split()[0] in SHELL_WORDS)
 
 
 def _opens(line: str, index: int, character: str, is_new_word: bool) -> bool:

@@ -139,7 +139,7 @@ def parse_filled_text(value: Any) -> str:
 
 
 def parse_pattern(value: Any) -> str:
-    """A path pattern, `~` already the home folder; its meaning is the core's (match.py)."""
+    """A path pattern, `~` already the home folder; its meaning is the core's (core/looking/patterns.py)."""
     text = _text(value, "a path such as data/*.csv")
     if text == "~" or text.startswith("~/"):
         text = os.path.expanduser(text)

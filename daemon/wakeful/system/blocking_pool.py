@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 # Threads that live as long as the process. A dead mount may hold one or two of them for ever.
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 _Work = tuple[Future[Any], Callable[[], Any]]
 
 
-class _Threads:
+class _SharedExecutor:
     """All threads for blocking work. Any thread may call it."""
 
     def __init__(self) -> None:
@@ -73,16 +73,16 @@ class _Threads:
         with self._counting:
             self._count += 1
             self._free += 1
-            number = self._count
+            name = f"blocking-{self._count}"
         try:
-            start_beside(partial(self._serve, idle_seconds), f"blocking-{number}")
+            start_beside(partial(self._serve, idle_seconds, name), name)
         except OSError:
             with self._counting:
                 self._count -= 1
                 self._free -= 1
             raise
 
-    def _serve(self, idle_seconds: float | None) -> None:
+    def _serve(self, idle_seconds: float | None, name: str) -> None:
         while True:
             # An error here is a shortage in between: the next piece of work is taken all the same.
             try:
@@ -97,6 +97,7 @@ class _Threads:
                 work()
             # What it worked on is let go before it waits.
             del work
+            current_thread().name = name
             with self._counting:
                 self._free += 1
 
@@ -110,16 +111,16 @@ class _Threads:
             return True
 
 
-_threads = _Threads()
+_shared = _SharedExecutor()
 
 
-def _forget_threads() -> None:
+def _forget_parent() -> None:
     """A fork has our memory and none of our threads."""
-    global _threads
-    _threads = _Threads()
+    global _shared
+    _shared = _SharedExecutor()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_forget_parent)
 
 
 class Pool(ThreadPoolExecutor):
@@ -129,14 +130,15 @@ class Pool(ThreadPoolExecutor):
     """
 
     def __init__(self, count: int, name: str) -> None:
-        """Raises OSError where the system gives no threads. `name` tells pools apart for whoever debugs."""
-        super().__init__(count, name)
+        """Raises OSError where the system gives no threads. A thread that works for this pool has its `name`."""
+        super().__init__(count)
+        self._name = name
         self._most = count
         self._changed = Condition()
         self._waiting: deque[_Work] = deque()
         self._under_way = 0
         self._is_closed = False
-        _threads.keep()
+        _shared.keep()
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         future: Future[Result] = _ToldFuture()
@@ -148,7 +150,7 @@ class Pool(ThreadPoolExecutor):
                 self._waiting.append(work)
                 return future
             self._under_way += 1
-        _threads.give(partial(self._serve, work))
+        _shared.give(partial(self._serve, work))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -160,6 +162,7 @@ class Pool(ThreadPoolExecutor):
 
     def _serve(self, work: _Work | None) -> None:
         """In a thread: this piece of work, then those that wait in this pool."""
+        current_thread().name = self._name
         while work is not None:
             with suppress(MemoryError):
                 _carry_out(*work)
@@ -170,9 +173,9 @@ class Pool(ThreadPoolExecutor):
                 else:
                     self._under_way -= 1
                     self._changed.notify_all()
-            if work is not None and _threads.is_short:
+            if work is not None and _shared.is_short:
                 # Other pools have their turn.
-                _threads.give(partial(self._serve, work))
+                _shared.give(partial(self._serve, work))
                 return
 
 

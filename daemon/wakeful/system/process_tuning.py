@@ -1,7 +1,8 @@
 """The cores that the daemon's threads may use: those it was started with, whatever a run says later.
 
 A process may move the threads of every process of its user to other cores. Isolation cannot refuse that to runs
-(filter.py says why), so the daemon looks now and then, and takes its cores back. Never touches a run.
+(runners/isolation/seccomp.py says why), so the daemon looks now and then, and takes its cores back.
+Never touches a run.
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.core.observations import Declaration
+from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionBinding, SessionSpec, Settings
 from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading
@@ -89,7 +89,7 @@ class DaemonLookups:
     All of them are asked in the thread that reads.
     """
 
-    runs: RunsBySpan = NoRuns()
+    runs: RunsBySpan = field(default_factory=NoRuns)
     find_known: Callable[[str], str | None] = lambda name: None
     find_reach: FindReach = lambda spec, agent: ()
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.core.agents.turns import SubSpent
-from wakeful.core.observations import Output, Usage
+from wakeful.core.record.observations import Output, Usage
 from wakeful.errors import CallerError
 from wakeful.views.records import Exported
 from wakeful.views.times import show_time

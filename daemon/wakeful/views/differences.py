@@ -127,7 +127,10 @@ def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
     bounds = [_bounds_by_key(a), _bounds_by_key(b)]
     found = []
     for key, bound in (bounds[0] | bounds[1]).items():
-        marks = {mark: {"a": getattr(a.marks, mark).get(key), "b": getattr(b.marks, mark).get(key)} for mark in ("seen", "good")}
+        marks = {
+            mark: {"a": getattr(a.marks, mark).get(key), "b": getattr(b.marks, mark).get(key)}
+            for mark in ("seen", "good")
+        }
         is_new, is_gone = key not in bounds[0], key not in bounds[1]
         if bound.is_written or not (is_new or is_gone or any(mark["a"] != mark["b"] for mark in marks.values())):
             continue

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 
 from wakeful.core.agents.turns import name_actor
-from wakeful.core.observations import Traced
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session
 from wakeful.core.record.todo import count_items
 from wakeful.core.spec.session import FileBinding

@@ -16,9 +16,10 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import is_new, version_now
 from wakeful.core.looking.granted_places import list_granted_reads
 from wakeful.core.looking.looked import Bound, TargetLook, bounds_of
-from wakeful.core.observations import Moment, Usage
 from wakeful.core.record.events import Hold
 from wakeful.core.record.knowledge import Fact
+from wakeful.core.record.lifecycle import name_state
+from wakeful.core.record.observations import Moment, Usage
 from wakeful.core.record.state import Session
 from wakeful.core.spec.budget import PERIODS, UNITS, Amounts, Budget, Spent
 from wakeful.core.spec.session import (
@@ -36,7 +37,7 @@ from wakeful.core.spec.session import (
 )
 from wakeful.views.causes import view_causes, view_last_run, view_open_run
 from wakeful.views.knowledge import view_forks, view_knowledge
-from wakeful.views.session_rows import list_row, name_state
+from wakeful.views.session_rows import list_row
 from wakeful.views.times import show_time, show_time_or_none
 
 
@@ -71,7 +72,7 @@ def show(
 def show_past(session: Session) -> dict[str, Any]:
     """The session as its log knew it at `session.seq`."""
     words = _recorded_hold_words(session)
-    state = name_state(session, words)
+    state = name_state(session, is_held=words is not None)
     spec = session.spec
     bounds = bounds_of(spec)[0] if spec is not None else ()
     return {

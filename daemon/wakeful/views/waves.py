@@ -11,7 +11,7 @@ from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import owed_names
-from wakeful.core.observations import Moment
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import DEFAULT_EXCLUDES
 from wakeful.views.path_bindings import find_woken, wakes_reader

@@ -16,8 +16,8 @@ from wakeful.core.agents.turns import DownServer
 from wakeful.core.deciding.dispatch import gather_causes
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.targets import FileTarget
-from wakeful.core.observations import Moment
 from wakeful.core.record.events import Cause
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.views.causes import view_causes

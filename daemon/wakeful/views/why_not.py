@@ -14,7 +14,7 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import WaitsForTime, judge_start
 from wakeful.core.deciding.owed import is_activation_owed, is_new
 from wakeful.core.looking.looked import Bound
-from wakeful.core.observations import Moment
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.views.times import say_time
 
@@ -61,7 +61,8 @@ def _say_set_back(core: Core, session: Session) -> Iterator[str]:
         clock = core.looked.clocks.get((session.id, bound.key))
         if clock is not None and clock.is_set_back:
             yield (
-                f"The clock was set back: {bound.name} ran for its slots up to {session.marks.seen[bound.key]} already, "
+                f"The clock was set back: {bound.name} ran for its slots up to {session.marks.seen[bound.key]} "
+                "already, "
                 "and goes on after that one."
             )
 

@@ -35,7 +35,9 @@ def render_differences(comparison: Comparison, table: TaxTable) -> str:
     lines = [f"# Payroll {comparison.month}: differences against {comparison.month.before()}", ""]
     lines += render_totals(now.values(), last.values())
     lines += render_list("Joined", [describe_joined(p) for id, p in now.items() if id not in last])
-    lines += render_list("Left", [f"{title(p)}: last net pay {money(p.net)}" for id, p in last.items() if id not in now])
+    lines += render_list(
+        "Left", [f"{title(p)}: last net pay {money(p.net)}" for id, p in last.items() if id not in now]
+    )
     lines += render_list("Not started", [f"{e.id} {escape(e.name)}: from {e.start}" for e in comparison.not_started])
     lines += ["## Changed", ""] if changes else []
     for id, reasons in changes.items():
@@ -60,7 +62,12 @@ def render_totals(now: Iterable[Payslip], last: Iterable[Payslip]) -> list[str]:
             )
         ),
     ]
-    return ["| | last month | this month | change |", "|---|--:|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return [
+        "| | last month | this month | change |",
+        "|---|--:|--:|--:|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
+    ]
 
 
 def render_list(heading: str, entries: list[str]) -> list[str]:

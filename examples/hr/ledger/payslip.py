@@ -112,9 +112,7 @@ def compute_payslip(
     months = earlier.months + 1
     insurance = earlier.insurance + sum(c.employee for c in contributions.values())
     special = earlier.special + employee.special_deductions
-    taxable = max(
-        Decimal("0.00"), earlier.gross + gross - table.monthly_allowance * months - insurance - special
-    )
+    taxable = max(Decimal("0.00"), earlier.gross + gross - table.monthly_allowance * months - insurance - special)
     # Never negative: what was withheld too much is settled after the year's end, not paid back in a month.
     tax = max(Decimal("0.00"), table.tax_on(taxable) - earlier.tax)
     return Payslip(

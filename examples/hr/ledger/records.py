@@ -227,5 +227,7 @@ def run_program(main: Callable[[], None]) -> None:
         print(*error.problems, sep="\n", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}; no output was half written; fix that and run again", file=sys.stderr)
+        print(
+            f"{error.filename}: {error.strerror}; no output was half written; fix that and run again", file=sys.stderr
+        )
         sys.exit(1)

@@ -2,7 +2,7 @@
 driven from its start to the end of one prompt.
 
 It is started narrower than the process that thinks: it has neither the run's token nor a way to the daemon. What it
-says is shown as it comes and recorded as one answer, what it does is recorded as it tells it (reported.py); its
+says is shown as it comes and recorded as one answer, what it does is recorded as it tells it (tool_calls.py); its
 questions are answered by the session's policy, and it reads and writes files through us, by the bindings. Capabilities
 are read, never assumed: resume, else load where that is safe, else our own transcript.
 """
@@ -22,6 +22,7 @@ from acp.interfaces import Agent
 
 from wakeful.agents.acp.meter import OWN_PROMPT_TOKENS, Meter
 from wakeful.agents.acp.prompt import tell_all, tell_since
+from wakeful.agents.acp.refusals import RefusesTheRest
 from wakeful.agents.acp.tool_calls import UNKNOWN_TOOL, ReportedCalls, Told
 from wakeful.agents.contract import Hearing
 from wakeful.agents.daemon_client import DaemonLink
@@ -56,7 +57,7 @@ _AMOUNT = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
 _LONGEST_WORDS = 500
 
 
-class ExternalAgent:
+class ExternalAgent(RefusesTheRest):
     """One prompt to one program. `spawn` starts it and returns its process, with pipes."""
 
     def __init__(
@@ -149,16 +150,14 @@ class ExternalAgent:
     async def _open(self, connection: Agent, found: schema.InitializeResponse) -> str:
         """Its session of before if it can be had, and what is to be said in this one."""
         known = await self._find_known()
-        opened = await self._reopen(connection, found, known) if known is not None else None
-        if opened is not None:
-            self._session = known
-            self._is_reopened = True
-            told = tell_since(self._beginning, self.name)
-        else:
-            opened = await self._open_new(connection, found)
-            told = tell_all(self._beginning, self.name)
-        await self._choose_mode(connection, opened)
-        return told
+        reopened = await self._reopen(connection, found, known) if known is not None else None
+        if reopened is None:
+            await self._choose_mode(connection, await self._open_new(connection, found))
+            return tell_all(self._beginning, self.name)
+        self._session = known
+        self._is_reopened = True
+        await self._choose_mode(connection, reopened)
+        return tell_since(self._beginning, self.name)
 
     async def _find_known(self) -> str | None:
         """The session of this program that this conversation was had in, and no other."""
@@ -482,9 +481,9 @@ class ExternalAgent:
         )
 
     async def _read_log(self, kind: str) -> list[dict[str, Any]]:
-        return await self._link.look(
-            f"/sessions/{quote(os.fsencode(self._beginning.session), safe='')}/log", {"kind": kind}
-        )
+        session = quote(os.fsencode(self._beginning.session), safe="")
+        lines: list[dict[str, Any]] = await self._link.look(f"/sessions/{session}/log", {"kind": kind})
+        return lines
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:

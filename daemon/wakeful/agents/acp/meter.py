@@ -3,7 +3,7 @@ and by our estimate of what passes through it.
 
 A program sends its model many requests for one prompt, and each of them holds the whole conversation again. Few tell
 them one by one, so a request is taken to begin with the first words or call after all calls before it have ended.
-external.py tells the meter what it sees.
+agent.py tells the meter what it sees.
 """
 
 from __future__ import annotations

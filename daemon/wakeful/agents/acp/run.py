@@ -15,7 +15,7 @@ from wakeful.agents.acp.agent import LONGEST_LINE_BYTES, ExternalAgent
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.live_text import Voice
 from wakeful.agents.loop import Ending, Record
-from wakeful.agents.process import (
+from wakeful.agents.run_setup import (
     begin_servers,
     find_bounds,
     find_narrowing,

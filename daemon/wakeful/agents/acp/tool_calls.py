@@ -3,7 +3,7 @@ a call with what it is made with, then what came of it.
 
 Programs tell in pieces: a call without its words, its words in several updates, some only when they ask for permission,
 some nothing before the end. A call is on record as soon as it may have an effect, and at the latest when it is told to
-be over. external.py asks; no other reads it.
+be over. agent.py asks; no other reads it.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ import msgspec
 from wakeful.agents.contract import Tool, ToolOffer, ToolResult
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds
-from wakeful.agents.tools.files import Before, FileTools
-from wakeful.agents.tools.folder_rules import NestedRules
+from wakeful.agents.tools.files import Before, FileTools, NestedRules
 from wakeful.agents.tools.knowledge import KnowledgeTools
 from wakeful.agents.tools.mcp import McpTools
 from wakeful.agents.tools.pages import Redact, ResultPages, redact_nothing

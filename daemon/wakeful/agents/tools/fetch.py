@@ -44,7 +44,7 @@ _MOST_REMEMBERED = 5
 _ROOM_BYTES = 2_048
 
 
-class FetchArguments(Arguments):
+class FetchArguments(Arguments, frozen=True):
     url: Annotated[str, Meta(description="https://HOST/PATH")]
     part: Annotated[int, Meta(ge=1, description="of a page that is told in parts, the one wanted")] = 1
 

@@ -3,6 +3,8 @@
 Every path goes through `place`, every result is bounded and says what it left out and how to get it. A write is atomic,
 keeps the file's mode, and goes on record with the digests of what it found and what it left, so that the daemon knows
 exactly what came from this run. Blocking work is done in threads.
+
+The rules of a folder (AGENTS.md) are told with the first result from below it.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from wakeful.agents.contract import Tool, ToolResult
+from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds, Refused
 from wakeful.agents.tools.file_replace import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
-from wakeful.agents.tools.folder_rules import NestedRules
 from wakeful.agents.tools.image import describe_image, find_obstacle
 from wakeful.agents.tools.pages import MARGIN, Redact, redact_nothing
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
@@ -45,7 +47,7 @@ Before = Callable[[str], Awaitable[bytes | None]]
 _Path = Annotated[str, Meta(description="relative to the session's root, or absolute")]
 
 
-class ReadArguments(Arguments):
+class ReadArguments(Arguments, frozen=True):
     path: _Path
     offset: Annotated[int, Meta(ge=1, description="the first line wanted")] = 1
     limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="how many lines")] = _MOST_LINES
@@ -54,16 +56,16 @@ class ReadArguments(Arguments):
     ] = 1
 
 
-class ListArguments(Arguments):
+class ListArguments(Arguments, frozen=True):
     path: Annotated[str, Meta(description="a folder or a pattern such as src/**/*.py; empty: everything")] = ""
 
 
-class WriteArguments(Arguments):
+class WriteArguments(Arguments, frozen=True):
     path: _Path
     content: Annotated[str, Meta(description="the whole new content")]
 
 
-class EditArguments(Arguments):
+class EditArguments(Arguments, frozen=True):
     path: _Path
     old: Annotated[
         str, Meta(min_length=1, description="the exact text to replace, with enough around it to occur once")
@@ -72,7 +74,7 @@ class EditArguments(Arguments):
     all: Annotated[bool, Meta(description="replace every occurrence")] = False
 
 
-class DiffArguments(Arguments):
+class DiffArguments(Arguments, frozen=True):
     path: _Path
     against: Annotated[
         str, Meta(description="another bound file, taken as the older one; empty: the file as the last run saw it")
@@ -470,3 +472,37 @@ def _say_nearest(old: str, text: str) -> str:
     lines = [line for line in text.splitlines()[:_MOST_COMPARED_LINES] if line.strip()]
     near = difflib.get_close_matches(first[:200], [line[:200] for line in lines[:2_000]], 1, 0.6)
     return f"; the line most like its first is {near[0]!r}" if near else ""
+
+
+_RULES_HEAD = "These rules of the project count for the files below them:"
+
+
+class NestedRules:
+    """The rules of the folders that an agent works in: an AGENTS.md counts for the files below its folder.
+
+    The daemon finds and quotes them (model_context/project_rules.py), since it knows which of them strangers could
+    write. Each is told once in a run, and again after the conversation was made shorter.
+    """
+
+    def __init__(self, link: DaemonLink) -> None:
+        self._link = link
+        self._asked: set[str] = set()
+        self._told: set[str] = set()
+
+    async def tell(self, folder: str) -> str:
+        """The rules of folders from root to this one that were not told yet, as the first lines of a result.
+
+        Empty if all were told.
+        """
+        if folder in self._asked:
+            return ""
+        self._asked.add(folder)
+        found: dict[str, str] = await self._link.look("/work/rules", {"folder": folder})
+        new = {path: text for path, text in found.items() if path not in self._told}
+        self._told |= new.keys()
+        # The first block stands first: a mark anywhere else in a result is a file's own word.
+        return "\n\n".join((*new.values(), f"({_RULES_HEAD} {', '.join(new)})", "")) if new else ""
+
+    def forget(self) -> None:
+        self._asked.clear()
+        self._told.clear()

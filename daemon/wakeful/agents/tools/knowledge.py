@@ -1,10 +1,9 @@
-"""The tools over what a session knows: remember, recall, history, send, hand_off, todo.
+"""The tools that read and write what a session knows: remember, recall, history, send, hand_off, todo, skill.
 
-All of them are calls and looks of the daemon.
-
-The run's token reaches its own session alone, and mailboxes of others: what may be read and said is the daemon's
-judgement, its refusal is the model's to read. Each call carries a key made of the run and the tool call's id, so that a
-daemon which restarts in that moment does it once.
+Each is a call to the daemon, which decides what may be read and said; the model reads its refusal. The run's token
+reaches its own session, and the mailboxes of others. Each call carries a key made of the run and the tool call's id, so
+that a daemon which restarts in that moment carries it out once. A skill need not be bound to the session: the daemon
+hands out the text that was read with the agent, and refuses a text that somebody changed since.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -23,6 +22,7 @@ from wakeful.agents.contract import Tool
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Refused
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool
+from wakeful.core.spec.agent import Skill
 
 _MOST_RECORDS = 200
 _ROOM_BYTES = RESULT_BYTES - 1_024
@@ -33,37 +33,37 @@ TODO_WORDS = (
 _HAND_OFF_PART = re.compile(r"^(done|next|blocked): ", re.MULTILINE)
 
 
-class RememberArguments(Arguments):
+class RememberArguments(Arguments, frozen=True):
     key: Annotated[str, Meta(min_length=1, description="a short name, such as currency")]
     value: str
     because: Annotated[str, Meta(description="why this is so, kept with it")] = ""
     for_now: Annotated[bool, Meta(description="only for this conversation: a fresh start clears it")] = False
 
 
-class RecallArguments(Arguments):
+class RecallArguments(Arguments, frozen=True):
     key: Annotated[str, Meta(description="empty: all facts")] = ""
 
 
-class HistoryArguments(Arguments):
+class HistoryArguments(Arguments, frozen=True):
     most: Annotated[int, Meta(ge=1, le=_MOST_RECORDS, description="how many records, the newest of those meant")] = 30
     before: Annotated[int, Meta(ge=0, description="only records older than this number; 0: all")] = 0
     kind: Annotated[str, Meta(description="only of this kind, such as run_finished")] = ""
     record: Annotated[int, Meta(ge=0, description="instead, one record whole, by its number")] = 0
 
 
-class SendArguments(Arguments):
+class SendArguments(Arguments, frozen=True):
     session: Annotated[str, Meta(min_length=1, description="the name of another session")]
     text: Annotated[str, Meta(min_length=1)]
     wake: Annotated[bool, Meta(description="false: it waits until something else wakes that session")] = True
 
 
-class HandOffArguments(Arguments):
+class HandOffArguments(Arguments, frozen=True):
     done: Annotated[str, Meta(description="what this run has done")] | UnsetType = UNSET
     next: Annotated[str, Meta(description="what the next run should do")] | UnsetType = UNSET
     blocked: Annotated[str, Meta(description="what stands in the way, and who can change that")] | UnsetType = UNSET
 
 
-class TodoArguments(Arguments):
+class TodoArguments(Arguments, frozen=True):
     items: (
         Annotated[
             list[str],
@@ -207,3 +207,24 @@ def _fit(lines: list[str], how: str) -> str:
             return "\n".join([*shown, f"[{len(lines) - len(shown)} more; {how}]"])
         shown.append(line)
     return "\n".join(shown)
+
+
+class SkillArguments(Arguments, frozen=True):
+    name: Annotated[str, Meta(min_length=1, description="the name of a skill")]
+    file: Annotated[str, Meta(description="another file of the skill, by its path there; empty: its instructions")] = ""
+
+
+class SkillTools:
+    def __init__(self, link: DaemonLink, skills: Sequence[Skill]) -> None:
+        self._link = link
+        self._skills = skills
+
+    def list_tools(self) -> Iterable[Tool]:
+        if self._skills:
+            yield CheckedTool(
+                "skill", "Read the instructions of a skill, or another file of it.", SkillArguments, self._read
+            )
+
+    async def _read(self, given: SkillArguments, _: str) -> str:
+        found = await self._link.look("/work/skill", {"name": given.name, "file": given.file or None})
+        return str(found["text"])

@@ -303,7 +303,7 @@ class _Server:
             return self._client
 
     async def _own(self, ready: asyncio.Future[Any], stop: asyncio.Event) -> None:
-        tell_end: Callable[[], str | None] = lambda: None
+        tell_end: Callable[[], str | None] = _say_nothing
         try:
             transport, tell_end, tell_answered = self._make_transport()
             async with transport as client:
@@ -424,7 +424,7 @@ def _read_part(part: Any) -> str:
         case "image":
             return _say_image(part)
         case "text":
-            return part.text
+            return str(part.text)
         case "resource" if hasattr(part.resource, "text"):
             return f"{part.resource.uri}:\n{part.resource.text}"
         case "resource_link":
@@ -432,6 +432,10 @@ def _read_part(part: Any) -> str:
         case kind:
             data = getattr(part, "data", "")
             return f"[{kind} of {len(data) * 3 // 4} bytes, which cannot be shown here]"
+
+
+def _say_nothing() -> None:
+    """No server has begun, so none has ended."""
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -25,7 +25,7 @@ from wakeful.agents.tools import process_keeper as keeper
 from wakeful.agents.tools.shell import wrap
 from wakeful.agents.tools.shell_confinement import Narrowing, make_domain
 from wakeful.core.looking.patterns import contains
-from wakeful.runners.isolation.denial_messages import find_complaints
+from wakeful.runners.isolation.denials import find_complaints
 from wakeful.text.unicode import make_json_sendable
 
 # One message, images included.

@@ -2,9 +2,9 @@
 also what left its group and its parents.
 
 `shell` starts it with an interpreter that loads the standard library and this alone. The command takes on its domain
-(narrowing.py) before its first instruction; the keeper stays outside, out of its reach. Orphans below it become its
-children (a subreaper), so when the command has ended, or SIGTERM says that it must, all that is left below is killed
-and reaped. Ends as the command did: 128 and more is a signal.
+(shell_confinement.py) before its first instruction; the keeper stays outside, out of its reach. Orphans below it become
+its children (a subreaper), so when the command has ended, or SIGTERM says that it must, all that is left below is
+killed and reaped. Ends as the command did: 128 and more is a signal.
 """
 
 from __future__ import annotations

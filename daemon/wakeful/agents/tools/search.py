@@ -1,8 +1,8 @@
 """The tool `search`: lines of bound files that hold a text or an expression, within a time and a size.
 
 A text is looked for right here, in a thread: that takes as long as reading. An expression may take for ever, so a
-process of its own matches it (matcher.py) and is ended when its time is over; what it found until then is told, with
-the file that it did not get through.
+process of its own matches it (regex_process.py) and is ended when its time is over; what it found until then is told,
+with the file that it did not get through.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated, Protocol
 
+import msgspec
 from msgspec import Meta
 
 from wakeful.agents.contract import Tool
@@ -40,7 +41,7 @@ _ROOM_BYTES = RESULT_BYTES - 2_048
 _Lines = list[tuple[int, str]]
 
 
-class SearchArguments(Arguments):
+class SearchArguments(Arguments, frozen=True):
     text: Annotated[str, Meta(min_length=1, max_length=_LONGEST_PATTERN, description="what a line must hold")]
     regex: Annotated[bool, Meta(description="text is a Python regular expression")] = False
     ignore_case: bool = False
@@ -122,7 +123,7 @@ class _MatchApart:
                 line = b""
         if not line:
             raise Refused("the process that matches expressions ended early; make the expression simpler")
-        return json.loads(line)
+        return msgspec.json.decode(line, type=_Lines)
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,7 @@
 """The tool `shell`, offered only where it was declared: one command, narrower than the run, within a time,
 its whole tree ended with it.
 
-The command starts inside of a domain of its own (narrowing.py), under a keeper that ends all it leaves behind
+The command starts inside of a domain of its own (shell_confinement.py), under a keeper that ends all it leaves behind
 (keeper.py). What it writes is not attributed file by file, as writes of the other tools are:
 the daemon finds it when the run ends.
 """
@@ -46,7 +46,7 @@ _KEEPER = (
 _SOURCE = str(Path(keeper.__file__).parents[3])
 
 
-class ShellArguments(Arguments):
+class ShellArguments(Arguments, frozen=True):
     line: Annotated[str, Meta(description="for sh -c")] = ""
     argv: Annotated[list[str], Meta(description="instead, a program and its arguments, without a shell")] = []
     timeout_seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS)] = 120

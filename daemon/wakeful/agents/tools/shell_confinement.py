@@ -20,8 +20,8 @@ from msgspec import Struct
 from wakeful.agents.tools.bound_files import Bound, Bounds
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.confined_spawn import find_sockets
-from wakeful.runners.isolation.hidden_places import Hidden, allow_around
 from wakeful.runners.isolation.landlock import DEVICE, EXECUTE, READ, READ_DIR, READ_FILE, WRITE, Ruleset, probe_abi
+from wakeful.runners.isolation.opened_places import Hidden, allow_around
 from wakeful.runners.isolation.seccomp import build_socket_filter, is_known_machine
 from wakeful.runners.isolation.system_places import list_resolver
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wakeful.api.gate.callers import Peer, Unknown
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 from wakeful.text.counting import count
 
 MOST_CONNECTIONS = 512

@@ -22,7 +22,7 @@ from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.tokens import Tokens, is_token
 from wakeful.api.requests import Forbidden, answer_error, find_status
 from wakeful.api.service import Service
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import CallerError, WakefulError
 
 # The names under which clients of other programs put tokens into addresses.

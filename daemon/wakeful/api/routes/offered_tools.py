@@ -45,7 +45,10 @@ def find_slow_servers(log: LogReader, session: Session, agent: AgentSpec, now: i
 
 
 def read_offered(log: LogReader, session: Session) -> tuple[ev.TurnRequested | None, int]:
-    """The last request that told the tools of its run, and its moment; None before the first. Those of MCP servers are known when a run starts."""
+    """The last request that told the tools of its run, and its moment; None before the first.
+
+    Those of MCP servers are known when a run starts.
+    """
     for record in log.read(session.id, kinds=("turn_requested",), newest_first=True, limit=_MOST_REQUESTS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case ev.TurnRequested(tools=tools, sub=None) as event if tools:

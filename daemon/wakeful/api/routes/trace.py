@@ -21,8 +21,8 @@ from wakeful.api.requests import answer_json, find_session, read_number, service
 from wakeful.api.routes.call_steps import CallSteps
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
-from wakeful.core.observations import Traced
 from wakeful.core.record.events import RunFinished
+from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode

@@ -21,7 +21,7 @@ from wakeful.api.service import PathVerdict, Service
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.record.events import SessionMerged
 from wakeful.core.record.state import DamagedSession, Session
-from wakeful.core.spec.budget import is_zone_known
+from wakeful.core.spec.zones import is_zone_known
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.views.limit_levels import view_limits

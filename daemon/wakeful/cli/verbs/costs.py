@@ -79,7 +79,7 @@ def _squeeze(left: list[int], right: list[int]) -> None:
 
 def _format_row(names: Sequence[str], figures: Sequence[str], left: Sequence[int], right: Sequence[int]) -> str:
     cells = [pad(fit(name, width), width) for name, width in zip(names, left, strict=True)]
-    return "  ".join([*cells, *(figure.rjust(width) for figure, width in zip(figures, right))])
+    return "  ".join([*cells, *(figure.rjust(width) for figure, width in zip(figures, right, strict=False))])
 
 
 def _format_figures(row: dict[str, Any], shown: Sequence[str]) -> list[str]:

@@ -271,7 +271,7 @@ def _warn_about_models(specs: Path, reading: FolderReading) -> list[Problem]:
 
 def _place_models(agent: AgentSpec) -> Iterator[tuple[tuple[str, ...], ModelSpec]]:
     """Each model, and the key that names it."""
-    yield from zip(itertools.chain([("model",)], itertools.repeat(("fallback",))), agent.models)
+    yield from zip(itertools.chain([("model",)], itertools.repeat(("fallback",))), agent.models, strict=False)
     if agent.window.compress_by is not None:
         yield ("context", "compress_by"), agent.window.compress_by
 

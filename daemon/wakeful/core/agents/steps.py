@@ -128,7 +128,10 @@ class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
 
 
 class Around(Struct, frozen=True, kw_only=True):
-    """The text on both sides of a page that a result shows from `start` to `end`. A secret may reach across the page's ends."""
+    """The text on both sides of a page that a result shows from `start` to `end`.
+
+    A secret may reach across the page's ends.
+    """
 
     before: str
     after: str

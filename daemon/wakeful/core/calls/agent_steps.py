@@ -1,8 +1,8 @@
 """The steps of an agent's run judged: each becomes a record before the process takes the next one.
 
-As in judge.py: words, or a CallerError and nothing recorded. Only the run under way speaks here, which the API has made
-sure of by its token. Money and tokens are asked for before they are spent: where the worst case of a request is more
-than what is left, the run halts instead, and sleeps until its period turns.
+As in lifecycle.py: words, or a CallerError and nothing recorded. Only the run under way speaks here, which the API has
+made sure of by its token. Money and tokens are asked for before they are spent: where the worst case of a request is
+more than what is left, the run halts instead, and sleeps until its period turns.
 """
 
 from __future__ import annotations

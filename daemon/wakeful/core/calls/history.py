@@ -1,8 +1,8 @@
 """The calls on history judged: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
 
-As in judge.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the past
-a call needs comes with it, read from the log before: the past does not change, and where the present may have moved on
-meanwhile the call says which seq it was made for.
+As in lifecycle.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the
+past a call needs comes with it, read from the log before: the past does not change, and where the present may have
+moved on meanwhile the call says which seq it was made for.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from wakeful.core.deciding.declare import declare, declare_again, new_id
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.written_files import begin_writing
-from wakeful.core.observations import Declaration
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
+from wakeful.core.record.lifecycle import Archived, Moving, find_closed
+from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Session
 from wakeful.core.record.todo import merge_items
 from wakeful.core.spec.session import FileBinding, SessionSpec
@@ -293,7 +294,8 @@ def _judge_compress(call: calls.Compress, core: Core, decision: Decision, called
     # A summary no shorter than what it replaces would be summarised again, and again.
     if call.messages == 0 or after >= before + len((session.knowledge.conversation.summary or "").encode()):
         raise CallerError(
-            f"the conversation of {call.name} is as short as it gets: {count(session.knowledge.conversation.messages, 'message')}"
+            f"the conversation of {call.name} is as short as it gets: "
+            f"{count(session.knowledge.conversation.messages, 'message')}"
         )
     event = ev.ConversationCompressed(
         replaced=call.replaced,
@@ -415,10 +417,13 @@ def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: c
 
 def _judge_archive(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if session.archive is not None:
-        return "archived already"
-    if session.is_frozen and not session.move.has_departed:
-        raise CallerError(f"{call.name} is frozen for a move; archive it when its receipt came")
+    match find_closed(session):
+        case Archived():
+            return "archived already"
+        case Moving():
+            raise CallerError(f"{call.name} is frozen for a move; archive it when its receipt came")
+        case _:
+            pass
     if session.run is not None or session.wake is not None or session.lineage.conflicts:
         raise CallerError(f"{call.name} is not at rest: it runs, is owed a run or has open conflicts")
     if session.seq != call.at:

@@ -30,7 +30,10 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
             else f"its agent {name} does not exist: write agents/{name}.yaml"
         )
     if session.declaration.model is not None and prefer_model(agent, session.declaration.model) is None:
-        return f"its model {session.declaration.model} is none that is known: wakeful migrate {session.name} --model PROVIDER:NAME"
+        return (
+            f"its model {session.declaration.model} is none that is known: "
+            f"wakeful migrate {session.name} --model PROVIDER:NAME"
+        )
     if session.declaration.model is None and not agent.can_answer:
         return f"its agent {name} has neither a model nor acp: add model: PROVIDER:NAME to agents/{name}.yaml"
     if (
@@ -39,21 +42,6 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
     ):
         return f"{blurred[0]}: {blurred[1]}; take that from it, or use isolation: strict"
     return None
-
-
-def list_libraries(core: Core) -> set[str]:
-    """Of all agents that would be asked something if their sessions were owed a run now:
-    what is worth reading ahead."""
-    thinking = (
-        find_acting(core, session)[0] for session in core.state if has_prompt(session) and _can_think(core, session)
-    )
-    return {library for agent in thinking if agent is not None for library in agent.libraries}
-
-
-def _can_think(core: Core, session: Session) -> bool:
-    if not session.is_armed or find_owner_problem(core, session) is not None:
-        return False
-    return all(core.looked.secrets.get(name, "not looked for yet") is None for name in list_needed(core, session))
 
 
 def list_keys(core: Core, session: Session) -> tuple[str, ...]:

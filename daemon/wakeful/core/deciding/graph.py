@@ -7,6 +7,7 @@ order, last good specs first (rule 26). Keyed by name, since specs speak of name
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -125,8 +126,7 @@ class Graph:
         if cycle is None:
             return None
         links = "; ".join(
-            f"{reader} reads {self._via(writer, reader)} of {writer}"
-            for writer, reader in zip(cycle, cycle[1:], strict=False)
+            f"{reader} reads {self._via(writer, reader)} of {writer}" for writer, reader in itertools.pairwise(cycle)
         )
         return f"a cycle: {' -> '.join(cycle)} ({links}); break it by reading another path or splitting a session"
 

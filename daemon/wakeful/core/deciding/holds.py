@@ -8,8 +8,8 @@ from __future__ import annotations
 from wakeful.core.deciding.agent_obstacles import find_owner_problem, list_keys
 from wakeful.core.deciding.machine import Core, Deadline
 from wakeful.core.deciding.owed import is_activation_owed
-from wakeful.core.observations import Moment
 from wakeful.core.record.events import Hold
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import DamagedSession, OpenWake, Session
 from wakeful.core.spec.session import say_missing
 
@@ -57,7 +57,10 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
     if (refused := _find_unisolated(core, session)) is not None:
         return refused
     if session.lineage.detached:
-        return f"a fork without a place of its own: {', '.join(session.lineage.detached)} would overwrite what its parent writes"
+        return (
+            f"a fork without a place of its own: {', '.join(session.lineage.detached)} would overwrite what its "
+            "parent writes"
+        )
     hold = session.hold
     if hold is not None:
         deadline = find_hold_deadline(hold)

@@ -18,9 +18,9 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.outputs import find_conflicts, has_succeeded, is_left_alone, stage_outputs
 from wakeful.core.deciding.owed import TOUCHED, is_owed
 from wakeful.core.looking.looked import Bound, Ended, TargetLook
-from wakeful.core.observations import ProcessEnded, Usage
 from wakeful.core.record import events as ev
 from wakeful.core.record.fold_agent_steps import add_spent
+from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.record.state import OpenRun, Session, Stop
 from wakeful.core.spec.session import CommitsBinding, CronBinding, EveryBinding, SessionSpec
 
@@ -43,7 +43,8 @@ def attend_run(core: Core, decision: Decision, session: Session) -> None:
 
 
 def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
-    """A process is gone: its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29)."""
+    """A process is gone: its outputs, and what is dirty of its inputs,
+    are looked at before the run is closed (rule 29)."""
     # An end that is reported again changes nothing.
     if session.id in core.looked.ended:
         return

@@ -1,7 +1,8 @@
 """A session's state as it lies on disk: all fields side by side in one JSON object.
 
-A snapshot and the record of an archive hold a session in this form. In memory its fields stand in groups (`state.py`); the names on disk
-stay as they were before there were groups, so old logs and snapshots are read as ever. Pure functions.
+A snapshot and the record of an archive hold a session in this form. In memory its fields stand in groups (`state.py`);
+the names on disk stay as they were before there were groups, so old logs and snapshots are read as ever.
+Pure functions.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def group_fields(flat: dict[str, Any]) -> Session:
 
 
 def decode_flat(text: bytes | memoryview) -> Session:
-    """The session that a flat JSON object holds. Each group is decoded from the whole text and passes over the fields of the others."""
+    """The session that a flat JSON object holds.
+
+    Each group is decoded from the whole text and passes over the fields of the others.
+    """
     return _group(lambda part: _DECODERS[part].decode(text))
 
 

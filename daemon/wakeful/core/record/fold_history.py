@@ -1,7 +1,7 @@
 """How the calls on history change a session: checkpoints, rewinds, forks, merges, moves and archives.
 
-A part of the reducer in `fold.py`, and like it trusts the log. Every function takes an event and the session before it, and
-returns the session after it.
+A part of the reducer in `fold.py`, and like it trusts the log. Every function takes an event and the session before it,
+and returns the session after it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wakeful.core.agents.steps import Progress
-from wakeful.core.observations import KeptOutput, Usage
 from wakeful.core.record.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord
 from wakeful.core.record.knowledge import (
     Checkpoint,
@@ -26,6 +25,7 @@ from wakeful.core.record.knowledge import (
     Workspace,
     close_line,
 )
+from wakeful.core.record.observations import KeptOutput, Usage
 from wakeful.core.record.todo import TodoList
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Spent
@@ -259,7 +259,8 @@ class Lineage(Struct, frozen=True, kw_only=True):
 
 
 class Move(Struct, frozen=True, kw_only=True):
-    """The session's move to another host: the one under way, the one that took it away, and the one that brought it here."""
+    """The session's move to another host: the one under way, the one that took it away,
+    and the one that brought it here."""
 
     id: str | None = field(default=None, name="move")
     to: str | None = field(default=None, name="moving_to")

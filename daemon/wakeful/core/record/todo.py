@@ -84,16 +84,18 @@ def merge_items(base: TodoList, ours: TodoList, theirs: TodoList) -> TodoList:
     merged = []
     for text in dict.fromkeys((*mine, *other)):
         before, here, there = was.get(text), mine.get(text), other.get(text)
-        status = (
-            here
-            if there == before
-            else there
-            if here == before
-            else max(filter(None, (here, there)), key=_FURTHEST.index)
-        )
+        status = _merge_status(before, here, there)
         if status is not None:
             merged.append(TodoItem(text=text, status=status))
     return tuple(merged)
+
+
+def _merge_status(before: TodoStatus | None, ours: TodoStatus | None, theirs: TodoStatus | None) -> TodoStatus | None:
+    if theirs == before:
+        return ours
+    if ours == before:
+        return theirs
+    return max((one for one in (ours, theirs) if one is not None), key=_FURTHEST.index)
 
 
 def say_items(items: TodoList) -> list[str]:

@@ -230,8 +230,10 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     def secrets(self) -> tuple[str, ...]:
         """Names of all it needs to speak with its models and servers, those of a fallback, too;
         or that its program needs."""
-        keys = [one.key for one in (*self._list_models(), *self.mcp, self.outside) if one.key is not None]
-        return tuple(dict.fromkeys((*keys, *(name for server in self.mcp for name in server.secrets))))
+        models, servers = self._list_models(), self.mcp
+        keys = (*(one.key for one in models), *(one.key for one in servers), self.outside.key)
+        named = (*(one for one in keys if one is not None), *(name for server in servers for name in server.secrets))
+        return tuple(dict.fromkeys(named))
 
     def _list_models(self) -> tuple[ModelSpec, ...]:
         """All that may be asked something in its runs."""

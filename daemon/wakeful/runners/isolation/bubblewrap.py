@@ -3,40 +3,41 @@
 The view holds what `reach` grants and nothing else: no home, no /tmp, no sockets of others, no processes of others, and
 no network unless it is declared. A process under Landlock may not mount, so here the mounts take the place of
 Landlock's rules for files; what mounts cannot do (ports, abstract sockets where the network is open) Landlock still
-does, and the system call filter is the same as everywhere. `preparing` makes a view in a thread, `LiveRun` launches in
-it; `find_obstacle` says why that cannot be done on this machine.
+does, and the system call filter is the same as everywhere. `Preparation` makes a view in a thread, `LiveRun` launches
+in it; `find_obstacle` says why that cannot be done on this machine, and `StrictnessWatch` reports it.
 """
 
 from __future__ import annotations
 
-import itertools
+import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Event, get_native_id
-from typing import TypeVar, cast
+from typing import Protocol, cast
 
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import contains
+from wakeful.core.record.observations import StrictnessSeen
+from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.confined_spawn import Grant, Spawn
+from wakeful.runners.isolation.confined_spawn import Grant, Spawner
 from wakeful.runners.isolation.gaps import find_kernel_gaps, find_landlock_gaps
 from wakeful.runners.isolation.landlock import READ_FILE, SCOPE_ABI, TCP_ABI, WRITE, WRITE_FILE, Ruleset, probe_abi
-from wakeful.runners.isolation.open_beneath import GoesInCircles, open_beneath
+from wakeful.runners.isolation.opened_places import GoesInCircles, open_beneath
 from wakeful.runners.isolation.privileges import KEPT_CAPABILITIES, forbid_new_privileges
-from wakeful.runners.isolation.reach import Reach, find_network_gaps
+from wakeful.runners.isolation.reach import Area, Reach, find_network_gaps
 from wakeful.runners.isolation.seccomp import build_filter, is_known_machine
-from wakeful.runners.isolation.spawner import Spawner
 from wakeful.runners.isolation.system_places import PROGRAMS, SETTINGS, is_of_system, list_resolver, list_secrets
-from wakeful.runners.outputs.staging import Staging
-from wakeful.runners.run.environment import name_folder
-
-Spawned = TypeVar("Spawned", covariant=True)
+from wakeful.runners.process.program import Spawn, Spawned
 
 _PATIENCE_SECONDS = 10.0
+# How often it is tried again where it cannot be had.
+LOOK_SECONDS = 10.0
+_BEING_TRIED = "isolation: strict needs bubblewrap, which is being tried"
 _PRIVATE = ("--unshare-pid", "--unshare-ipc")
 # Of memory, each: what a program puts into /tmp instead of TMPDIR, and semaphores and the like.
 _TEMPORARY_BYTES = 256 << 20
@@ -47,8 +48,6 @@ _SHARED = "/dev/shm"
 # Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts:
 # runtimes go by /proc without it.
 _CORES = "/sys/devices/system"
-# Device and number.
-FileId = tuple[int, int]
 
 
 def find_obstacle() -> str | None:
@@ -117,14 +116,31 @@ class Source(Struct, frozen=True):
     def spell(self, held: str) -> str:
         return f"{held}/{self.place}" if isinstance(self.place, int) else self.place
 
-    def identify(self) -> FileId | None:
-        return identify(self.place)
+
+class ReadBeside(Protocol):
+    """Something in a folder of outputs that is only read: where it is, and a descriptor that keeps it."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def fd(self) -> int: ...
+
+
+class WriteArea(Protocol):
+    """The private copies of a run's outputs, as a view needs them (outputs/staging.py)."""
+
+    @property
+    def beside(self) -> Sequence[ReadBeside]: ...
+    def prepare(self, is_read: Callable[[str], bool]) -> Sequence[tuple[Area, str]]: ...
+    def note_mounted(self, places: Iterable[str]) -> None: ...
 
 
 class BubblewrapLaunch:
     """A `Launch` into a view. Keeps what it shows open until it is closed, which is when the run has ended."""
 
-    def __init__(self, order: RunOrder, environment: Mapping[str, str], reach: Reach, staging: Staging | None) -> None:
+    def __init__(
+        self, order: RunOrder, environment: Mapping[str, str], reach: Reach, staging: WriteArea | None
+    ) -> None:
         """Blocks: looks at every place once, and fills the write area.
 
         Raises OperatorError, or OSError where a place cannot be opened.
@@ -134,14 +150,12 @@ class BubblewrapLaunch:
             raise OperatorError(find_obstacle() or "bubblewrap is gone")
         self._program = program
         self._policy = reach.policy
-        self._areas = reach.areas if staging is not None else ()
         self._opened: list[int] = []
         self._is_over = Event()
         try:
             view = _View(order, reach, self._open)
             view.gather(staging)
             self._arguments = view.list_arguments(environment.get("PATH", ""))
-            self.cwd = view.cwd
             if staging is not None:
                 staging.note_mounted(view.places)
         except BaseException:
@@ -154,31 +168,6 @@ class BubblewrapLaunch:
         if not network or probe_abi() < (SCOPE_ABI if network is True else TCP_ABI):
             return self._spawn(spawn, f"/proc/{os.getpid()}/fd")
         return self._spawn_restricted(spawn)
-
-    def is_alike(self, other: BubblewrapLaunch) -> bool:
-        """Would the other make the same view, wherever the content of its places comes from?"""
-        reaches = [
-            (one._policy.network, one._policy.sockets, one._policy.listens, one._program) for one in (self, other)
-        ]
-        words = [["" if isinstance(word, Source) else word for word in one._arguments] for one in (self, other)]
-        return reaches[0] == reaches[1] and words[0] == words[1]
-
-    def list_shown(self) -> Iterator[tuple[str, FileId | None]]:
-        """Each place with what it shows; None where that is not there, so that nothing is shown."""
-        for source, place in itertools.pairwise(self._arguments):
-            if isinstance(source, Source) and isinstance(place, str):
-                yield place, source.identify()
-
-    def list_emptied(self) -> Iterator[str]:
-        """Places with an empty folder on top."""
-        return (
-            place for kind, place in itertools.pairwise(self._arguments) if kind == "--tmpfs" and isinstance(place, str)
-        )
-
-    def mounts_in_outputs(self) -> bool:
-        """Is something shown inside of a folder of outputs, for which bubblewrap puts a stand-in there?"""
-        mounted = (*(place for place, _ in self.list_shown()), *self.list_emptied())
-        return any(place != area.folder and contains(area.folder, place) for place in mounted for area in self._areas)
 
     def close(self) -> None:
         """Safe to repeat."""
@@ -253,15 +242,14 @@ class _View:
         # What was looked at on the way to a place, and where it leads, if it is a link. Most ways begin alike.
         self._targets: dict[str, str | None] = {}
         self._asked: list[str] = []
-        self._own_name = os.path.basename(name_folder(order))
 
     @property
     def places(self) -> Iterable[str]:
         return self._shown
 
-    def gather(self, staging: Staging | None) -> None:
-        """Bindings and the rest of its reach first, then the folders of outputs,
-        which take the place of what they hold."""
+    def gather(self, staging: WriteArea | None) -> None:
+        """Bindings and the rest of its reach first, then the folders of outputs, which take the place of what they
+        hold."""
         for grant in self._reach.policy.grants:
             if grant.rights & (READ_FILE | WRITE_FILE):
                 self._show(grant)
@@ -346,8 +334,7 @@ class _View:
         if real == SETTINGS or real.startswith(f"{SETTINGS}/"):
             self._asked.append(real)
         elif not is_of_system(real) or real.startswith(f"{_SHARED}/"):
-            shown = os.path.join(os.path.dirname(real), self._own_name) if spelled == self._order.folder else real
-            self._place(shown, _choose_source(fd, real), bool(grant.rights & WRITE_FILE))
+            self._place(real, _choose_source(fd, real), bool(grant.rights & WRITE_FILE))
 
     def _place(self, real: str, source: str | int, is_writable: bool) -> None:
         known = self._shown.get(real)
@@ -414,15 +401,6 @@ class _View:
         return any(contains(folder, place) for folder in self._shown)
 
 
-def identify(place: str | int) -> FileId | None:
-    """Which file a path leads to, or a descriptor holds; None where there is none."""
-    try:
-        found = os.stat(place)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 def _choose_source(fd: int, real: str) -> str | int:
     """What was opened, where bubblewrap may ask us for it.
 
@@ -451,3 +429,54 @@ def _remember(name: str, content: bytes) -> int:
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
+
+
+class StrictnessWatch:
+    """Reports whether runs can be isolated strictly on this machine, as long as a session asks for it.
+
+    Where none does, nothing is tried.
+
+    A session that sleeps for want of bubblewrap wakes by itself when that is installed. On the loop; each trial is made
+    in a thread.
+    """
+
+    def __init__(
+        self, report: Callable[[StrictnessSeen], None], list_specs: Callable[[], Iterable[SessionSpec | None]]
+    ) -> None:
+        self._report = report
+        self._list_specs = list_specs
+        self._trial: asyncio.Task[None] | None = None
+        self._words: str | None = None
+
+    def look(self, coming: Iterable[SessionSpec]) -> None:
+        """Begin the first trial, if one of these specs, or of those there are, is strict.
+
+        Until it is over nothing strict starts.
+        """
+        if self._trial is None and _is_needed((*coming, *self._list_specs())):
+            self._take(_BEING_TRIED)
+            self._trial = asyncio.get_running_loop().create_task(self._try(), name="try bubblewrap")
+
+    async def settle(self) -> None:
+        """Return when a first trial that was begun is over."""
+        if self._trial is not None:
+            await asyncio.wait((self._trial,))
+
+    async def keep(self) -> None:
+        """Try again and again while it cannot be had, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self._words not in (None, _BEING_TRIED) and _is_needed(self._list_specs()):
+                await self._try()
+
+    async def _try(self) -> None:
+        self._take(await asyncio.to_thread(find_obstacle))
+
+    def _take(self, words: str | None) -> None:
+        if words != self._words:
+            self._words = words
+            self._report(StrictnessSeen(words))
+
+
+def _is_needed(specs: Iterable[SessionSpec | None]) -> bool:
+    return any(spec is not None and spec.confinement.level == "strict" for spec in specs)

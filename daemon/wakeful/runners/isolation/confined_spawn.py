@@ -2,35 +2,34 @@
 
 Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread and are inherited by what
 it starts, so the run is confined before its first instruction, with no wrapper process and no code between fork and
-exec; the daemon itself is untouched. What most runs share, a thread takes on in advance and waits (`_Prepared`): half
-of the cost is paid before a run is due. Where mounts are needed and no thread may make them, a small program takes the
-thread's place (`_ByLauncher`). `runners/process/program.py` calls it; a second way of launching (bubblewrap)
-has the same face.
+exec; the daemon itself is untouched. A thread may begin while the record of the run's start is on its way to disk, and
+waits until it is there (`take_on`); it never outlives the start. Where mounts are needed and no thread may make them, a
+small program takes the thread's place (`_ByLauncher`). The caller is the loop. It waits a bounded time: a thread that
+finds no memory is gone without a word, and the loop waited for ever.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import itertools
 import os
+from _thread import start_new_thread
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from queue import SimpleQueue
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Lock, get_native_id
+from typing import Any, cast
 
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import contains
-from wakeful.runners.isolation.hidden_places import Hidden, allow_around
 from wakeful.runners.isolation.landlock import Ruleset
-from wakeful.runners.isolation.mounts import Mounts
 from wakeful.runners.isolation.namespace import shield
-from wakeful.runners.isolation.open_beneath import GoesInCircles, open_beneath
+from wakeful.runners.isolation.opened_places import GoesInCircles, Hidden, allow_around, open_beneath
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter
-from wakeful.runners.isolation.seccomp import Sockets, build_filter, build_last_filter, is_known_machine
+from wakeful.runners.isolation.seccomp import Sockets, build_filter, is_known_machine
 from wakeful.runners.isolation.shield import can_mount, describe_shielding, name_launcher
-from wakeful.runners.isolation.spawner import Spawner
-
-Spawned = TypeVar("Spawned", covariant=True)
+from wakeful.runners.process.program import Spawn, Spawned
 
 
 class Grant(Struct, frozen=True):
@@ -99,82 +98,35 @@ def find_sockets(network: bool | tuple[int, ...], listens: tuple[int, ...], *, l
     )
 
 
-class Spawn(Protocol[Spawned]):
-    """Starts the program; `prefix` are words to come before its own, `fds` descriptors that are handed on."""
-
-    def __call__(self, prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> Spawned: ...
-
-
-class Launch(Protocol):
-    """One way of launching: calls `spawn`, which starts the program, where whatever it starts is confined."""
-
-    def __call__(self, spawn: Spawn[Spawned]) -> Spawned: ...
-
-
-def launch_bare(spawn: Spawn[Spawned]) -> Spawned:
-    """`isolation: none`."""
-    return spawn()
-
-
 class ConfinedLaunch:
     """A `Launch` under a policy. Whoever made it calls `dismiss` when nothing more will be launched."""
 
-    def __init__(self, policy: Policy, ahead: Confinement | None = None) -> None:
-        """`ahead` has taken on this policy, or one that opens the same, and is for the first launch."""
+    def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._ahead = ahead
-        self._launched: list[Confinement] = []
+        self._taken_on: Confinement | None = None
 
     def take_on(self) -> None:
         """Have a thread take on the policy already, for the next launch.
 
-        Returns at once; what goes wrong is raised by that launch.
+        Returns at once; an error is raised by that launch.
         """
-        if self._ahead is None:
-            self._ahead = begin_confined(self.policy)
+        if self._taken_on is None:
+            self._taken_on = _begin_confined(self.policy)
 
     def dismiss(self) -> None:
         """Safe to repeat."""
-        if self._ahead is not None:
-            self._ahead.dismiss()
-            self._ahead = None
-        for confined in self._launched:
-            confined.let_go()
+        if self._taken_on is not None:
+            self._taken_on.dismiss()
+            self._taken_on = None
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
-        """Blocks until the program is spawned. What the restriction or the spawn raises is raised here."""
-        confined, self._ahead = self._ahead or begin_confined(self.policy), None
-        spawned = confined.spawn(spawn)
-        self._launched.append(confined)
-        return spawned
-
-
-def begin_confined(policy: Policy) -> Confinement:
-    """Usually a thread that takes on the policy, and waits for what it is to spawn, or to be dismissed."""
-    if policy.needs_launcher:
-        return _ByLauncher(policy)
-    # A mount namespace must come before everything else, and a network leaves more open than what was prepared.
-    if policy.guard is None or policy.shielded or policy.network is not False:
-        confined = Confined()
-    else:
-        confined = _Prepared.take(policy.guard, policy.system)
-    confined.take_on(policy)
-    return confined
-
-
-def prepare_another(policy: Policy) -> None:
-    """Have a thread wait for whoever comes next, where there is none: nobody is in a hurry now."""
-    if policy.guard is not None:
-        _Prepared.renew(policy.guard, policy.system)
+        """Blocks until the program is spawned. An error of the restriction or of the spawn is raised here."""
+        confined, self._taken_on = self._taken_on or _begin_confined(self.policy), None
+        return confined.spawn(spawn)
 
 
 class Confinement(ABC):
     """One program to be spawned under a policy that has been taken on."""
-
-    # It holds every place that the policy opens, whatever becomes of the name.
-    has_taken_on: bool = False
-    # Those of its own, where it has any.
-    mounts: Mounts | None = None
 
     @abstractmethod
     def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
@@ -184,10 +136,10 @@ class Confinement(ABC):
     def dismiss(self) -> None:
         """Release everything: no process will be spawned. Safe to repeat."""
 
-    def let_go(self) -> None:
-        """Close the mounts: the spawned process has ended. Safe to repeat."""
-        if self.mounts is not None:
-            self.mounts.close()
+
+def _begin_confined(policy: Policy) -> Confinement:
+    """Usually a thread that takes on the policy, and waits for what it is to spawn, or to be dismissed."""
+    return _ByLauncher(policy) if policy.needs_launcher else _Confined(policy)
 
 
 class _ByLauncher(Confinement):
@@ -203,7 +155,6 @@ class _ByLauncher(Confinement):
             _allow_granted(self._ruleset, policy)
         except BaseException as problem:
             self._problem = problem
-        self.has_taken_on = self._problem is None
 
     def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
         try:
@@ -234,130 +185,51 @@ class _ByLauncher(Confinement):
             ruleset.close()
 
 
-class Confined(Confinement):
+class _Confined(Confinement):
     """A thread on its way to spawn one program: it restricts itself by a policy, and waits for the program."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy) -> None:
         """Raises OSError where the system gives no thread."""
-        self._policies: SimpleQueue[Policy | None] = SimpleQueue()
+        self._policy = policy
         self._spawns: SimpleQueue[Spawn[Any] | None] = SimpleQueue()
         self._thread = Spawner()
         self._thread.start(self._live)
-
-    def take_on(self, policy: Policy) -> None:
-        self._policies.put(policy)
 
     def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
         self._spawns.put(spawn)
         return cast(Spawned, self._thread.wait())
 
     def dismiss(self) -> None:
-        self._policies.put(None)
         self._spawns.put(None)
 
     def _live(self) -> None:
         self._thread.begin()
         try:
-            self._restrict()
-            self.has_taken_on = True
+            restrict_self(self._policy)
             spawn = self._spawns.get()
             if spawn is not None and self._thread.may_spawn():
                 self._thread.answer(spawn())
-                return
         except OSError as problem:
             # The kernel's words say it all. With its traceback it would hold this frame,
             # and both would stay where nobody takes the answer.
             self._thread.answer(None, problem.with_traceback(None))
         except BaseException as problem:
             self._thread.answer(None, problem)
-        self.let_go()
-
-    def _restrict(self) -> None:
-        policy = self._policies.get()
-        if policy is None:
-            return
-        if policy.shielded:
-            shield(policy.shielded, policy.kept_writable, policy.emptied)
-            self.mounts = Mounts("thread-self")
-        _restrict(policy)
-
-
-class _Prepared(Confined):
-    """One that has taken on what runs without a network share, before anybody asks: what is left are one run's files.
-
-    The system's places are already among the rules it will take on with these files:
-    a fifth of a millisecond less to wait for."""
-
-    _waiting: ClassVar[_Prepared | None] = None
-
-    def __init__(self, guard: Ruleset, system: tuple[OpenGrant, ...]) -> None:
-        self.guard = guard
-        self.system = system
-        # A fork has our memory and none of our threads.
-        self.process = os.getpid()
-        self._own_guard = guard.copy()
-        try:
-            super().__init__()
-        except OSError:
-            self._own_guard.close()
-            raise
-
-    @classmethod
-    def take(cls, guard: Ruleset, system: tuple[OpenGrant, ...]) -> _Prepared:
-        """The one that waits, if it is still of use."""
-        found, cls._waiting = cls._waiting, None
-        if found is None or found.process != os.getpid():
-            return cls(guard, system)
-        if found.guard is guard and found.system is system:
-            return found
-        found.dismiss()
-        return cls(guard, system)
-
-    def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
-        try:
-            return super().spawn(spawn)
-        finally:
-            # The next one is made now, when the program is on its way.
-            _Prepared.renew(self.guard, self.system)
-
-    @classmethod
-    def renew(cls, guard: Ruleset, system: tuple[OpenGrant, ...]) -> None:
-        # Where the system gives no thread or descriptor now, the next start asks for one of its own.
-        with contextlib.suppress(OSError):
-            if cls._waiting is None:
-                cls._waiting = cls(guard, system)
-
-    def _restrict(self) -> None:
-        with self._own_guard:
-            _restrict_alike(self._own_guard, Sockets())
-        with _open_system(self.system, has_tcp=False) as ruleset:
-            policy = self._policies.get()
-            if policy is not None:
-                _restrict_files(ruleset, policy)
 
 
 def restrict_self(policy: Policy) -> None:
     """Confine the calling thread for good. A path that is not there (any more) is not granted."""
     if policy.shielded:
         shield(policy.shielded, policy.kept_writable, policy.emptied)
-    _restrict(policy)
-
-
-def _restrict(policy: Policy) -> None:
-    """But for its mounts."""
-    _restrict_alike(policy.guard, policy.sockets)
-    with _open_system(policy.system, has_tcp=policy.network is True) as ruleset:
-        _restrict_files(ruleset, policy)
-
-
-def _restrict_alike(guard: Ruleset | None, sockets: Sockets) -> None:
-    """What does not depend on the run. Paths can still be looked up afterwards, which is all that is needed."""
     forbid_new_privileges()
-    if guard is not None:
-        guard.restrict_self()
+    if policy.guard is not None:
+        policy.guard.restrict_self()
     drop_capabilities()
+    with _open_system(policy.system, has_tcp=policy.network is True) as ruleset:
+        _allow_granted(ruleset, policy)
+        ruleset.restrict_self()
     if is_known_machine():
-        install_filter(build_filter(sockets, is_last=False))
+        install_filter(build_filter(policy.sockets))
 
 
 def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
@@ -366,13 +238,6 @@ def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
     for kept in system:
         ruleset.allow_known(kept.fd, kept.rights)
     return ruleset
-
-
-def _restrict_files(ruleset: Ruleset, policy: Policy) -> None:
-    _allow_granted(ruleset, policy)
-    ruleset.restrict_self()
-    if is_known_machine():
-        install_filter(build_last_filter())
 
 
 def _allow_granted(ruleset: Ruleset, policy: Policy) -> None:
@@ -394,3 +259,70 @@ def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden, spared: tuple[str, ..
         allow_around(ruleset, fd, grant.rights, hidden, spared)
     finally:
         os.close(fd)
+
+
+_LOOK_SECONDS = 0.1
+# So many looks are made for a thread that does not begin at all, and for one that does not come to its spawn: two
+# seconds, and five.
+_LOOKS_FOR_BEGIN = 20
+_LOOKS_FOR_SPAWN = 50
+
+Answer = tuple[Any, BaseException | None]
+
+
+class Spawner:
+    """The thread calls `begin` first, `may_spawn` before its spawn, and `answer` once; the caller calls `start`, and
+    `wait`."""
+
+    def __init__(self) -> None:
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        # Taken once: by the thread, which then spawns, or by a caller that gave up.
+        self._decision = Lock()
+        # The thread's number in the kernel, once it has begun.
+        self._number = 0
+
+    def start(self, live: Callable[[], None]) -> None:
+        """Raises OSError where the system gives no thread."""
+        try:
+            # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program
+            # under way.
+            start_new_thread(live, ())
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)}, no thread") from error
+
+    def begin(self) -> None:
+        self._number = get_native_id()
+
+    def may_spawn(self) -> bool:
+        return self._decision.acquire(blocking=False)
+
+    def answer(self, result: Any, problem: BaseException | None = None) -> None:
+        self._answers.put((result, problem))
+
+    def wait(self) -> Any:
+        """The result of the spawn. Raises its error, and OSError where the thread is gone."""
+        for looks in itertools.count(1):
+            # Before the look at its answers: a thread that is gone has put down all it will.
+            is_gone = self._is_gone()
+            try:
+                result, problem = self._answers.get(timeout=_LOOK_SECONDS)
+            except Empty:
+                # Counted in looks: the clock goes on while the daemon is stopped. A spawn under way may take long on a
+                # slow disk.
+                most = _LOOKS_FOR_SPAWN if self._number else _LOOKS_FOR_BEGIN
+                if is_gone or (looks >= most and self.may_spawn()):
+                    raise OSError(
+                        errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}, the thread that was to start it is gone"
+                    ) from None
+            else:
+                if problem is None:
+                    return result
+                try:
+                    raise problem
+                finally:
+                    # The traceback of the problem holds this frame. The two would keep each other, and all that the
+                    # spawn refers to.
+                    del problem
+
+    def _is_gone(self) -> bool:
+        return bool(self._number) and not os.path.exists(f"/proc/self/task/{self._number}")

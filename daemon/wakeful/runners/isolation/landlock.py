@@ -1,14 +1,13 @@
-"""Landlock, by its three system calls: which files, TCP ports,
-abstract sockets and processes a confined process can reach.
+"""Landlock, by its three system calls: which files, TCP ports, abstract sockets and processes a confined process can
+reach.
 
-`confine` makes a ruleset for a run and restricts the one short-lived thread that spawns it; whatever that thread starts
-inherits the domain for ever. The kernel's version (ABI) decides what can be had: `Ruleset` asks only for that, and
-`gaps` says in words what is missing. Knows nothing of runs; never restricts anybody by itself.
+`confined_spawn` makes a ruleset for a run and restricts the one short-lived thread that spawns it; whatever that thread
+starts inherits the domain for ever. The kernel's version (ABI) decides what can be had: `Ruleset` asks only for that,
+and `gaps` says in words what is missing. Knows nothing of runs; never restricts anybody by itself.
 """
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import functools
 import os
@@ -96,12 +95,6 @@ class Ruleset:
     def close_when_unheld(self) -> None:
         """Instead of `close`, where several hold it and none knows who is the last."""
         weakref.finalize(self, os.close, self._fd).atexit = False
-
-    def copy(self) -> Ruleset:
-        """The same rules, closed for themselves."""
-        twin = copy.copy(self)
-        twin._fd = os.dup(self._fd)
-        return twin
 
     def allow(self, fd: int, rights: int) -> None:
         """Grant rights on an opened path (O_PATH is enough), and on all below it.

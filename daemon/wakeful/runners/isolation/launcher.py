@@ -2,7 +2,7 @@
 
 An ordinary user's daemon starts it where a folder that a run may write holds what no run may change. It is one process
 without threads, so the kernel lets it have a user namespace, and with that mounts. The daemon hands over rulesets by
-their descriptors (shield.py, confine.py). An interpreter starts it with little of the standard library:
+their descriptors (shield.py, confined_spawn.py). An interpreter starts it with little of the standard library:
 that start is what such a run costs more.
 """
 

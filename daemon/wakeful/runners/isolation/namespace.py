@@ -1,10 +1,10 @@
-"""A mount namespace of one's own, in which places are read-only or empty:
-what Landlock cannot subtract from a folder it grants.
+"""A mount namespace of one's own, in which places are read-only or empty: what Landlock cannot subtract from a folder
+it grants.
 
 Each protected place is bound over itself, read-only; the run's scratch folder and the like are bound on top, writable.
 Nothing outside sees it, and a confined run cannot undo it: Landlock refuses mounts. Called by the thread that spawns a
-run (confine.py), and by the small program that an ordinary user's daemon starts instead (launcher.py). Leans on the
-standard library alone, and on little of that.
+run (confined_spawn.py), and by the small program that an ordinary user's daemon starts instead (launcher.py). Leans on
+the standard library alone, and on little of that.
 """
 
 from __future__ import annotations

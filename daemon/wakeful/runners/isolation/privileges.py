@@ -1,9 +1,9 @@
-"""Takes privileges from a confined run: those of set-uid programs, those of root except over files,
-and some system calls.
+"""Takes privileges from a confined run: those of set-uid programs, those of root except over files, and some system
+calls.
 
-`confine` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no capabilities to
-drop. This module imports only the standard library: the small program around an agent's shell uses it before anything
-else can be imported.
+`confined_spawn` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no
+capabilities to drop. This module imports only the standard library: the small program around an agent's shell uses it
+before anything else can be imported.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def restrict_by(fd: int) -> None:
 
 
 def install_filter(program: bytes) -> None:
-    """A system call filter (filter.py), on the calling thread and all it starts from now on.
+    """A system call filter (seccomp.py), on the calling thread and all it starts from now on.
 
     `forbid_new_privileges` comes first.
     """

@@ -1,9 +1,9 @@
-"""From a run's order to the policy it is confined by: what specs.md says a run may read and write,
-as places on this machine.
+"""From a run's order to the policy it is confined by: what specs.md says a run may read and write, as places on this
+machine.
 
-`preparing` asks once per run; `plans` remembers the answer for the session's next. Looks at the file system (which
-folders are there, where links lead) and makes the folders of outputs; the kernel is told by `confine`. What cannot be
-enforced here is never left out silently: it stands in `unenforced`, in words.
+`Preparation` asks once per run; `PlanCache` keeps the answer for the session's next run. Looks at the file system
+(which folders are there, where links lead) and makes the folders of outputs; the kernel is told by `confined_spawn`.
+What cannot be enforced here is never left out silently: it stands in `unenforced`, in words.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.confined_spawn import Grant, Policy
 from wakeful.runners.isolation.file_system_answers import Looked
 from wakeful.runners.isolation.gaps import find_kernel_gaps
-from wakeful.runners.isolation.hidden_places import Hidden
 from wakeful.runners.isolation.landlock import READ, READ_DIR, READ_FILE, TCP_ABI, WRITE, probe_abi
-from wakeful.runners.isolation.open_beneath import make_beneath
+from wakeful.runners.isolation.opened_places import Hidden, make_beneath
 from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, find_named_files, resolve_links
 from wakeful.runners.isolation.repositories import find_entries, find_repository_places, find_storage
 from wakeful.runners.isolation.server_programs import find_script_folder, is_npx, name_npx_cache, resolve_server
@@ -118,13 +117,13 @@ def find_network_gaps(network: bool | tuple[str, ...]) -> Iterable[str]:
 
 
 def find_reach(
-    order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_ahead: bool = False
+    order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_early: bool = False
 ) -> Reach:
     """Raises ReachRefused, in words for the run's record.
 
-    `is_ahead`: the run is not sure yet, and nothing is made for it (`NotYet`).
+    `is_early`: the run is not sure yet, and nothing is made for it (`NotYet`).
     """
-    return make_plan(order, environment, protected, is_ahead=is_ahead).conclude(system, order.folder)
+    return make_plan(order, environment, protected, is_early=is_early).conclude(system, order.folder)
 
 
 def find_view(order: RunOrder, environment: dict[str, str], protected: Protected) -> Reach:
@@ -133,9 +132,9 @@ def find_view(order: RunOrder, environment: dict[str, str], protected: Protected
     return make_plan(order, environment, protected).conclude_view(order.folder)
 
 
-def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected, *, is_ahead: bool = False) -> Plan:
+def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected, *, is_early: bool = False) -> Plan:
     """Raises as `find_reach` does."""
-    plan = Plan(order, protected, is_ahead=is_ahead)
+    plan = Plan(order, protected, is_early=is_early)
     for text in order.reads:
         pattern = parse_under(text, order.root)
         plan.read(pattern.base)
@@ -173,9 +172,9 @@ class Plan:
     What it asked the file system stands in `looked`: as long as the answers are the same, so is the plan.
     """
 
-    def __init__(self, order: RunOrder, protected: Protected, *, is_ahead: bool) -> None:
+    def __init__(self, order: RunOrder, protected: Protected, *, is_early: bool) -> None:
         self._order = order
-        self._is_ahead = is_ahead
+        self._is_early = is_early
         self._written = _list_writers(order, protected.written)
         self.looked = Looked(self._written)
         self._root = self._find(order.root)
@@ -461,7 +460,7 @@ class Plan:
 
     def _grant_alone(self, output: str) -> None:
         """Writing this file only: it is made where it is missing, since its folder stays shut."""
-        self._refuse_ahead(output)
+        self._refuse_early(output)
         if os.path.islink(output):
             raise ReachRefused(f"{output} is a symbolic link; name where it leads in the binding")
         os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666))
@@ -519,14 +518,14 @@ class Plan:
     def _make(self, folder: str) -> None:
         if self.looked.is_folder(folder):
             return
-        self._refuse_ahead(folder)
+        self._refuse_early(folder)
         if contains(self._order.root, folder):
             make_beneath(self._root, os.path.relpath(folder, self._order.root))
         else:
             make_plain(folder)
 
-    def _refuse_ahead(self, path: str) -> None:
-        if self._is_ahead:
+    def _refuse_early(self, path: str) -> None:
+        if self._is_early:
             raise NotYet(f"{path} is to be made first")
 
     def _resolve(self, path: str) -> str:

@@ -1,9 +1,9 @@
 """Whether something lies within a run's reach, said without the kernel: what a traced run asked for is judged by it.
 
-`tracing` asks for every path and address. Mirrors what `confine` and the private view enforce; where the kernel has
-denied something that is within reach by this account, it was the system's own rules (owner, mode). Also says what a
-spec would have to open for it, and when no line of a spec should: secrets, what is ours,
-folders that hold much besides.
+`trace` asks for every path and address. Mirrors what `confined_spawn` and the private view enforce; where the kernel
+has denied something that is within reach by this account, it was the system's own rules (owner, mode). Also says what a
+spec would have to open for it, and when no line of a spec should: secrets, what is ours, folders that hold much
+besides.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from msgspec.structs import replace
 
 from wakeful.core.looking.granted_places import SECRET_PLACES
 from wakeful.core.looking.patterns import contains
-from wakeful.core.observations import Denied
-from wakeful.runners.isolation.closed_settings import CLOSED
-from wakeful.runners.isolation.installations import find_base, find_installation
+from wakeful.core.record.observations import Denied
 from wakeful.runners.isolation.landlock import EXECUTE, MAKE_REG, READ, READ_DIR, READ_FILE, WRITE, WRITE_FILE
+from wakeful.runners.isolation.programs import find_base, find_installation
 from wakeful.runners.isolation.reach import Reach, is_wide
 from wakeful.runners.isolation.strace import Asked
-from wakeful.runners.isolation.system_places import SETTINGS, SYSTEM
+from wakeful.runners.isolation.system_places import CLOSED, SETTINGS, SYSTEM
 
 # Asked for by nearly every program, and of no use in a spec.
 _NOISE = ("/proc", "/sys", "/dev/tty", "/dev/null")

@@ -1,8 +1,8 @@
 """The system call filter of a confined run (seccomp): what Landlock does not know how to deny.
 
 A hand-written BPF program of a few dozen instructions, for x86-64 and arm64; each refusal below says why it is there.
-`confine` puts it on the short-lived thread that spawns the run (privileges.py). Refused calls fail with an error number
-and kill nobody, so that programs can fall back and say what happened to them.
+`confined_spawn` puts it on the short-lived thread that spawns the run (privileges.py). Refused calls fail with an error
+number and kill nobody, so that programs can fall back and say what happened to them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _MACHINES = {
             "fchmodat": 268,
             "openat2": 437,
             "fchmodat2": 452,
-        },  # fmt: skip
+        },
     ),
     "aarch64": _Machine(
         0xC00000B7,
@@ -123,7 +123,7 @@ _MACHINES = {
             "openat": 56,
             "openat2": 437,
             "fchmodat2": 452,
-        },  # fmt: skip
+        },
     ),
 }
 
@@ -162,18 +162,12 @@ def is_known_machine() -> bool:
 
 
 @functools.cache
-def build_filter(sockets: Sockets, *, is_last: bool = True) -> bytes:
+def build_filter(sockets: Sockets) -> bytes:
     """The program, as the kernel takes it: eight bytes an instruction.
 
-    Unless it `is_last`, `build_last_filter` follows.
+    It comes last: opening the places of a policy needs some of these calls.
     """
-    return _build([*_list_refusals(sockets), *(_list_last() if is_last else ())])
-
-
-@functools.cache
-def build_last_filter() -> bytes:
-    """What whoever opens the places of a policy needs himself until then."""
-    return _build(_list_last())
+    return _build([*_list_refusals(sockets), *_list_last()])
 
 
 @functools.cache
@@ -220,7 +214,7 @@ def _list_refusals(sockets: Sockets) -> Iterator[_Refusal]:
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(0, "is not", 0),))
     # The same holds for priorities and the scheduler, and without privileges nobody takes a higher nice value back.
     # Each thread sets its own. `sched_setaffinity` stays: OpenMP names its threads by number, and ends where that is
-    # refused. The daemon restores its own (affinity.py).
+    # refused. The daemon restores its own (system/process_tuning.py).
     for call, own in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
         yield _Refusal(call, errno.EPERM, (_low(0, "is not", own),))
         yield _Refusal(call, errno.EPERM, (_low(1, "is not", 0),))

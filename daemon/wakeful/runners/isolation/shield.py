@@ -2,7 +2,7 @@
 
 Root's daemon mounts in the thread that spawns the run. A thread of an ordinary user's daemon may not, so there a small
 program does it in a user namespace of its own (launcher.py), where the kernel lets users have those. `reach` asks
-before it opens a folder, `confine` when it launches.
+before it opens a folder, `confined_spawn` when it launches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What strace writes about a program, as values: which call asked for which path or address, and what the kernel said.
 
-`tracing` feeds it lines as they come. A program under trace can write such lines itself, and chooses every path in
-them: nothing here trusts a line to be whole or sane, and what cannot be read is passed over. Looks at no file.
+`trace` feeds it lines as they come. A program under trace can write such lines itself, and chooses every path in them:
+nothing here trusts a line to be whole or sane, and what cannot be read is passed over. Looks at no file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The system's own places, the same for every run: programs and libraries, /proc, a few devices,
-and /etc without its secrets.
+"""The system's own places, the same for every run: programs and libraries, /proc, a few devices, and /etc without its
+secrets.
 
 `reach` asks for them at every run; they are opened once and kept. What in /etc is not for everybody to read (shadow,
-private keys) is not for a run, also when the daemon is root, and also when its mode is changed (closed_settings.py):
+private keys) is not for a run, also when the daemon is root, and also when its mode is changed (`ClosedSettings`):
 since Landlock cannot subtract, a second ruleset (the guard) names all that is open instead. It is made in advance,
 because it has some hundred rules, and anew when /, /etc or the mounts change, or once a minute.
 """
@@ -15,13 +15,14 @@ import os
 import select
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future
 from threading import Lock
 
+import msgspec
 from msgspec import Struct
 
-from wakeful.runners.isolation.closed_settings import CLOSED
+from wakeful.errors import OperatorError
 from wakeful.runners.isolation.confined_spawn import OpenGrant
 from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, READ_FILE, Ruleset
 
@@ -231,3 +232,91 @@ def _list_open(folder: str) -> tuple[list[str], bool]:
 
 def _read_changes() -> tuple[int, int]:
     return os.stat("/").st_mtime_ns, os.stat(SETTINGS).st_mtime_ns
+
+
+CLOSED_FILE = "etc-closed.json"
+
+
+class ClosedSettings:
+    """There is one instance per process, and every look at /etc adds to it. Threads use it as well."""
+
+    def __init__(self) -> None:
+        self._file: str | None = None
+        # By path, the number of the file. Its device is left out: the same disk may have another after a reboot.
+        self._known: dict[str, int] = {}
+        self._is_written = True
+        self._changing = Lock()
+
+    @property
+    def known(self) -> dict[str, int]:
+        return dict(self._known)
+
+    def learn(self, known: Mapping[str, int]) -> None:
+        """Add the entries that another process saw closed."""
+        self._known |= known
+
+    def keep_in(self, file: str) -> None:
+        """Remember what an earlier daemon of this state folder saw, and write down what this one sees."""
+        try:
+            with open(file, "rb") as opened:
+                self.learn(msgspec.json.decode(opened.read(), type=dict[str, int]))
+        except FileNotFoundError:
+            pass
+        except msgspec.DecodeError as error:
+            raise OperatorError(
+                f"{file} cannot be understood: {error}; it says what of /etc was closed to others: "
+                "remove it if all of /etc is as it should be"
+            ) from error
+        self._file = file
+
+    def is_open(self, path: str, found: os.stat_result) -> bool:
+        """May everybody read this file, or list and enter this folder, and was that ever so?"""
+        is_known = self._known.get(path) == found.st_ino
+        if _is_for_everybody(found):
+            return not is_known
+        if not is_known:
+            with self._changing:
+                self._known[path] = found.st_ino
+                self._is_written = False
+        return False
+
+    def save(self) -> None:
+        """Where something was added since. A disk that is full is tried again after the next look."""
+        with self._changing:
+            if self._is_written or self._file is None:
+                return
+            fresh = f"{self._file}.new"
+            try:
+                fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                with open(fd, "wb") as file:
+                    file.write(msgspec.json.encode(self._known))
+                    file.flush()
+                    os.fsync(fd)
+                os.rename(fresh, self._file)
+            except OSError:
+                return
+            self._is_written = True
+
+    def list_kept_closed(self) -> tuple[str, ...]:
+        """List the entries that a run or a person has since made readable for everybody.
+
+        Blocks, because it calls lstat on each.
+        """
+        return tuple(sorted(path for path, number in list(self._known.items()) if _opened_since(path, number)))
+
+
+def _opened_since(path: str, number: int) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return found.st_ino == number and _is_for_everybody(found)
+
+
+def _is_for_everybody(found: os.stat_result) -> bool:
+    """To be read, and a folder to be entered as well."""
+    needed = 0o005 if stat.S_ISDIR(found.st_mode) else 0o004
+    return found.st_mode & needed == needed
+
+
+CLOSED = ClosedSettings()

@@ -1,7 +1,7 @@
-"""Runs a program under strace and keeps what it asked for outside its reach: for `wakeful trace`,
-and `isolation: observe`.
+"""Runs a program under strace and keeps what it asked for outside its reach: for `wakeful trace`, and `isolation:
+observe`.
 
-`preparing` makes one per traced run, and `LiveRun` launches through it. strace is started where the program would be,
+`Preparation` makes one per traced run, and `LiveRun` launches through it. strace is started where the program would be,
 under the same restrictions, and steps aside (-D): the program stays our own child, with its own signals and exit code,
 and strace ends with it, as all of its tree does. What strace says comes by a pipe and is read in a thread, as far as
 bounds go. The program can write there, too, and chooses what it asks for: what is found is what a person should look
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from threading import Event
 
-from wakeful.core.observations import Denied, Traced
+from wakeful.core.record.observations import Denied, Traced
 from wakeful.runners.isolation.reach_check import NETWORK, Judge, Standards
 from wakeful.runners.isolation.strace import CALLS, Reader
 from wakeful.runners.isolation.system_places import is_of_system
@@ -88,8 +88,7 @@ def _try_once(program: str) -> None:
         done = subprocess.run(
             trial,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             timeout=_PATIENCE_SECONDS,
             check=False,
         )

@@ -21,14 +21,13 @@ from functools import partial
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import Excludes, Pattern, contains, parse_under
-from wakeful.core.observations import KeptOutput, LandingEnded, StagedOutput
+from wakeful.core.record.observations import KeptOutput, LandingEnded, StagedOutput
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.errors import OperatorError
-from wakeful.runners.isolation.open_beneath import make_beneath, open_beneath
+from wakeful.runners.isolation.opened_places import make_beneath, open_beneath
 from wakeful.runners.outputs.staging import copy_entry, digest_entry
 from wakeful.runners.outputs.writers import Writers
-from wakeful.runners.prepare.plan_cache import NEXT_SUFFIX
 from wakeful.system.blocking_pool import Pool
 from wakeful.system.git_folders import GIT
 from wakeful.system.openat2 import AT_FDCWD, EXCHANGE, NO_REPLACE, rename_at
@@ -131,8 +130,6 @@ class Landing:
         for name in os.listdir(self._areas) if os.path.isdir(self._areas) else ():
             if name not in kept:
                 remove_area(f"{self._areas}/{name}")
-        # And what it had laid out for runs that never were.
-        remove_area(f"{self._areas}{NEXT_SUFFIX}")
 
     async def close(self) -> None:
         await asyncio.to_thread(partial(self._pool.shutdown, wait=True))
@@ -263,7 +260,7 @@ def _pass_by(name: str) -> str:
 
 
 def _remove_passing(name: str, folder_fd: int) -> None:
-    """What a landing that was cut short left beside the target."""
+    """Remove the file that a landing which was cut short left beside the target."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_pass_by(name), dir_fd=folder_fd)
 

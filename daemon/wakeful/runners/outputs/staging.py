@@ -1,9 +1,9 @@
 """The private write area of a run: copies of its outputs, which it changes instead of the outputs themselves (rule 27).
 
-`preparing` makes one for a strict run, `saving` collects at its end what became of it; both block, and run in a thread.
-It lies in the state folder, where nobody watches and a person never stumbles over it. What was collected is put in
-place by `landing.py`, after it was recorded. Copies are made through open folders,
-so that a link swapped meanwhile leads nowhere.
+`Preparation` makes one for a strict run, `saving` collects at its end what became of it; both block, and run in a
+thread. It lies in the state folder, where nobody watches and a person never stumbles over it. What was collected is put
+in place by `landing.py`, after it was recorded. Copies are made through open folders, so that a link swapped meanwhile
+leads nowhere.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
-from wakeful.core.observations import StagedOutput
+from wakeful.core.record.observations import StagedOutput
 from wakeful.errors import OperatorError
-from wakeful.runners.isolation.open_beneath import open_beneath
+from wakeful.runners.isolation.opened_places import open_beneath
 from wakeful.runners.isolation.reach import Area
 from wakeful.system.git_folders import GIT
 from wakeful.system.private_folders import make_plain, make_private
@@ -64,23 +64,17 @@ class Staging:
         root: str,
         areas: tuple[Area, ...],
         before: StagedBefore | None = None,
-        *,
-        is_ahead: bool = False,
-        is_laid_out: bool = False,
     ) -> None:
-        """`before`: it was filled by an earlier daemon, and a run has been at work in it since. `is_ahead`: there is no
-        run yet, and it is only laid out. `is_laid_out`: that was done."""
+        """`before`: it was filled by an earlier daemon, and a run has been at work in it since."""
         self._folder = folder
         self._root = root
         self._areas = areas if before is None else before.areas
         self._is_filled = before is not None
-        self._is_ahead = is_ahead
-        self._is_there = is_ahead or is_laid_out or self._is_filled
         # By place below `folder`.
         self._before: dict[str, _Copied] = {} if before is None else before.copied
         self.beside: list[Beside] = []
         self._shown_links: set[str] = set() if before is None else set(before.shown_links)
-        # What is shown on top of it, and was never the run's own to change.
+        # Places that are shown on top of it, and were never the run's own to change.
         self._mounted: frozenset[str] = frozenset() if before is None else before.mounted
 
     def describe(self) -> StagedBefore:
@@ -96,24 +90,23 @@ class Staging:
         `is_read` says of a path whether a binding lets it be read.
         """
         make_private(os.path.dirname(self._folder))
-        if not self._is_there or not os.path.isdir(self._folder):
+        if not self._is_filled:
             os.mkdir(self._folder, 0o700)
         prepared = []
         for number, area in enumerate(self._areas):
             place = f"{self._folder}/{number}"
             source = _open_area(area.folder, self._root)
             try:
-                if not self._is_there or not os.path.isdir(place):
+                if not self._is_filled:
                     os.mkdir(place, stat.S_IMODE(os.fstat(source).st_mode) | 0o700)
-                if not self._is_ahead:
-                    self._fill(area, number, source, is_read)
+                self._fill(area, number, source, is_read)
             finally:
                 os.close(source)
             prepared.append((area, place))
         return prepared
 
     def collect(self) -> tuple[tuple[StagedOutput, ...], tuple[str, ...]]:
-        """What the run changed of its outputs, flushed to disk, and what it wrote that is none."""
+        """The outputs that the run changed, flushed to disk, and the files it wrote that are no outputs."""
         outputs, undeclared = [], []
         for number, area in enumerate(self._areas):
             found = set()

@@ -1,9 +1,9 @@
 """What changed in the folders that an output opened, although no binding declares it.
 
 Landlock opens a whole folder so that a file in it can be replaced; what else was written there is reported with the
-run, never hidden. `preparing` surveys the folders before the run, `saving` asks at its end, in a thread. Both looks are
-bounded. Somebody else's change at the same time is reported as well, for the folder alone cannot tell who it was; but
-not what another run declares, changed while that one wrote (`writers.py`).
+run, never hidden. `Preparation` surveys the folders before the run, `saving` asks at its end, in a thread. Both looks
+are bounded. Somebody else's change at the same time is reported as well, for the folder alone cannot tell who it was;
+but not what another run declares, changed while that one wrote (`writers.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Surveyed(Struct, frozen=True):
     folder: str
     at: int
     names: frozenset[str] | None
-    # What is ours in it: watched over by other means.
+    # Places of the daemon in it: watched over by other means.
     guarded: tuple[str, ...]
 
 
@@ -64,7 +64,7 @@ def find_undeclared(
 
 
 def _look(one: Surveyed) -> tuple[list[Change], bool]:
-    """What changed in a folder, and whether there was too much in it to know all."""
+    """The changes in a folder, and whether there was too much in it to know all."""
     changed: list[Change] = []
     seen, left = set[str](), _LOOKED_AT
     ahead = [one.folder]

@@ -1,7 +1,7 @@
-"""What became of a run's workspace: which outputs it made, changed or removed there,
-and what else it touched (rule 27).
+"""What became of a run's workspace: which outputs it made, changed or removed there, and what else it touched (rule
+27).
 
-`preparing` makes one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect`
+`Preparation` makes one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect`
 (by `saving`) when its last process is gone; both block, and run in a thread. The workspace was laid out by
 `workspaces/run_workspaces.py`; what is collected is recorded and put in place as the outputs of a strict run are. No
 link is followed in it, and nothing of git is run there.
@@ -17,16 +17,16 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import Excludes, contains, parse_under
-from wakeful.core.observations import StagedOutput
+from wakeful.core.record.observations import StagedOutput
 from wakeful.core.spec.session import DEFAULT_EXCLUDES
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import WorkspaceOrder
-from wakeful.runners.isolation.open_beneath import LeadsOutside, open_beneath
+from wakeful.runners.isolation.opened_places import LeadsOutside, open_beneath
 from wakeful.runners.outputs.staging import digest_entry, shorten_told, stamp_of
 
 # Written by every run of python and by every question to git: nobody wants to hear of it.
 _PASSED_OVER = frozenset({"__pycache__", ".git"})
-# What a run leaves there is looked at name by name, in memory.
+# Files that a run leaves there are looked at name by name, in memory.
 MOST_FILES = 500_000
 _LONGEST_HEAD_BYTES = 4096
 
@@ -83,7 +83,7 @@ class WorkspaceArea:
         )
 
     def collect(self) -> tuple[tuple[StagedOutput, ...], tuple[str, ...]]:
-        """What the run changed of its outputs, flushed to disk, and what it changed besides, which stays behind."""
+        """The outputs that the run changed, flushed to disk, and its other changes, which stay behind."""
         outputs, undeclared, found = [], [], set[str]()
         for below, path, is_landable in self._walk():
             found.add(below)

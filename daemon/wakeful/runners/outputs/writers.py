@@ -32,7 +32,7 @@ class Change(Struct, frozen=True):
 
 
 class Writer(Struct, frozen=True):
-    """What a run declares to write, and when it could: `until` is None while it can."""
+    """The places a run declares to write, and when it could: `until` is None while it can."""
 
     root: str
     writes: tuple[str, ...]
@@ -41,7 +41,7 @@ class Writer(Struct, frozen=True):
     until: int | None = None
 
     def leave(self, changes: list[Change]) -> list[Change]:
-        """Those of the changes that are not its own."""
+        """The changes that are not its own."""
         declared = list_declared(self.root, self.writes, self.allowed)
         return [
             change
@@ -73,7 +73,7 @@ class Writers:
             self._ended.append(replace(writer, until=time.time_ns()))
 
     def besides(self, run_id: str) -> tuple[Writer, ...]:
-        """Those who wrote while this run did."""
+        """The writers that were active while this run was."""
         since = self._writing[run_id].since
         living = (writer for other, writer in self._writing.items() if other != run_id)
         return (*living, *(writer for writer in self._ended if writer.until is not None and writer.until >= since))

@@ -11,18 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 from collections.abc import Callable, Sequence
 from threading import Event
+from typing import NamedTuple
 
-from wakeful.runners.process import pidfd, proc
+from wakeful.runners.process import proc
 from wakeful.runners.process.orphans import end_orphans
 from wakeful.runners.process.output_capture import Capture, OutputPipe
 from wakeful.runners.process.program import FIRST_SAMPLE_SECONDS, SWEEP_SECONDS, Attended, Ending, Spent, Surroundings
-from wakeful.runners.run.kept_runs import LeftRun
 
-# It has ended, and whoever inherited it reaps it in a moment: until then nobody can tell how.
-_ASK_AGAIN_SECONDS = 0.005
+
+class LeftProcess(NamedTuple):
+    """A process that an earlier daemon left.
+
+    The descriptors are its taker's; `output` is None where nobody had it open any more.
+    """
+
+    pid: int
+    is_wrapped: bool
+    pidfd: int
+    output: int | None
 
 
 class AdoptedProcess(Attended):
@@ -31,25 +41,28 @@ class AdoptedProcess(Attended):
     def __init__(
         self,
         around: Surroundings,
+        run_id: str,
         mark: int,
-        left: LeftRun,
+        left: LeftProcess,
         capture: Capture,
         spent: Spent,
         ended: Callable[[Ending], None],
     ) -> None:
-        super().__init__(around, left.keepsake.order.run_id, mark, spent, ended)
-        self.pid = left.keepsake.pid
-        self._is_wrapped = left.keepsake.is_wrapped
+        super().__init__(around, run_id, mark, spent, ended)
+        self.pid = left.pid
+        self._is_wrapped = left.is_wrapped
         self._pidfd = left.pidfd
         self._output = OutputPipe(left.output, capture, around.loop) if left.output is not None else None
         # CPU seconds, bytes read, bytes written: of the whole tree, at the last sample.
         self._used = (0.0, 0, 0)
-        self._give_up_at: float | None = None
+        # While it waits to be reaped by whoever inherited it.
+        self._reaping: select.epoll | None = None
+        self._overdue: asyncio.TimerHandle | None = None
         around.loop.add_reader(self._pidfd, self._notice_end)
         self._sampling = around.loop.call_soon(self._sample, FIRST_SAMPLE_SECONDS)
 
     def _signal_group(self, number: int) -> None:
-        pidfd.signal_group(self._pidfd, number)
+        proc.signal_group(self._pidfd, number)
 
     def _see(self, pids: Sequence[int]) -> None:
         super()._see(pids)
@@ -60,21 +73,36 @@ class AdoptedProcess(Attended):
         # What a part of the tree had used is gone from sight with it, and was used all the same.
         self._used = (max(self._used[0], used[0]), max(self._used[1], int(used[1])), max(self._used[2], int(used[2])))
 
+    def abandon(self) -> None:
+        self._stop_waiting()
+        super().abandon()
+
     def _notice_end(self) -> None:
+        """It has ended, and whoever inherited it reaps it in a moment: until then nobody can tell how."""
         if self.is_over:
             return
         loop = self._around.loop
-        status = pidfd.read_status(self._pidfd)
-        if status is None:
-            # A zombie. Readable all the time, so that nothing but a pause helps.
-            loop.remove_reader(self._pidfd)
-            self._give_up_at = self._give_up_at or loop.time() + SWEEP_SECONDS
-            if loop.time() < self._give_up_at:
-                loop.call_later(_ASK_AGAIN_SECONDS, self._notice_end)
-                return
+        loop.remove_reader(self._pidfd)
+        if proc.read_status(self._pidfd) is not None:
+            self._take_end()
+            return
+        self._reaping = proc.watch_reaping(self._pidfd)
+        loop.add_reader(self._reaping.fileno(), self._take_end)
+        self._overdue = loop.call_later(SWEEP_SECONDS, self._take_end)
+
+    def _stop_waiting(self) -> None:
+        if self._reaping is not None:
+            self._around.loop.remove_reader(self._reaping.fileno())
+            self._reaping.close()
+            self._reaping = None
+        if self._overdue is not None:
+            self._overdue.cancel()
+
+    def _take_end(self) -> None:
+        self._stop_waiting()
+        loop, status = self._around.loop, proc.read_status(self._pidfd)
         self.is_over = True
         self._sampling.cancel()
-        loop.remove_reader(self._pidfd)
         self._signal_group(signal.SIGKILL)
         os.close(self._pidfd)
         if self._around.cgroups is not None:

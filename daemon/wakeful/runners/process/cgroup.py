@@ -66,7 +66,7 @@ class Cgroups:
         return [int(name, 16) for name in names if _HEXADECIMAL.fullmatch(name)]
 
     def loose(self) -> list[int]:
-        """Who is beside the groups of runs: this daemon, and what is no run's."""
+        """The processes beside the groups of runs: this daemon, and its own children."""
         return [pid for folder in {self._folder, self._own} for pid in _list_members(folder)]
 
     def remove(self, mark: int) -> bool:
@@ -128,7 +128,7 @@ def _switch_on(folder: str) -> None:
 def _list_bounds(limits: RunLimits) -> Iterator[tuple[str, str]]:
     if limits.memory_bytes is not None:
         yield "memory.max", str(limits.memory_bytes)
-        # What goes to the swap has not been saved.
+        # Memory that goes to the swap counts, too.
         yield "memory.swap.max", "0"
         # A run without one of its processes is no run.
         yield "memory.oom.group", "1"

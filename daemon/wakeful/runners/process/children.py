@@ -1,4 +1,4 @@
-"""Whose child is whose: tells the processes the daemon spawned from those it inherited.
+"""Tells the child processes that the daemon spawned from those it inherited.
 
 The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. What the
 daemon spawns itself (a probe, a long-lived git) inherits its OWN mark and is never touched; what was adopted from a run
@@ -62,6 +62,8 @@ class Children:
 
     def __init__(self) -> None:
         self._own: set[int] = set()
+        # Marks of processes that a server was asked to fork, until their numbers are known.
+        self._expected: set[int] = set()
         self._pid = os.getpid()
         self._session = os.getsid(0)
         self._since = time.clock_gettime(time.CLOCK_BOOTTIME) - proc.TICK_SECONDS
@@ -69,6 +71,17 @@ class Children:
     def spawned(self, pid: int) -> None:
         """This child is ours, whatever mark it carries, and whoever spawned it waits for it."""
         self._own.add(pid)
+
+    def expect(self, mark: int) -> None:
+        """A server was asked to fork a process with this mark.
+
+        Until its number is known, `tidy` leaves it alone, also when it has ended.
+        """
+        self._expected.add(mark)
+
+    def expect_no_more(self, mark: int) -> None:
+        """Its number is known, or there is none. Safe to repeat."""
+        self._expected.discard(mark)
 
     def gone(self, pid: int) -> None:
         """Its end was taken: the number may be somebody else's from now on."""
@@ -140,7 +153,7 @@ class Children:
             return False
         mark = read_mark(stat.pid)
         # Spawned by this daemon, or by something it spawned: whoever did that waits for it.
-        if mark == OWN:
+        if mark == OWN or mark in self._expected:
             return False
         # A live run's orphan may go on as long as its run does; dead, it only needs reaping.
         if mark is not None:
@@ -179,4 +192,4 @@ def _end(pid: int, reaped: Callable[[Reaped], None]) -> bool:
 
 
 def _forget(_: Reaped) -> None:
-    """What strays used belongs to no run any more."""
+    """The usage of strays belongs to no run any more."""

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from wakeful.core.observations import Usage
+from wakeful.core.record.observations import Usage
 from wakeful.core.spec.budget import Amounts
 from wakeful.core.spec.session import RunLimits
 from wakeful.runners.process import proc
-from wakeful.runners.run.problems import describe_overspent
+from wakeful.runners.process.problems import describe_overspent
 
 Launched = TypeVar("Launched")
 
@@ -150,7 +150,7 @@ def is_counted(allowance: Amounts) -> bool:
 
 
 def find_overspent(allowance: Amounts, used: Usage) -> str | None:
-    """What of its budget a run has used up, in words; None while it has not."""
+    """The part of its budget that a run has used up, in words; None while it has used up none."""
     for name in _COUNTED:
         limit = getattr(allowance, name)
         if limit is not None and getattr(used, name) > limit:
@@ -159,7 +159,7 @@ def find_overspent(allowance: Amounts, used: Usage) -> str | None:
 
 
 def find_unenforced(limits: RunLimits) -> tuple[str, ...]:
-    """What is enforced only by looking, ten times a second."""
+    """The limits that are enforced only by looking, ten times a second."""
     looked = [
         word
         for word, value in (

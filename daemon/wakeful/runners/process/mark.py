@@ -23,7 +23,7 @@ from wakeful.runners.process import reserve
 
 # Microseconds: marks lie in [2^60, 2^61), far above what anybody sets on purpose.
 _LOWEST = 1 << 60
-# What the daemon itself carries, and with it everything it spawns that is no run.
+# The mark of the daemon itself, and of everything it spawns that is no run.
 OWN = _LOWEST
 _LIMIT = resource.RLIMIT_RTTIME
 _LIMIT_LINE = b"\nMax realtime timeout"

@@ -25,7 +25,7 @@ GRACE_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0
 _AWAITED = 16
-# Whom a stray had started is a stray when that one is gone.
+# A child of a stray is a stray itself when its parent is gone.
 _STRAY_ROUNDS = 20
 
 

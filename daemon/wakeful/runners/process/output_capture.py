@@ -31,7 +31,7 @@ def measure_memory(limit_bytes: int) -> int:
 
 
 class Kept(NamedTuple):
-    """What is kept of an output, and how long the whole was, with each secret counted as its name."""
+    """The kept parts of an output, and the length of the whole, with each secret counted as its name."""
 
     head: bytes
     tail: bytes
@@ -95,7 +95,7 @@ class Capture:
         self._wake()
 
     def kept(self) -> Kept:
-        """What may be written down. Blocks for some milliseconds where much was said and secrets are known."""
+        """The output as it may be recorded. Blocks for some milliseconds where it is long and secrets are known."""
         redactor = self._redactor()
         head, tail = self._head(), self._tail()
         middle_bytes = self.total_bytes - len(head) - len(tail)
@@ -122,7 +122,7 @@ class Capture:
             skipped, chunk = self._from(position)
             if skipped:
                 rest = stream.flush()
-                # What comes next may begin with the end of a secret.
+                # The next chunk may begin with the end of a secret.
                 lost = len(chunk) - len(redactor.trim_start(chunk))
                 position, chunk = position + lost, chunk[lost:]
                 yield rest + f"\n[not kept: {count(skipped + lost, 'byte')}]\n".encode()

@@ -1,12 +1,21 @@
-"""Reads /proc: who is whose child, since when, and what it used. Reads only, and takes "gone" for an answer.
+"""Reads /proc: who is whose child, since when, and what it used; and asks the kernel by pidfd about processes that are
+nobody's child here.
 
-psutil finds a tree by walking every process of the machine (milliseconds) and misses what was reparented; the files
-read here cost microseconds, and are read for the daemon's own children, where a number cannot be reused unnoticed.
+Reads only, but for signals to the group of a pidfd, and takes "gone" for an answer. psutil finds a tree by walking
+every process of the machine (milliseconds) and misses what was reparented; the files read here cost microseconds, and
+are read for the daemon's own children, where a number cannot be reused unnoticed. A process that outlived its daemon is
+reaped by somebody else, so its exit status cannot be waited for; whoever held a pidfd of it before can still ask
+(PIDFD_GET_INFO, Linux 6.15).
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import select
+import signal
+import struct
 
 from msgspec import Struct
 
@@ -34,7 +43,7 @@ class ProcessStat(Struct, frozen=True):
 
 
 class Reaped(Struct, frozen=True):
-    """What a process and the children it waited for used in their lives."""
+    """The usage of a process and of the children it waited for, over their lives."""
 
     status: int
     cpu_seconds: float
@@ -153,3 +162,61 @@ def _read_children(path: str, pid: int) -> list[int]:
         return [stat.pid for other in every_pid() if (stat := read_stat(other)) and stat.parent == pid]
     except OSError:
         return []
+
+
+# include/uapi/linux/pidfd.h: the mask comes first, the wait status last of the first version of the struct.
+_INFO = struct.Struct("=QQ11Ii")
+_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
+_INFO_EXIT = 1 << 3
+_SIGNAL_PROCESS_GROUP = 1 << 2
+_TRIAL = "/bin/true"
+
+
+def read_status(pidfd: int) -> int | None:
+    """The wait status of a process that has ended and was reaped, by whomever; None until then."""
+    answer = bytearray(_INFO.size)
+    _INFO.pack_into(answer, 0, _INFO_EXIT, *(0,) * 13)
+    fcntl.ioctl(pidfd, _GET_INFO, answer)
+    mask, *_, status = _INFO.unpack(answer)
+    return status if mask & _INFO_EXIT else None
+
+
+def watch_reaping(pidfd: int) -> select.epoll:
+    """A descriptor that is readable once the process was reaped, by whomever.
+
+    The pidfd itself is readable from its end on (Linux 6.9).
+    """
+    watching = select.epoll()
+    # No event is asked for: a hang-up is always told.
+    watching.register(pidfd, 0)
+    return watching
+
+
+def signal_group(pidfd: int, number: int) -> None:
+    """To the process group that it leads, also when the process itself is gone and its group is not."""
+    try:
+        signal.pidfd_send_signal(pidfd, number, None, _SIGNAL_PROCESS_GROUP)
+    except ProcessLookupError:
+        return
+
+
+def can_tell_ends() -> bool:
+    """Does this kernel tell how a process ended that somebody else reaped? Tried, once per daemon, with a process that
+    does nothing."""
+    try:
+        pid = os.posix_spawn(_TRIAL, [_TRIAL], {})
+    except OSError:
+        return False
+    try:
+        pidfd = os.pidfd_open(pid)
+    finally:
+        os.waitpid(pid, 0)
+    try:
+        return read_status(pidfd) == 0
+    except OSError as error:
+        # Linux before 6.13 knows nothing of the question, and 6.13 refuses to answer it for who is gone.
+        if error.errno in (errno.ENOTTY, errno.EINVAL, errno.ESRCH):
+            return False
+        raise
+    finally:
+        os.close(pidfd)

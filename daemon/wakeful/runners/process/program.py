@@ -1,8 +1,9 @@
 """One program of a run, from its spawn until nothing that descends from it is alive.
 
 `LiveRun` launches it (the command, then perhaps its check), signals it, and is called back once, on the loop, when the
-tree is gone and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers.
-Knows nothing of timeouts.
+tree is gone and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers. Knows nothing
+of timeouts. Everything here happens on the loop, but entering and removing a control group, which a thread of the pool
+does.
 """
 
 from __future__ import annotations
@@ -16,19 +17,14 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.observations import Usage
+from wakeful.core.record.observations import Usage
 from wakeful.core.spec.session import RunLimits
-from wakeful.runners.isolation.confined_spawn import Launch
-from wakeful.runners.isolation.reach import Protected
-from wakeful.runners.isolation.system_places import SystemPlaces
-from wakeful.runners.outputs.writers import Writers
-from wakeful.runners.prepare.plan_cache import KnownPlans
-from wakeful.runners.prepare.waiting_view import WaitingView, WaitingViews
-from wakeful.runners.prepare.warm_server import WarmServer
 from wakeful.runners.process import proc
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
@@ -36,49 +32,64 @@ from wakeful.runners.process.limits import launch_sparing, spare_processes
 from wakeful.runners.process.mark import marking
 from wakeful.runners.process.output_capture import NOTHING_SECRET, Capture, OutputPipe
 from wakeful.runners.process.proc import Reaped
-from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.redact import Redactor
 from wakeful.system.blocking_pool import Pool
 
-_FIRST_SWEEP_SECONDS = 0.001
+# How long a round of sweeping waits at most for the end of a process it killed.
+_FIRST_SWEEP_SECONDS = 0.005
 _LONGEST_SWEEP_SECONDS = 0.05
-# What survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
+# A process that survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
 SWEEP_SECONDS = 10.0
-# Who traces a program and was stopped, or hangs, does not keep its run from ending.
+# A tracer that was stopped, or hangs, does not keep the run of its program from ending.
 _HELD_SECONDS = 1.0
+_HELD_LOOK_SECONDS = 0.001
 FIRST_SAMPLE_SECONDS = 0.02
 _LONGEST_SAMPLE_SECONDS = 2.0
 _SAMPLED_PROCESSES = 64
+_AWAITED = 8
 # bubblewrap has a child for its namespace, and that one for the program.
 _LAYERS = 2
 # Runs go before the daemon when memory ends; a daemon under OOMScoreAdjust= would hand its protection on to them.
 _OOM_SCORE = b"500"
 
 
+Spawned = TypeVar("Spawned", covariant=True)
+
+
+class Spawn(Protocol[Spawned]):
+    """Starts the program; `prefix` are words to come before its own, `fds` descriptors that are handed on."""
+
+    def __call__(self, prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> Spawned: ...
+
+
+class Launch(Protocol):
+    """One way of launching: calls `spawn`, which starts the program, where whatever it starts is confined."""
+
+    def __call__(self, spawn: Spawn[Spawned]) -> Spawned: ...
+
+
+def launch_bare(spawn: Spawn[Spawned]) -> Spawned:
+    """`isolation: none`."""
+    return spawn()
+
+
 class Surroundings(Struct, frozen=True):
-    """What all runs of one daemon share. `state` is the state folder, links resolved."""
+    """The collaborators that all runs of one daemon share.
+
+    `state` is the state folder, links resolved. `pool` is for blocking work.
+    """
 
     loop: asyncio.AbstractEventLoop
     pool: Pool
     children: Children
     cgroups: Cgroups | None
     state: str
-    # None: this kernel cannot confine anything.
-    system: SystemPlaces | None
-    protected: Protected
-    plans: KnownPlans
-    views: WaitingViews
-    writers: Writers
     # None: this daemon knows of none.
     secrets: KnownSecrets | None = None
-    # None: runs end with the daemon.
-    kept: KeptRuns | None = None
-    # None: no agent is ever forked.
-    warm: WarmServer | None = None
 
     def find_redactor(self) -> Redactor:
-        """Of every value known by now."""
+        """A redactor of every value known by now."""
         return self.secrets.redactor if self.secrets is not None else NOTHING_SECRET
 
 
@@ -96,7 +107,7 @@ class Ending(Struct, frozen=True):
 
 
 class Spent:
-    """What a run used, summed over every process of its tree that was reaped here or by its own parent."""
+    """The usage of a run, summed over every process of its tree that was reaped here or by its own parent."""
 
     def __init__(self) -> None:
         self._cpu_seconds = 0.0
@@ -269,36 +280,17 @@ class Process(Attended):
         self._around.children.spawned(self.pid)
         self._attend(output)
 
-    def release(self, waiting: WaitingView, argv: Sequence[str], environment: Mapping[str, str]) -> bool:
-        """As `launch`, of a shell that waits in its view already, and knows where; False where nothing was begun."""
-        for pid in waiting.pids:
-            spare_processes(pid)
-        self._popen = waiting.release(self._mark, argv, environment)
-        if self._popen is None:
-            return False
-        self._is_wrapped = True
-        self.pid = self._popen.pid
-        for pid in waiting.pids:
-            _offer_to_oom(pid)
-        self._attend(waiting.output)
-        return True
+    def take_over(self, pid: int, output: int) -> None:
+        """Attend a process that a server forked for this run, and that is our child.
 
-    def take_over(self, fork: Callable[[int], int]) -> None:
-        """`fork` is given the writing end of its output, and returns the number of a process that has become our child.
+        `output` is the reading end of its output.
 
-        Raises OSError.
+        Raises OSError, and then it was ended.
         """
-        output, writer = os.pipe()
         self._is_wrapped = False
-        try:
-            self.pid = fork(writer)
-        except BaseException:
-            os.close(output)
-            raise
-        finally:
-            os.close(writer)
-        spare_processes(self.pid)
-        self._around.children.spawned(self.pid)
+        self.pid = pid
+        spare_processes(pid)
+        self._around.children.spawned(pid)
         self._attend(output)
 
     def _signal_group(self, number: int) -> None:
@@ -367,7 +359,7 @@ class Process(Attended):
             # One of its own, then, which it has stopped.
             self._signal_group(signal.SIGKILL)
         loop.remove_reader(self._pidfd)
-        loop.call_later(_FIRST_SWEEP_SECONDS, self._notice_end)
+        loop.call_later(_HELD_LOOK_SECONDS, self._notice_end)
         return True
 
     def _reap_program(self) -> tuple[int | None, int | None]:
@@ -385,21 +377,45 @@ class Process(Attended):
         code = os.waitstatus_to_exitcode(reaped.status)
         return (code, None) if code >= 0 else (None, -code)
 
-    def _sweep(self, ending: Ending, deadline: float, pause: float) -> None:
-        """Kill what the program left behind, round by round, until there is nothing."""
+    def _sweep(self, ending: Ending, deadline: float, pause: float, before: Sequence[int] = ()) -> None:
+        """Kill what the program left behind, round by round, until there is nothing.
+
+        `before` is what the last round left.
+        """
         around = self._around
         if pause >= _LONGEST_SWEEP_SECONDS:
             around.children.freeze_run(self._mark, self._run_id, around.state)
         left = around.children.end_run(self._mark, self._run_id, around.state, self._spent.add)
         if left and around.loop.time() < deadline:
-            longer = min(2 * pause, _LONGEST_SWEEP_SECONDS)
-            around.loop.call_later(pause, self._sweep, ending, deadline, longer)
+            again = partial(self._sweep, ending, deadline, min(2 * pause, _LONGEST_SWEEP_SECONDS), left)
+            # A zombie that cannot be reaped, since somebody traces it, would be an event without end.
+            _call_at_end_of_any(left if left != before else (), pause, again, around.loop)
             return
         if self._output is not None:
             self._output.drain()
         if around.cgroups is not None and not around.cgroups.remove(self._mark):
             around.pool.submit(_remove_later, around.cgroups, self._mark)
         self._tell_end(replace(ending, survivors=tuple(left)))
+
+
+def _call_at_end_of_any(
+    pids: Sequence[int], seconds: float, act: Callable[[], None], loop: asyncio.AbstractEventLoop
+) -> None:
+    """When one of these children ends, or after so long. A handful stands for all: descriptors are few."""
+    opened: list[int] = []
+
+    def end() -> None:
+        timer.cancel()
+        for fd in opened:
+            loop.remove_reader(fd)
+            os.close(fd)
+        act()
+
+    timer = loop.call_later(seconds, end)
+    for pid in pids[:_AWAITED]:
+        with contextlib.suppress(OSError):
+            opened.append(os.pidfd_open(pid))
+            loop.add_reader(opened[-1], end)
 
 
 def _signal_inside(leader: int, number: int) -> None:

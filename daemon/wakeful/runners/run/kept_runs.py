@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.observations import Enforced
+from wakeful.core.record.observations import Enforced
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.outputs.staging import StagedBefore
 from wakeful.runners.outputs.undeclared import Surveyed
@@ -131,7 +131,7 @@ class KeptRuns:
             self.put_list(run_id, early)
 
     def put_list(self, run_id: str, words: bytes) -> None:
-        """What it found when it began. Kept as soon as the run is."""
+        """Keep the list of the files it found when it began, as soon as the run is kept."""
         if run_id not in self._kept:
             self._early[run_id] = words
             return
@@ -163,7 +163,7 @@ class KeptRuns:
         self._store.remove(f"{_LIST_PREFIX}{run_id}")
 
     def drop_others(self, run_ids: Iterable[str]) -> None:
-        """What an earlier daemon left of other runs than these is nobody's."""
+        """Drop what an earlier daemon left of other runs than these."""
         wanted = set(run_ids)
         for run_id in (self._left.keys() | self._lists.keys()) - wanted:
             self._kept.add(run_id)

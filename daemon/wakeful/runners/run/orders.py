@@ -38,7 +38,7 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
     # Where outputs are staged; None: nobody would put them in place.
     staged: str | None = None
     socket: str
-    # What a run of an agent is: the program that thinks, and the folders that hold its code.
+    # The program of an agent's run, and the folders that hold its code.
     agent_program: tuple[str, ...] = ()
     agent_code: tuple[str, ...] = ()
 
@@ -100,6 +100,7 @@ def make_order(
         servers=tuple(server.argv for server in run.agent.mcp if server.argv) if run.agent is not None else (),
         is_traced=run.trace is not None,
         is_agent=run.agent is not None,
+        libraries=tuple(sorted(run.agent.libraries)) if run.agent is not None else (),
         allowance=find_allowance(spec.budget, session.tally.spent, run.started_at)
         if spec.budget is not None
         else Amounts(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from wakeful.core.looking.targets import ProbeTarget
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.prepare.preparation import Prepared, begin, confine
+from wakeful.runners.prepare.preparation import Preparation, Prepared
+from wakeful.runners.process.environment import check_program, fill_folder, make_folders
 from wakeful.runners.process.mark import mark_of, marking
 from wakeful.runners.process.program import Surroundings
-from wakeful.runners.run.environment import build_environment, check_program, fill_folder, make_folders
 
 # Of the variables that a run is given by us, those that mean something to a probe.
 _TOLD_PREFIX = "WAKEFUL_SECRET_"
@@ -37,16 +37,17 @@ class ProbePlaces(NamedTuple):
 
 @asynccontextmanager
 async def launch_probe(
-    name: str, target: ProbeTarget, around: Surroundings, inherited: Mapping[str, str], places: ProbePlaces
+    name: str, target: ProbeTarget, preparation: Preparation, places: ProbePlaces
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
     """The program, started, with both outputs piped; who leaves this has ended it.
 
     Raises OperatorError, OSError and ValueError.
 
     Its processes carry the mark of a run that is called `name`."""
+    around = preparation.around
     order = _make_order(name, target, places, around)
     try:
-        prepared = await _prepare(order, inherited, around)
+        prepared = await _prepare(order, preparation)
         try:
             environment = {
                 name: value
@@ -113,9 +114,10 @@ def _make_order(name: str, target: ProbeTarget, places: ProbePlaces, around: Sur
     )
 
 
-async def _prepare(order: RunOrder, inherited: Mapping[str, str], around: Surroundings) -> Prepared:
+async def _prepare(order: RunOrder, preparation: Preparation) -> Prepared:
     """Off the loop: every place is looked at. Given up meanwhile, nothing of it stays open."""
-    preparing = around.loop.run_in_executor(around.pool, _prepare_blocking, order, inherited, around)
+    around = preparation.around
+    preparing = around.loop.run_in_executor(around.pool, _prepare_blocking, order, preparation)
     try:
         return await asyncio.shield(preparing)
     except asyncio.CancelledError:
@@ -123,10 +125,10 @@ async def _prepare(order: RunOrder, inherited: Mapping[str, str], around: Surrou
         raise
 
 
-def _prepare_blocking(order: RunOrder, inherited: Mapping[str, str], around: Surroundings) -> Prepared:
+def _prepare_blocking(order: RunOrder, preparation: Preparation) -> Prepared:
     make_folders(order)
     fill_folder(order)
-    return confine(order, begin(order, build_environment(order, inherited)), around)
+    return preparation.confine(order, preparation.begin(order))
 
 
 def _remove(order: RunOrder) -> None:

@@ -1,8 +1,9 @@
 """One run under way: its command, its check, its time, its stops, and its one report.
 
-`CommandRunner` makes one per order and forgets it when it reports. Everything happens on the loop but what blocks: what
-`preparing` finds out where that takes longer than a moment, and what `saving` does at the end,
-are done in the runner's own threads.
+`CommandRunner` makes one per launched ticket and forgets it when it reports. Everything happens on the loop but what
+blocks: the preparation, where that takes longer than a moment, and the saving at the end (`saving.py`) are done in
+threads of the runner's pool. Such a thread reads the order and what was prepared, and hands its result to the loop; it
+touches no timer, no process and no other run.
 """
 
 from __future__ import annotations
@@ -12,37 +13,31 @@ import contextlib
 import errno
 import os
 import shlex
+import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import psutil
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from wakeful.core.looking.patterns import parse_under
-from wakeful.core.observations import ProcessEnded, Usage
+from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.spec.session import RunLimits
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
-from wakeful.runners.isolation.closed_settings import CLOSED
-from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
-from wakeful.runners.isolation.denial_hints import find_hint
-from wakeful.runners.isolation.denial_messages import speaks_of_denial
-from wakeful.runners.outputs.saving import Saved, has_nothing_to_save, read_ends, remove_folders, save, save_nothing
+from wakeful.runners.isolation.denials import find_hint, speaks_of_denial
 from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
-from wakeful.runners.outputs.writers import Writer
-from wakeful.runners.prepare.preparation import Prepared, begin, confine, is_quick, is_staged, prepare
-from wakeful.runners.prepare.waiting_view import can_wait
-from wakeful.runners.prepare.warm_server import ForkPolicy, ForkRequest, WarmServer
+from wakeful.runners.outputs.writers import Writer, Writers
+from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, could_fork, is_quick, is_staged
+from wakeful.runners.prepare.warm_server import WarmServer
 from wakeful.runners.process import limits, proc
-from wakeful.runners.process.adopted_program import AdoptedProcess
-from wakeful.runners.process.mark import can_mark
+from wakeful.runners.process.adopted_program import AdoptedProcess, LeftProcess
+from wakeful.runners.process.environment import check_program, program_of
 from wakeful.runners.process.output_capture import Capture
-from wakeful.runners.process.program import Ending, Process, Spent, Surroundings
-from wakeful.runners.run.environment import build_environment, check_program, program_of
-from wakeful.runners.run.kept_runs import Keepsake, LeftRun
-from wakeful.runners.run.problems import (
+from wakeful.runners.process.problems import (
     describe_check,
     describe_defect,
     describe_overspent,
@@ -51,12 +46,21 @@ from wakeful.runners.run.problems import (
     describe_survivors,
     describe_timeout,
 )
+from wakeful.runners.process.program import Ending, Process, Spent, Surroundings
+from wakeful.runners.run.kept_runs import Keepsake, KeptRuns, LeftRun
+from wakeful.runners.run.saving import (
+    Saved,
+    empty_temporary,
+    has_nothing_to_save,
+    is_empty,
+    read_ends,
+    save,
+    save_nothing,
+)
 from wakeful.system.blobs import Blobs
 
 # The times of files lag behind the clock by so much at most.
 _LAG_SECONDS = 0.005
-# How often a run looks whether the server that will fork it is ready.
-_WARMING_SECONDS = 0.02
 # A control group counts threads as well: where nobody said how many processes a run may have, each may have so many.
 _THREADS_EACH = 4
 # As a shell ends whose program was killed.
@@ -69,6 +73,17 @@ _SIGNALS: dict[StopWord, int] = {
 }
 
 
+class Shared(Struct, frozen=True):
+    """The collaborators that all runs of one runner share."""
+
+    around: Surroundings
+    preparation: Preparation
+    blobs: Blobs
+    writers: Writers
+    # None: runs end with the daemon.
+    kept: KeptRuns | None = None
+
+
 class LiveRun:
     """From `start` to exactly one call of `ended`."""
 
@@ -76,19 +91,18 @@ class LiveRun:
         self,
         order: RunOrder,
         mark: int,
-        around: Surroundings,
-        blobs: Blobs,
+        shared: Shared,
         ended: Callable[[ProcessEnded], None],
         memory: int | None = None,
     ) -> None:
         """`memory` is where its output is captured, if that is to outlive us."""
         self.mark = mark
         self.started_boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
-        self.capture = Capture(order.output_limit_bytes, around.find_redactor, memory)
+        self.capture = Capture(order.output_limit_bytes, shared.around.find_redactor, memory)
         self._memory = memory
         self.order = order
-        self._around = around
-        self._blobs = blobs
+        self._shared = shared
+        self._around = shared.around
         self._ended = ended
         self._started = time.monotonic()
         self._spent = Spent()
@@ -97,6 +111,7 @@ class LiveRun:
         self._is_adopted = False
         self._is_abandoned = False
         self._stopping: StopWord | None = None
+        self._stop_grace_seconds = 0.0
         self._timeout: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
         self._minding: asyncio.TimerHandle | None = None
@@ -112,31 +127,34 @@ class LiveRun:
         """Is there, or was there, a process of it?"""
         return self._process is not None
 
-    def start(self, inherited: Mapping[str, str], foreseen: Prepared | None = None) -> None:
-        """`foreseen` is what was found out a moment ago; None: it is found out now."""
-        order = self.order
-        # A replay, which has no token, has nothing to do with its session's next run.
-        waiting = self._around.views.take(order.session) if order.token and can_wait(order) else None
-        self._prepared = foreseen or begin(order, build_environment(order, inherited), waiting)
+    def start(self, ticket: Ticket) -> None:
         self._note_writer()
-        if foreseen is not None or is_quick(order):
-            if foreseen is None:
-                self._prepare()
+        ticket.take_early(self._take_early)
+
+    def _take_early(self, early: Prepared | None) -> None:
+        """Begin with what was prepared early, or prepare now."""
+        self._prepared = early or self._shared.preparation.begin(self.order)
+        if early is not None:
             self._begin()
-            return
-        preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
-        preparing.add_done_callback(lambda _: self._begin())
+        elif is_quick(self.order):
+            self._prepare()
+            self._begin()
+        else:
+            preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
+            preparing.add_done_callback(lambda _: self._begin())
 
     def _note_writer(self) -> None:
         order = self.order
-        # What is staged is put in place after it, by who notes that himself.
+        # Staged outputs are put in place later, by `Landing`, which notes its own writing.
         writes = () if is_staged(order) else order.writes
-        self._around.writers.begin(
+        self._shared.writers.begin(
             order.run_id, order.root, writes, order.confinement.allow_write, time.monotonic() - self._started
         )
 
     def _prepare(self) -> None:
-        self._take_prepared(lambda: prepare(self.order, self._prepared, self._around), program_of(self.order))
+        self._take_prepared(
+            lambda: self._shared.preparation.complete(self.order, self._prepared), program_of(self.order)
+        )
 
     def _take_prepared(self, find: Callable[[], Prepared], argv: Sequence[str]) -> None:
         """Whatever is wrong with it is a problem of the run, in words."""
@@ -161,18 +179,62 @@ class LiveRun:
         self._around.loop.call_soon_threadsafe(self._around.loop.call_exception_handler, told)
 
     def _begin(self) -> None:
-        order, warm = self.order, self._find_server()
+        server = self._shared.preparation.warm if could_fork(self.order) else None
         if self._problem is None and self._stopping is not None:
             self._problem = "stopped before it began"
-        if self._problem is None and warm is not None and warm.is_warming:
+        if self._problem is not None or server is None:
+            self._begin_cold()
+        elif server.is_warming:
             # A start of its own would read the same libraries beside the server, and not be sooner.
-            self._around.loop.call_later(_WARMING_SECONDS, self._begin)
-            return
+            server.when_settled(self._begin)
+        elif server.is_ready:
+            self._fork(server)
+        else:
+            self._begin_cold()
+
+    def _begin_cold(self) -> None:
         # Never from inside `start`: the reactor is in the middle of a plan.
-        if self._problem is not None or not self._launch(program_of(order)):
+        if self._problem is not None or not self._launch(program_of(self.order)):
             self._around.loop.call_soon(self._finish, Ending(None, None))
             return
         self._time()
+
+    def _fork(self, server: WarmServer) -> None:
+        """From the server that has it in memory. Where that fails, nothing was begun, and it is started cold."""
+        try:
+            output, writer = os.pipe()
+        except OSError:
+            self._begin_cold()
+            return
+        self._around.children.expect(self.mark)
+        server.fork(self._prepared.request_fork(self.mark), writer, lambda pid: self._take_forked(pid, output))
+        os.close(writer)
+
+    def _take_forked(self, pid: int | None, output: int) -> None:
+        process = self._make_process()
+        try:
+            if pid is not None:
+                process.take_over(pid, output)
+                output = -1
+        except OSError as error:
+            self._problem = describe_start(
+                error, program_of(self.order), self._prepared.cwd, self._prepared.environment
+            )
+            output = -1
+        finally:
+            self._around.children.expect_no_more(self.mark)
+            if output >= 0:
+                os.close(output)
+        if pid is None or self._problem is not None:
+            if self._problem is None and self._stopping is not None:
+                self._problem = "stopped before it began"
+            self._begin_cold()
+            return
+        self._attend(process)
+        self._time()
+        if self._stopping is not None:
+            # It was stopped while the server forked it.
+            self._wind_down(self._stopping, self._stop_grace_seconds)
 
     def _time(self) -> None:
         """It may take as long as its spec and its budget say, counted from its start, whoever started it."""
@@ -203,14 +265,18 @@ class LiveRun:
             else None
         )
         self._prepared = replace(
-            begin(order, found.environment),
+            self._shared.preparation.begin(order),
+            environment=found.environment,
             isolation=found.isolation,
             surveyed=found.surveyed,
             area=area,
             untraced=found.untraced,
         )
         self._note_writer()
-        self._process = AdoptedProcess(self._around, self.mark, left, self.capture, self._spent, self._take_ending)
+        process = LeftProcess(found.pid, found.is_wrapped, left.pidfd, left.output)
+        self._process = AdoptedProcess(
+            self._around, order.run_id, self.mark, process, self.capture, self._spent, self._take_ending
+        )
         self._is_adopted = True
         self._time()
         self._mind_if_bounded()
@@ -228,11 +294,11 @@ class LiveRun:
         if _STRENGTH[how] <= _STRENGTH[self._stopping]:
             return
         # Remembered even between the command and its check, so that the check is not begun.
-        self._stopping = how
+        self._stopping, self._stop_grace_seconds = how, grace_seconds
         self._wind_down(how, grace_seconds)
 
     def usage(self) -> LiveUsage:
-        """What ended processes used, and what live ones used until now."""
+        """The usage of ended processes, and that of live ones until now."""
         so_far = self._spent.usage(time.monotonic() - self._started)
         if self._process is None or self._process.is_over:
             return LiveUsage(**asdict(so_far))
@@ -248,8 +314,8 @@ class LiveRun:
             processes=len(live),
         )
 
-    def _launch(self, argv: tuple[str, ...]) -> bool:
-        process = Process(
+    def _make_process(self) -> Process:
+        return Process(
             self._around,
             self.order.run_id,
             self.mark,
@@ -258,6 +324,9 @@ class LiveRun:
             self._take_ending,
             self._bound_group(),
         )
+
+    def _launch(self, argv: tuple[str, ...]) -> bool:
+        process = self._make_process()
         try:
             if self._prepared.starts_another:
                 check_program(argv[0], self._prepared.cwd, self._prepared.environment)
@@ -277,11 +346,14 @@ class LiveRun:
             # A start that fails in us is this run's problem, and not that of all others.
             self._note_defect(error)
             return False
+        self._attend(process)
+        return True
+
+    def _attend(self, process: Process) -> None:
         self._process = process
         self._mind_if_bounded()
         # After the spawn, and after whatever else is due now: keeping it must not delay anybody's first instruction.
         self._around.loop.call_soon(self._keep)
-        return True
 
     def _bound_group(self) -> RunLimits:
         """The limit that its control group enforces, if it has one."""
@@ -290,9 +362,9 @@ class LiveRun:
 
     def _keep(self) -> None:
         """Let it outlive this daemon, if there is anybody to keep it."""
-        kept, process, memory, prepared = self._around.kept, self._process, self._memory, self._prepared
+        kept, process, memory, prepared = self._shared.kept, self._process, self._memory, self._prepared
         descriptors = process.descriptors if process is not None else None
-        # Who traces speaks to this daemon and to no other, and what a run found in its workspace is known to it alone.
+        # strace speaks to this daemon alone, and only this daemon knows the files that a run found in its workspace.
         is_bound_to_us = prepared.tracing is not None or isinstance(prepared.area, WorkspaceArea)
         if kept is None or memory is None or process is None or descriptors is None or is_bound_to_us:
             return
@@ -321,8 +393,6 @@ class LiveRun:
 
     def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
         prepared, handed = self._prepared, list[int]()
-        if self._fork(process, prepared) or self._release(process, argv):
-            return
         if prepared.tracing is not None:
             argv, *handed = prepared.tracing.wrap(argv)
         try:
@@ -337,48 +407,6 @@ class LiveRun:
         finally:
             for fd in handed:
                 os.close(fd)
-
-    def _find_server(self) -> WarmServer | None:
-        """Who could fork it: an agent's process, confined by nothing but what it can take on itself."""
-        prepared, order = self._prepared, self.order
-        if not order.is_agent or self._is_checking:
-            return None
-        is_plain = (
-            prepared.view is None and prepared.tracing is None and order.limits == limits.NO_LIMITS and can_mark()
-        )
-        return self._around.warm if is_plain else None
-
-    def _fork(self, process: Process, prepared: Prepared) -> bool:
-        """From the server that has it in memory, where there is one; False where it must be started."""
-        warm = self._find_server()
-        if warm is None or not warm.is_ready():
-            return False
-        policy = None
-        if isinstance(prepared.launch, ConfinedLaunch):
-            found = prepared.launch.policy
-            policy = ForkPolicy(
-                grants=found.grants, network=found.network, listens=found.listens,
-                looks_up_names=found.looks_up_names, shielded=found.shielded,
-                kept_writable=found.kept_writable, spared=found.spared, hidden=found.hidden, closed=CLOSED.known,
-            )  # fmt: skip
-        request = ForkRequest(environment=prepared.environment, cwd=prepared.cwd, mark=self.mark, policy=policy)
-        try:
-            process.take_over(lambda output: warm.fork(request, output))
-        except OSError:
-            # It is gone, or at its wits' end: nothing was begun.
-            return False
-        return True
-
-    def _release(self, process: Process, argv: tuple[str, ...]) -> bool:
-        """The shell that waits in its view becomes it, where it is this view; False where one must be made."""
-        prepared, waiting = self._prepared, self._prepared.waiting
-        if waiting is None or prepared.view is None:
-            return False
-        self._prepared = replace(prepared, waiting=None)
-        if waiting.suits(prepared.view):
-            return process.release(waiting, argv, prepared.environment)
-        waiting.give_up()
-        return False
 
     def _mind_after(self, pause: float) -> None:
         # Its check is minded as its command was: one timer for both.
@@ -429,7 +457,7 @@ class LiveRun:
             process.signal(signal.SIGKILL)
 
     def _end_for(self, problem: str) -> None:
-        # Whoever stops it has set a deadline of their own, and their reason stands; so does the first problem.
+        # A stop has a deadline of its own, and its reason stands; so does the first problem.
         if self._stopping is not None or self._problem is not None or self._process is None or self._process.is_over:
             return
         self._problem = problem
@@ -492,7 +520,7 @@ class LiveRun:
         on record is what that had.
         """
         noted = self._prepared
-        self._take_prepared(lambda: confine(self.order, noted, self._around), self.order.check or ())
+        self._take_prepared(lambda: self._shared.preparation.confine(self.order, noted), self.order.check or ())
         self._prepared = replace(self._prepared, isolation=noted.isolation, surveyed=noted.surveyed)
 
     def _launch_check(self, ending: Ending) -> None:
@@ -508,8 +536,6 @@ class LiveRun:
         for timer in (self._timeout, self._minding, self._counting):
             if timer is not None:
                 timer.cancel()
-        if self._prepared.waiting is not None:
-            self._prepared.waiting.give_up()
         if self._problem is None:
             self._problem = _describe_loss(ending)
         wall_seconds = time.monotonic() - self._started
@@ -517,7 +543,7 @@ class LiveRun:
             # One may have been replaced meanwhile, and both values be in the output.
             self._around.secrets.look()
         self.capture.close()
-        if has_nothing_to_save(self._prepared, self.capture):
+        if has_nothing_to_save(self._prepared, self.capture) and is_empty(self.order.temporary):
             hint = find_hint(self.order, None, "", "") if self._is_hinted(ending) else None
             self._report(
                 ending,
@@ -525,7 +551,7 @@ class LiveRun:
                 replace(save_nothing(self.order), trace=self._prepared.conclude_trace(), hint=hint),
             )
             return
-        others = self._around.writers.besides(self.order.run_id) if self._prepared.surveyed else ()
+        others = self._shared.writers.besides(self.order.run_id) if self._prepared.surveyed else ()
         saving = self._around.loop.run_in_executor(self._around.pool, self._save, others, ending)
         saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
 
@@ -533,12 +559,19 @@ class LiveRun:
         """Blocks."""
         try:
             saved = save(
-                self.order, self._prepared, self._blobs, self.capture, others, has_begun=self._process is not None
+                self.order,
+                self._prepared,
+                self._shared.blobs,
+                self.capture,
+                others,
+                has_begun=self._process is not None,
             )
             return replace(saved, hint=self._find_hint()) if self._is_hinted(ending) and saved.trace is None else saved
         except Exception as error:
             self._note_defect(error)
             return save_nothing(self.order)
+        finally:
+            empty_temporary(self.order.temporary)
 
     def _is_hinted(self, ending: Ending) -> bool:
         """Did a confined program end badly by itself? Neither a stop nor a limit has to do with what it was denied."""
@@ -561,11 +594,11 @@ class LiveRun:
         if self._is_abandoned:
             return
         self._prepared.close()
-        self._around.writers.end(order.run_id)
+        self._shared.writers.end(order.run_id)
         if self._memory is not None:
             os.close(self._memory)
             self._memory = None
-        self._around.pool.submit(remove_folders, order.folder, order.temporary)
+        self._around.pool.submit(shutil.rmtree, order.folder, ignore_errors=True)
         problem = self._problem or saved.problem
         self._ended(
             ProcessEnded(

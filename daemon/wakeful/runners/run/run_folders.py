@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 
 from wakeful.system.private_folders import make_private
 
-# What stands beside a run's folder: the exported trees of its commits bindings.
+# The folder beside a run's own: the exported trees of its commits bindings.
 TREES_SUFFIX = ".trees"
 
 

@@ -124,7 +124,7 @@ class DeclarationsWatch:
         while True:
             await asyncio.to_thread(self._save)
             # Asked in a loop, because a reading in between may have shortened the pause.
-            while self._loop.time() < self._read_at + self._poll_seconds:
+            while self._loop.time() < self._read_at + self._poll_seconds:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(min(LEAST_POLL_SECONDS, self._poll_seconds))
             await self.read()
 

@@ -29,10 +29,10 @@ try:
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.usage import RequestUsage
 
-    from wakeful.agents.encoded_opening import Opening, OpeningClient
-    from wakeful.agents.provider_errors import fault_of
-    from wakeful.agents.providers import make_library_model
-    from wakeful.agents.transcript import Transcript, change, write_raw
+    from wakeful.agents.models.encoded_opening import Opening, OpeningClient
+    from wakeful.agents.models.provider_errors import fault_of
+    from wakeful.agents.models.providers import make_library_model
+    from wakeful.agents.models.transcript import Transcript, change, write_raw
 except ModuleNotFoundError as missing:
     _MISSING: ModuleNotFoundError | None = missing
 else:
@@ -179,18 +179,20 @@ def _make_response_sendable(response: library.ModelResponse) -> library.ModelRes
                 parts.append(change(part, content=make_sendable(text)))
             case library.ThinkingPart(content=text):
                 parts += [] if has_lone_half(text) else [change(part, content=make_sendable(text))]
-            case library.ToolCallPart(tool_name=name, tool_call_id=call):
-                parts.append(
-                    change(
-                        part,
-                        tool_name=make_sendable(name).replace("\\", "_"),
-                        tool_call_id=make_sendable(call),
-                        args=_write_arguments(part),
-                    )
-                )
+            case library.ToolCallPart():
+                parts.append(_make_call_sendable(part))
             case _:
                 parts.append(part)
     return change(response, parts=parts)
+
+
+def _make_call_sendable(part: library.ToolCallPart) -> library.ToolCallPart:
+    return change(
+        part,
+        tool_name=make_sendable(part.tool_name).replace("\\", "_"),
+        tool_call_id=make_sendable(part.tool_call_id),
+        args=_write_arguments(part),
+    )
 
 
 def _write_arguments(part: library.ToolCallPart) -> str | dict[str, Any] | None:

@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -48,6 +48,9 @@ class Transcript:
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
+        self._forget()
+
+    def _forget(self) -> None:
         self._kept_entries: list[Entry] = []
         self._kept: list[ModelMessage] = []
         # The last answer among the kept, whose calls the entries after it answer.
@@ -72,7 +75,7 @@ class Transcript:
         shown = frozenset(images or ())
         if self._kept_entries != list(entries[: len(self._kept_entries)]) or not self._shown <= shown:
             # Another conversation, one made shorter, or one whose images are not shown any more.
-            self.__init__(self._provider)
+            self._forget()
         self._shown, self._images = shown, images or {}
         self._settle(entries[len(self._kept_entries) : settled])
         tail = entries[settled:]
@@ -181,7 +184,7 @@ def _told_anew(entry: Answered) -> ModelResponse:
 def _return_of(entry: Returned | None, name: str, wire_id: str, images: Mapping[str, bytes]) -> ToolReturnPart:
     if entry is None:
         return ToolReturnPart(name, INTERRUPTED, wire_id, outcome="interrupted")
-    outcome = "failed" if entry.is_error else "success"
+    outcome: Literal["failed", "success"] = "failed" if entry.is_error else "success"
     text = make_sendable(entry.text)
     if not entry.images:
         return ToolReturnPart(name, text, wire_id, outcome=outcome)

@@ -296,7 +296,10 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
 
 
 class OutputsKept(Struct, frozen=True, kw_only=True):
-    """The contents of an ended run's files are kept. `files` is the address of their record; None where they could not be kept."""
+    """The contents of an ended run's files are kept.
+
+    `files` is the address of their record; None where they could not be kept.
+    """
 
     session: str
     run_id: str

@@ -1,4 +1,4 @@
-"""What a run finds: its environment, and the files of its private folder that the environment names.
+"""The environment of a run, and the files of its private folder that the environment names.
 
 Nothing is inherited but what stands in the allow-list: the daemon's own environment holds the secrets of whoever
 started it, and the sockets by which systemd supervises it. Written once per run, on the hot path: no fsync, no thread.
@@ -27,7 +27,6 @@ _SUPERVISOR = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURN
 _SUPERVISOR_PREFIXES = ("LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_")
 # In the run's own folder, beside its token.
 SECRETS_FOLDER = "secrets"
-_OWN_IN_VIEW = "own"
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -45,7 +44,7 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
     environment = {**inherited, "TMPDIR": order.temporary}
     environment.update((name, value) for name, value in order.env.items() if not _is_reserved(name))
     environment.update((f"WAKEFUL_BINDING_{_shell_name(name)}", path) for name, path in order.bindings.items())
-    folder = name_folder(order)
+    folder = order.folder
     environment.update(
         (name_variable(secret.name), f"{folder}/{SECRETS_FOLDER}/{secret.name}") for secret in order.secrets
     )
@@ -59,14 +58,6 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
         WAKEFUL_TOKEN_FILE=f"{folder}/token",
     )
     return environment
-
-
-def name_folder(order: RunOrder) -> str:
-    """What a run calls its folder.
-
-    In a view of its own each finds it under the same name: a view may be made before it is known for which run.
-    """
-    return f"{os.path.dirname(order.folder)}/{_OWN_IN_VIEW}" if order.confinement.level == "strict" else order.folder
 
 
 def make_folders(order: RunOrder) -> None:
@@ -92,7 +83,7 @@ def fill_folder(order: RunOrder) -> None:
 def program_of(order: RunOrder) -> tuple[str, ...]:
     if order.script is None:
         return order.argv
-    return ("/bin/sh", "-eu", f"{name_folder(order)}/script")
+    return ("/bin/sh", "-eu", f"{order.folder}/script")
 
 
 def check_program(name: str, cwd: str, environment: Mapping[str, str]) -> None:
@@ -116,7 +107,7 @@ def _shell_name(binding: str) -> str:
 
 
 def make_folder(path: str) -> None:
-    """One that nobody else can read, where there is none."""
+    """Make a folder that nobody else can read, where there is none."""
     make_private(path)
 
 

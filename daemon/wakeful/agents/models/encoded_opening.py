@@ -56,6 +56,11 @@ class Opening:
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self._field = _FIELDS[provider]
+        # The record of the request under way, which is not sent before it is there.
+        self.recorded: Awaitable[object] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self._encoded = bytearray()
         self._covered = 0
         # The last message covered: conversations are told from each other by its identity.
@@ -63,8 +68,6 @@ class Opening:
         # What the request under way adds once it is over: two bodies may be made for one.
         self._next: tuple[bytes, int, ModelMessage] | None = None
         self._under_way: tuple[Sequence[ModelMessage], int] | None = None
-        # The record of the request under way, which is not sent before it is there.
-        self.recorded: Awaitable[object] | None = None
 
     def rest_of(
         self, messages: Sequence[ModelMessage], has_instructions: bool, recorded: Awaitable[object] | None = None
@@ -78,9 +81,9 @@ class Opening:
     def _find_new(self, messages: Sequence[ModelMessage], has_instructions: bool) -> list[ModelMessage]:
         self._take_in()
         if self._covered and (len(messages) <= self._covered or messages[self._covered - 1] is not self._last):
-            self.__init__(self._provider)
+            self._forget()
         if self._provider in _COMPLETIONS and _has_thoughts(messages[self._covered :]):
-            self.__init__(self._provider)
+            self._forget()
             return list(messages)
         self._under_way = messages, int(has_instructions and self._provider in _COMPLETIONS)
         return list(messages[self._covered :])

@@ -1,7 +1,7 @@
 """Where words of strangers go: from who reads them, by what one session writes and another is granted to read,
 to everybody they reach.
 
-The rule of two asks here (provenance.py). Kept until specs change, or somebody gets or loses a message of strangers; a
+The rule of two asks here (rule_of_two.py). Kept until specs change, or somebody gets or loses a message of strangers; a
 house in which nobody reads strangers' words costs nothing.
 """
 

@@ -13,10 +13,10 @@ import shutil
 
 from msgspec import Struct
 
-from wakeful.core.observations import Output, StagedOutput, Traced
+from wakeful.core.record.observations import Output, StagedOutput, Traced
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.denial_hints import name_addresses, tell_command
+from wakeful.runners.isolation.denials import name_addresses, tell_command
 from wakeful.runners.outputs.undeclared import find_undeclared
 from wakeful.runners.outputs.writers import Writer
 from wakeful.runners.prepare.preparation import Prepared, is_staged
@@ -76,14 +76,20 @@ def save_nothing(order: RunOrder) -> Saved:
     return Saved(staged=() if is_staged(order) else None)
 
 
-def remove_folders(folder: str, temporary: str) -> None:
-    """Remove the run's folders.
+def is_empty(folder: str) -> bool:
+    """Also one that is not there."""
+    return not _list(folder)
 
-    Files that a run made unreadable for the daemon stay until the next start removes them.
+
+def empty_temporary(folder: str) -> None:
+    """Empty the session's temporary folder.
+
+    Blocks. Files that a run made unreadable for the daemon stay until the next start.
+
+    The folder itself stays for the next run: making it again would cost that run a write to the disk. Done before the
+    end is reported: the next run of the session writes there.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    # The folder itself stays for the next run: making it again would cost that run a write to the disk.
-    for entry in _list(temporary):
+    for entry in _list(folder):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)
         else:
