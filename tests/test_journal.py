@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.record import events as ev
+from wakeful.service.voice import Line, Voice, as_entry, as_json
 from wakeful.system.journal import INFO, NOTICE, WARNING, Journal, encode, find_journal
-from wakeful.views.narration import Line, Voice, as_entry, as_json, grade
+from wakeful.views.narration import grade
 
 
 def decode(entry: bytes) -> dict[str, str]:

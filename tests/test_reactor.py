@@ -27,16 +27,16 @@ from wakeful.service.reactor import Outside, Reactor
 async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_daemon(tmp_path: Path) -> None:
     """Its session would stay `running` for ever, with nothing that runs."""
     log = MemoryLog()
-    reactor = Reactor(Core([]), log, snapshots={})
     met: list[BaseException] = []
 
     def start(*_: object) -> None:
         raise RuntimeError("a defect")
 
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(
+    outside = Outside(
         follow=ignore, forget=ignore, look=ignore, start=start, wake_at=ignore, runner=None, fatal=met.append
     )  # type: ignore[arg-type]
+    reactor = Reactor(Core([]), log, outside, snapshots={})
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
         spec = SessionSpec(
@@ -70,11 +70,11 @@ async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_n
 ) -> None:
     """A reader of the log finds what the list showed it, also while more and more is decided."""
     log = open_log(tmp_path / "state")
-    reactor = Reactor(Core([]), log, snapshots={})
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(
+    outside = Outside(
         follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore
     )  # type: ignore[arg-type]
+    reactor = Reactor(Core([]), log, outside, snapshots={})
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
         for number in range(3):
@@ -103,14 +103,13 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
     tmp_path: Path, disk: threading.Event
 ) -> None:
     log = open_log(tmp_path / "state")
-    reactor = Reactor(Core([]), log, snapshots={})
     met: list[tuple[str, int, bool]] = []
 
     def note(word: str):
         return lambda session, run: met.append((word, run.run, log.head(session.id).seq >= session.seq))
 
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(
+    outside = Outside(
         follow=ignore,
         forget=ignore,
         look=ignore,
@@ -120,6 +119,7 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
         runner=None,
         fatal=ignore,  # type: ignore[arg-type]
     )
+    reactor = Reactor(Core([]), log, outside, snapshots={})
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
         spec = SessionSpec(
@@ -139,7 +139,6 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
 @pytest.mark.asyncio
 async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_made_once(tmp_path: Path) -> None:
     log = MemoryLog()
-    reactor = Reactor(Core([]), log, snapshots={})
     met: list[str] = []
 
     def prepare(session: Session, run: OpenRun) -> None:
@@ -147,7 +146,7 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
         eventually(lambda: log.head(session.id).seq >= session.seq, what="the record is durable")
 
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(
+    outside = Outside(
         follow=ignore,
         forget=ignore,
         look=ignore,
@@ -157,6 +156,7 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
         runner=None,
         fatal=ignore,  # type: ignore[arg-type]
     )
+    reactor = Reactor(Core([]), log, outside, snapshots={})
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
         spec = SessionSpec(
@@ -174,12 +174,12 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
 async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_path: Path) -> None:
     """State has taken it in already: to go on in silence would make the next append a conflict."""
     log = MemoryLog()
-    reactor = Reactor(Core([]), log, snapshots={})
     met: list[BaseException] = []
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(
+    outside = Outside(
         follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=met.append
     )  # type: ignore[arg-type]
+    reactor = Reactor(Core([]), log, outside, snapshots={})
     try:
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
         reactor.observe(
@@ -202,11 +202,11 @@ async def test_a_key_gets_the_first_answer_while_that_is_being_recorded_and_afte
 ) -> None:
     """Whatever the call: only another one with the same key is refused."""
     log = open_log(tmp_path / "state")
-    reactor = Reactor(Core([]), log, snapshots={})
     ignore = lambda *_: None  # noqa: E731
-    reactor.outside = Outside(
+    outside = Outside(
         follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore
     )  # type: ignore[arg-type]
+    reactor = Reactor(Core([]), log, outside, snapshots={})
     try:
         disk.set()
         reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))

@@ -6,8 +6,8 @@ import io
 import logging
 from contextlib import redirect_stdout
 
+from wakeful.service.voice import Voice
 from wakeful.text.repeated_lines import PERIOD_SECONDS, PRINTED, Repeats, RepeatsFilter
-from wakeful.views.narration import Voice
 
 
 def test_the_same_line_is_printed_a_few_times_and_then_counted() -> None:

@@ -327,19 +327,22 @@ class ProjectReader:
         environ: Mapping[str, str] = os.environ,
         kept: Path | None = None,
         pools: frozenset[str] | None = None,
+        accept: Callable[[Path], bytes | None] = lambda path: None,
+        tell_far: TellFar = tell_nobody,
     ) -> None:
+        """`accept` gives the text that counts in the place of what the settings file says now;
+        None: the file counts as it stands."""
         self._specs_dir = Path(os.path.abspath(specs_dir))
         self._environ = environ
         self._settings = default_settings()
         self.pools = pools
-        # The text that counts in the place of what the file says now; None: it counts as it stands.
-        self.accept: Callable[[Path], bytes | None] = lambda path: None
+        self._accept = accept
         self.defaults = NO_DEFAULTS
         self._folder: FolderReading | None = None
         self._kept = kept
         # What lies there already.
         self._left: Mapping[str, FileReading] = {}
-        self.tell_far: TellFar = tell_nobody
+        self._tell_far = tell_far
 
     def read(self) -> ProjectReading:
         settings, defaults, problems = self._read_accepted()
@@ -358,7 +361,7 @@ class ProjectReader:
             self._left = load_readings(self._kept, self.defaults, around)
         # What was kept was read under the defaults of the first reading, and under no others.
         kept = self._left if self._folder is None else None
-        folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, kept, self.tell_far)
+        folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, kept, self._tell_far)
         refused = dict(folder.refused)
         if problems:
             refused[SETTINGS_FILE] = "\n".join(map(str, problems))
@@ -380,7 +383,7 @@ class ProjectReader:
         )
 
     def _read_accepted(self) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
-        text = self.accept(self.settings_file)
+        text = self._accept(self.settings_file)
         if text is None:
             return read_settings_file(self.settings_file)
         self._settings, self.defaults = _parse_settings(text, SETTINGS_FILE)

@@ -210,7 +210,7 @@ class SmallDaemon:
     def report_spec_again(self, name: str) -> None:
         """No file declares a session here."""
 
-    def read_specs(self) -> None:
+    async def read_specs(self) -> None:
         pass
 
     def redact(self, value: Any) -> Any:

@@ -33,7 +33,7 @@ class Project:
 
     def look(self) -> list[SpecsRead | SettingsRead | AgentsRead]:
         self.reports.clear()
-        self.declarations.read()
+        self.declarations.take(self.declarations.look())
         return list(self.reports)
 
     def batch(self) -> tuple[dict[str, str | None], tuple[str, ...], dict[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -41,7 +42,6 @@ class Watched:
             SETTINGS_FILE,
             lambda: None,
         )
-        self.watch.read()
 
     def write(self, name: str, objective: str) -> None:
         (self.specs / f"{name}.yaml").write_text(GOOD.format(objective))
@@ -60,6 +60,8 @@ class Watched:
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     """Without polling: hints alone tell."""
     watched = Watched(tmp_path)
+    if watched.watch.take(await watched.watch.look()):
+        await watched.watch.read()
     assert watched.declared == {"a": "one"}
     yield watched
     watched.watch.close()
@@ -72,7 +74,7 @@ async def test_a_folder_renamed_away_and_back_is_declared_soon(watched: Watched,
         (tmp_path / moved).rename(tmp_path / "away")
         if moved == "work":
             # Of folders further up nobody is told: a poll finds that they are gone.
-            watched.watch.read()
+            await watched.watch.read()
         await watched.says()
         (tmp_path / "away").rename(tmp_path / moved)
         await watched.says(a="one")
@@ -118,3 +120,53 @@ async def test_a_poll_comes_soon_while_a_folder_is_missing(
         await watched.says(a="one")
     finally:
         keeping.cancel()
+
+
+async def test_a_reading_that_is_asked_for_during_another_follows_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was saved after a reading began is declared when the one that was asked for is over."""
+    may_go_on, begun = threading.Event(), threading.Event()
+    look = Declarations.look
+
+    def look_slowly(self: Declarations) -> object:
+        found = look(self)
+        begun.set()
+        may_go_on.wait(10)
+        return found
+
+    monkeypatch.setattr(Declarations, "look", look_slowly)
+    first = asyncio.ensure_future(watched.watch.read())
+    await asyncio.to_thread(begun.wait, 10)
+    watched.write("a", "saved meanwhile")
+    second = asyncio.ensure_future(watched.watch.read())
+    third = asyncio.ensure_future(watched.watch.read())
+    may_go_on.set()
+    await first
+    assert watched.declared == {"a": "one"} and not second.done()
+    await asyncio.gather(second, third)
+    assert watched.declared == {"a": "saved meanwhile"}
+
+
+async def test_a_reading_that_began_before_a_rename_is_made_again(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the old name would be declared once more, as a session of its own."""
+    may_go_on, begun = threading.Event(), threading.Event()
+    look = Declarations.look
+
+    def look_slowly(self: Declarations) -> object:
+        found = look(self)
+        begun.set()
+        may_go_on.wait(10)
+        return found
+
+    watched.write("b", "two")
+    monkeypatch.setattr(Declarations, "look", look_slowly)
+    reading = asyncio.ensure_future(watched.watch.read())
+    await asyncio.to_thread(begun.wait, 10)
+    (watched.specs / "b.yaml").rename(watched.specs / "c.yaml")
+    watched.watch.outdate()
+    may_go_on.set()
+    await reading
+    assert watched.declared == {"a": "one", "c": "two"}

@@ -452,8 +452,7 @@ async def test_a_state_folder_that_cannot_be_written_costs_only_the_cache(tmp_pa
 
 async def test_a_path_that_holds_a_secret_is_left_out_of_the_cache_and_the_others_are_kept(tmp_path: Path) -> None:
     """The next daemon compares with what was kept, mounts included."""
-    cache = StatCache(tmp_path)
-    cache.holds_secret = lambda text: b"hunter2hunter2" in text
+    cache = StatCache(tmp_path, lambda text: b"hunter2hunter2" in text)
     for name in ("plain", "hunter2hunter2"):
         path = tmp_path / name
         path.write_text("1")

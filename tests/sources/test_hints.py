@@ -6,6 +6,8 @@ The suite runs unchanged over inotify and watchfiles; what only one of them can 
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
+import inspect
 import os
 import shutil
 import subprocess
@@ -15,10 +17,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import watchfiles
+from watchfiles._rust_notify import RustNotify
 
 from waiting import eventually_async
 from wakeful.errors import OperatorError
 from wakeful.sources.hints import choice, inotify
+from wakeful.sources.hints import watchfiles as hints_by_watchfiles
 from wakeful.sources.hints.choice import HintsSwitch, NoHints, choose_hints
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost
 from wakeful.sources.hints.inotify import InotifyHints
@@ -429,3 +434,12 @@ async def test_an_inotify_that_was_closed_under_it_is_begun_anew(tmp_path: Path)
     write(kept / "new")
     await heard.hears(kept / "new")
     heard.hints.close()
+
+
+async def test_the_private_notifier_of_watchfiles_is_the_one_that_was_measured() -> None:
+    """With another minor version its constructor, its batches and its constants are to be looked at again, then named here."""
+    assert importlib.metadata.version("watchfiles").split(".")[:2] in (["1", "2"], ["1", "3"])
+    assert int(watchfiles.Change.deleted) == hints_by_watchfiles._DELETED
+    parameters = inspect.signature(RustNotify).parameters
+    names = ["watch_paths", "debug", "force_polling", "poll_delay_ms", "recursive", "ignore_permission_denied"]
+    assert list(parameters) == names

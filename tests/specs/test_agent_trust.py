@@ -8,7 +8,8 @@ import pytest
 from wakeful.settings import ProjectReading
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
-from wakeful.trust.spec_reader import HouseReader
+from wakeful.trust.path_trust import NoRuns
+from wakeful.trust.spec_reader import DaemonLookups, HouseReader
 
 ASKING = "objective: x\nagent: docs\nrun: {prompt: Do it.}\n"
 DOCS = "prompt: {file: role.md}\nmodel: openai:a\nmcp: {own: [python3, server.py]}\nskills: [skills]\n"
@@ -157,12 +158,17 @@ def test_an_agent_that_a_run_could_have_changed_is_not_followed_any_further(tmp_
     (tmp_path / "role.md").write_text("Be exact.")
     (tmp_path / "skills" / "style").mkdir(parents=True)
     (tmp_path / "skills" / "style" / "SKILL.md").write_text(SKILL)
-    reader = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"))
+
+    class Runs(NoRuns):
+        could_write: str | None = None
+
+        def find(self, changed: str, changed_at: int, *, is_guarded: bool) -> str | None:
+            return "run 3 of ask" if changed == self.could_write else None
+
+    runs = Runs()
+    reader = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"), around=DaemonLookups(runs=runs))
     assert set(reader.read().agents) == {"docs"}
-    reader.ask_about_runs(
-        lambda changed, changed_at, is_guarded: "run 3 of ask" if changed == str(tmp_path / path) else None,
-        lambda changed_at: None,
-    )
+    runs.could_write = str(tmp_path / path)
     (tmp_path / path).write_text((tmp_path / path).read_text() + "\n# and obey\n")
     reading = reader.read()
     assert "it changed during run 3 of ask" in (reading.declared["ask"].needs_trust or "")

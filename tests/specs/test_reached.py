@@ -11,10 +11,8 @@ from wakeful.core.record.state import Declaration, LastRun, OpenRun, Session
 from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.written_places import could_write, list_writable
-from wakeful.service.wiring import connect_to_log
-from wakeful.trust.ledger import Ledger
+from wakeful.service.wiring import find_filed_text
 from wakeful.trust.possible_writers import LAG_US, PossibleWriters
-from wakeful.trust.spec_reader import HouseReader
 
 AT = 1_000_000_000
 
@@ -66,15 +64,27 @@ def test_a_run_that_ended_since_the_last_reading_counts_and_one_before_it_does_n
     assert other.find(path, AT - 700_000, is_guarded=True) is None
 
 
+def test_a_run_that_ends_while_specs_are_read_counts_at_the_next_reading(tmp_path: Path) -> None:
+    """It may have written a file after that was read, and before the reading was over."""
+    one, path = reached(spec(tmp_path, level="none"), is_open=True), str(tmp_path / "x.yaml")
+    one.begin()
+    one.end("id")
+    one.turn()
+    assert one.find(path, AT + 1_000_000, is_guarded=True) == "run 3 of s"
+    one._core.state.running.clear()
+    assert one.find(path, AT + 1_000_000, is_guarded=True) == "run 3 of s", "the core knows of its end by now"
+    one.begin()
+    one.turn()
+    assert one.find(path, AT + 1_000_000, is_guarded=True) is None
+
+
 @pytest.mark.parametrize(("is_filed", "known"), [(True, "text"), (False, None)])
-def test_what_a_bundle_says_of_its_text_is_not_known(tmp_path: Path, is_filed: bool, known: str | None) -> None:
+def test_what_a_bundle_says_of_its_text_is_not_known(is_filed: bool, known: str | None) -> None:
     """Else a run could plant the file of which a loaded session says that it was in force."""
     core = Core(
         [Session(id="id", name="s", opened_at=0, declaration=Declaration(text_digest="text", is_filed=is_filed))]
     )
-    house = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"), {})
-    connect_to_log(house, core)
-    assert (house.find_known("s"), house.find_known("other")) == (known, None)
+    assert (find_filed_text(core, "s"), find_filed_text(core, "other")) == (known, None)
 
 
 def test_a_confined_run_could_write_what_its_outputs_open(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger, Project
 from wakeful.trust.path_trust import Glance, Hold, follow_way
-from wakeful.trust.spec_reader import HouseReader
+from wakeful.trust.spec_reader import DaemonLookups, HouseReader
 
 SPEC = "objective: x\nrun: {command: ['true']}\n"
 EVIL = "objective: y\nrun: {command: [touch, gotcha]}\n"
@@ -51,16 +51,15 @@ class House:
 
     def restart(self) -> None:
         """The next daemon: it knows the ledger, and what the log says was declared."""
-        self.reader = HouseReader(self.specs, Ledger(self.folder / "ledger"), {})
-        self.reader.ask_about_runs(self.find_run, self.find_any_run)
-        self.reader.find_known = self.known.get
+        around = DaemonLookups(runs=self, find_known=self.known.get)
+        self.reader = HouseReader(self.specs, Ledger(self.folder / "ledger"), {}, around=around)
 
-    def find_run(self, path: str, changed_at: int, is_guarded: bool) -> str | None:
+    def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         real = os.path.realpath(path)
         could = any(f"{real}/".startswith(f"{one}/") for one in self.writable) and not (is_guarded and self.is_shielded)
         return "run 3 of obey" if could and self.began_us and changed_at >= self.began_us else None
 
-    def find_any_run(self, changed_at: int) -> str | None:
+    def find_any(self, changed_at: int) -> str | None:
         return "run 3 of obey" if self.began_us and changed_at >= self.began_us else None
 
     def read(self) -> dict[str, str | None]:

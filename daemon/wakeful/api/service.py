@@ -1,7 +1,7 @@
 """The daemon as the API knows it: the one facade between the socket and the loop.
 
-`Daemon` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is called
-on the loop. Reading never changes anything; `call` is the only way in, and it returns when the call is on disk.
+`service.facade` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is
+called on the loop. Reading never changes anything; `call` is the only way in, and it returns when the call is on disk.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class Service(Protocol):
     def forget_contents(self) -> None:
         """Blobs were removed: what is remembered of the files of runs leans on them no longer."""
 
-    def read_specs(self) -> None:
-        """Read sessions.d again now."""
+    async def read_specs(self) -> None:
+        """Read sessions.d again now; returns when the differences are decided upon."""
 
     def report_spec_again(self, name: str) -> None:
         """Declare a session's spec anew: the session is open again, or has come back, and follows its file."""
@@ -167,7 +167,10 @@ class Service(Protocol):
         ...
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
-        """Head, tail and true length of a run's output; raises CallerError when none was kept."""
+        """Head, tail and true length of a run's output; raises CallerError when none was kept.
+
+        Blocks; called in any thread.
+        """
         ...
 
     def follow_output(self, session_id: str) -> AsyncIterator[bytes]:
@@ -205,6 +208,6 @@ class Service(Protocol):
         ...
 
     def rename_spec(self, old: str, new: str) -> None:
-        """Give a session's file its new name; raises CallerError where that cannot be done."""
+        """Give a session's file its new name; raises OSError where that cannot be done. `read_specs` is to follow."""
 
     def stop(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Which call a key belongs to: a call that is repeated with its key is answered with what the first one did.
+"""The call that a key belongs to: a call that is repeated with its key gets the answer of the first one.
 
 A key is unique per session and stands in the log with the records of its call. The reactor asks here before it judges a
-call, and the API before it prepares one. Reads the log alone. A key that another kind of call used is refused: its
+call, and the API before it prepares one. Reads only the log. A key that another kind of call used is refused: its
 answer would be about that other call.
 """
 
@@ -55,7 +55,7 @@ _ANYWHERE = (calls.SleepAll, calls.ResumeAll, calls.Rename, calls.Fork)
 
 
 class Named(Struct, frozen=True, kw_only=True):
-    """A call as far as its key is concerned. Several kinds: what is asked for becomes one of them."""
+    """The parts of a call that matter for its key. Several kinds: a request may become one of them."""
 
     kinds: tuple[type[Struct], ...]
     name: str
@@ -100,7 +100,7 @@ def _find_landed(log: LogReader, named: Named, session_id: str | None, key: str)
 
 
 def _is_about(record: Record, named: Named, session_id: str | None) -> bool:
-    """Is a record that was found in any log the one of this very call?"""
+    """Whether a record that was found in any log belongs to this very call."""
     event = decode(record.kind, record.payload) if record.payload is not None else None
     match event:
         case SessionRenamed(old=old, new=new):

@@ -21,7 +21,7 @@ TAIL_BYTES = 8 * 1024
 
 
 class RunOutput(NamedTuple):
-    """`head` and `tail` are kept; the bytes that the bounds left out lay between them."""
+    """The kept beginning and end of an output; the bytes between them were left out."""
 
     run: int
     head: bytes
@@ -38,7 +38,7 @@ class Tail(NamedTuple):
 
 
 def check_run(session: Session, run: int | None) -> int:
-    """The run that is meant, else the last one that ended."""
+    """The run with this number; None: the last run that ended."""
     run = run or (session.last_run.run if session.last_run is not None else None)
     if run is None or session.tally.runs == 0:
         raise CallerError(f"{session.name} has not run yet")

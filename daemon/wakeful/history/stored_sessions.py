@@ -22,8 +22,7 @@ from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader, LogVerification, Record, StoreDamaged
 from wakeful.history.positions import decode_snapshot, fold_records
 
-# What a payload that is damaged, or that follows a damaged one, makes of a fold: bytes that are no event,
-# or an event that nothing precedes.
+# The errors of folding a payload that is damaged, or that follows a damaged one.
 _UNFOLDABLE = (WakefulError, msgspec.MsgspecError, AssertionError, AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -93,7 +92,7 @@ def salvage(log: LogReader, session_id: str, words: str, taken: set[str]) -> Dam
         name = f"damaged-{session_id}"
     if session is None:
         return DamagedSession(id=session_id, name=name, opened_at=0, damage=words)
-    # Nothing of it is under way: what became of its run nobody can record.
+    # It has no run under way: nobody could record the end of one.
     left_run = session.run.run_id if session.run is not None else None
     return DamagedSession(
         **{**asdict(session), "name": name, "run": None, "wake": None}, damage=words, left_run=left_run

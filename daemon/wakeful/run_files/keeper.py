@@ -113,7 +113,14 @@ class Keeper:
         observe: Callable[[ProcessEnded | RunRecovered | OutputsKept], None],
         say: Callable[[str], None],
         limits: Callable[[], Limits | None] = Limits,
+        *,
+        lists: KeptLists | None = None,
+        is_looking: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`lists` outlive the daemon; None: runs end with it.
+
+        `is_looking` tells whether threads are looking at files.
+        """
         self._core = core
         self._blobs = blobs
         self._observe = observe
@@ -124,10 +131,8 @@ class Keeper:
         # Apart: the end of a run holds its slot, and must not queue behind the lists of others.
         self._end_pool = Pool(_POOL_SIZE, "contents-end")
         self._backlog = Backlog(blobs, self._lose, self._is_pressed)
-        # None: runs end with the daemon. Set by who knows, as the next one.
-        self.lists: KeptLists | None = None
-        # Are threads looking at files?
-        self.is_looking: Callable[[], bool] = lambda: False
+        self._lists = lists
+        self._is_looking = is_looking
         self._flush_due: asyncio.TimerHandle | None = None
         self._saved: dict[str, dict[str, Found]] = {}
         self._open: dict[str, _OpenRecord] = {}
@@ -169,7 +174,7 @@ class Keeper:
         rest = tuple(target for target in targets if target[0] not in saved)
         before = self._pool.submit(self._keep, capture, run.spec.root, self._take_snapshots(rest, find), saved)
         self._open[run.run_id] = _OpenRecord(session.id, run.run_id, run.spec.root, targets, find, capture, before)
-        if self.lists is not None:
+        if self._lists is not None:
             before.add_done_callback(partial(self._save_list, run.run_id))
 
     def _save_list(self, run_id: str, before: Future[dict[str, Found]]) -> None:
@@ -178,14 +183,14 @@ class Keeper:
         words = msgspec.msgpack.encode(before.result())
 
         def put() -> None:
-            if self.lists is not None and run_id in self._open:
-                self.lists.put_list(run_id, words)
+            if self._lists is not None and run_id in self._open:
+                self._lists.put_list(run_id, words)
 
         self._loop.call_soon_threadsafe(put)
 
     def resume(self, session: Session, run: OpenRun, find: FindLook) -> None:
         """The run was begun by an earlier daemon: what it found is in the list that one made, or not known at all."""
-        words = self.lists.take_list(run.run_id) if self.lists is not None else None
+        words = self._lists.take_list(run.run_id) if self._lists is not None else None
         limits, targets = self._limits(), self._targets_of(session)
         if words is None or limits is None or not targets:
             return
@@ -334,7 +339,7 @@ class Keeper:
         """Does somebody wait for looks, for a slot, or for the lists of runs?"""
         # Copied in one step: the loop goes on opening and closing.
         return (
-            self.is_looking()
+            self._is_looking()
             or bool(self._core.ready)
             or any(not record.before.done() for record in list(self._open.values()))
         )

@@ -69,21 +69,18 @@ class Prepared(Struct, frozen=True, kw_only=True):
     brought: tuple[str, ...] = ()
 
 
-class Replays:
-    """Constructed on the loop, over the daemon's own runner, whose report passes `take` first."""
+class ReplayEnds:
+    """The ends of replays that somebody waits for.
 
-    # Known once there is one: the runner has to know first whom it reports to.
-    runner: Runner
+    The runner's reports pass here first, so it is there before the runner.
+    """
 
-    def __init__(self, blobs: Blobs, state: str, make_order: MakeOrder) -> None:
-        self._blobs = blobs
-        self._folder = f"{state}/replays"
-        self._make_order = make_order
-        self._loop = asyncio.get_running_loop()
+    def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[ProcessEnded]] = {}
-        self._cleaning: set[asyncio.Task[None]] = set()
-        # Folders that a daemon left when it died.
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def expect(self, run_id: str) -> asyncio.Future[ProcessEnded]:
+        ended = self._waiting[run_id] = asyncio.get_running_loop().create_future()
+        return ended
 
     def take(self, ended: object) -> bool:
         """Is this the end of a replay? Then nobody else needs to know."""
@@ -92,6 +89,21 @@ class Replays:
         if not waiting.done():
             waiting.set_result(ended)
         return True
+
+
+class Replays:
+    """Constructed on the loop, over the daemon's own runner."""
+
+    def __init__(self, blobs: Blobs, state: str, make_order: MakeOrder, runner: Runner, ends: ReplayEnds) -> None:
+        self._blobs = blobs
+        self._folder = f"{state}/replays"
+        self._make_order = make_order
+        self._runner = runner
+        self._ends = ends
+        self._loop = asyncio.get_running_loop()
+        self._cleaning: set[asyncio.Task[None]] = set()
+        # What a daemon that died left behind.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     async def prepare(self, recorded: Recorded, wish: Wish) -> Prepared:
         """The copy, made off the loop; raises CallerError where there is nothing to replay."""
@@ -109,11 +121,11 @@ class Replays:
         try:
             yield view_prepared(prepared)
             began = time.monotonic()
-            ended = self._waiting[run_id] = self._loop.create_future()
+            ended = self._ends.expect(run_id)
             order = self._make_order(
                 prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
             )
-            self.runner.prepare(order).launch()
+            self._runner.prepare(order).launch()
             # Shielded: a caller that stops listening must not cancel the end itself.
             end = await asyncio.shield(ended)
             report = await asyncio.to_thread(judge, self._blobs, prepared, end)
@@ -121,7 +133,7 @@ class Replays:
         finally:
             # Nothing may be awaited here: the caller may be gone, and this task cancelled.
             if ended is not None and not ended.done():
-                self.runner.stop(run_id, "kill", 0.0)
+                self._runner.stop(run_id, "kill", 0.0)
             self._clean(prepared.folder, ended)
 
     def _clean(self, folder: str, ended: asyncio.Future[ProcessEnded] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""The store without a daemon: what `verify`, `restore`, `doctor` and `output` do to a state folder.
+"""The store without a daemon: `verify`, `restore`, `doctor` and `output` work on a state folder through it.
 
 A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine`
-looks at everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew,
+checks everything that a state folder keeps and that could be damaged. `mend_store` rebuilds everything that is derived,
 under the daemon's own lock.
 """
 
@@ -54,7 +54,7 @@ MOST_BLOB_BYTES = 1_000_000_000
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """What was found in a state folder. `report` is None where the log is so long that only `verify` recomputes it."""
+    """The findings in a state folder. `report` is None if the log is so long that only `verify` recomputes it."""
 
     records: int
     report: Report | None
@@ -81,9 +81,9 @@ def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput
 
 
 def find_session(log: VerifiableLog, name: str) -> Session:
-    """By its present name, which only its state tells.
+    """Find a session by its present name, which only its state tells.
 
-    A session with a damaged record is found by the name that its readable records say.
+    A damaged session is found by the name in its readable records.
     """
     sessions, _ = load_sessions(log)
     found = next((session for session in sessions if session.name == name), None)
@@ -95,7 +95,7 @@ def find_session(log: VerifiableLog, name: str) -> Session:
 
 
 def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
-    """Look at the log, its indexes, and what it leans on; beside a running daemon or without one. Changes nothing."""
+    """Check the log, its indexes and its blobs, beside a running daemon or without one. Changes nothing."""
     log = open_reader(state_dir)
     outputs = BlobArchive(state_dir / "archive" / "outputs")
     blobs = Blobs(str(state_dir / "blobs"), outputs)

@@ -21,12 +21,12 @@ from wakeful.runners.isolation.server_programs import find_missing_package, reso
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
 from wakeful.runners.process.environment import select_inherited
 
-# Nobody wants to be woken by what tools install.
+# Folders of installed packages: a change there must wake nobody.
 _INSTALLED = (".venv", "venv", "node_modules", ".git")
 
 
 class ProgramReach:
-    """Asked in any thread. `closed` are places that nothing is derived in or around: the daemon's own."""
+    """Asked in any thread. `closed` are the daemon's own places: nothing is derived in or around them."""
 
     def __init__(self, environ: Mapping[str, str], written: WrittenPlaces, closed: tuple[str, ...] = ()) -> None:
         self._search_path = find_search_path(environ)
@@ -34,7 +34,7 @@ class ProgramReach:
         self._closed = tuple(os.path.realpath(place) for place in closed)
 
     def find(self, spec: SessionSpec, agent: AgentSpec | None = None) -> Derived:
-        """Of its run and its probes together. Nothing where nothing is enforced."""
+        """The places of its run and its probes together. None if nothing is enforced."""
         if not spec.confinement.is_enforced:
             return Derived()
         found = [derive_places(words, self._written, is_wide)[0] for words in self._list_words(spec, agent)]
@@ -45,7 +45,7 @@ class ProgramReach:
         )
 
     def list_places(self, spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Absolute, and none that lies in another."""
+        """The places, absolute, without those that lie in another."""
         return name_derived(self.find(spec, agent), None)
 
     def _list_words(self, spec: SessionSpec, agent: AgentSpec | None) -> Iterator[ProgramWords]:
@@ -109,7 +109,7 @@ def list_server_programs(spec: SessionSpec, agent: AgentSpec | None) -> tuple[Mc
 
 
 def say_missing_package(argv: tuple[str, ...], root: str) -> str | None:
-    """In words: the package that npx would have to fetch, which most runs cannot; None where it has what it needs."""
+    """The package that npx would have to fetch, in words, since most runs cannot; None if it is installed."""
     package = find_missing_package(argv, root, os.path.expanduser("~"))
     if package is None:
         return None
@@ -120,8 +120,8 @@ def say_missing_package(argv: tuple[str, ...], root: str) -> str | None:
 
 
 def list_unbound_files(spec: SessionSpec) -> list[str]:
-    """Files inside root that its command, script or check names, relative to root, and that no binding means: a run
-    reads them, and a change wakes nobody."""
+    """Files inside root, relative to it, that its command, script or check names and no binding matches: a run reads
+    them, but a change wakes nobody."""
     cwd = os.path.join(spec.root, (spec.run.cwd if spec.run is not None else None) or "")
     bound = [parse_under(binding.pattern, spec.root) for binding in spec.files]
     allowed = [

@@ -9,9 +9,10 @@ fails, nothing is acknowledged any more and the process ends: the next one start
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,9 +43,44 @@ def read_moment() -> Moment:
     return Moment(time.time_ns() // 1000, time.monotonic(), read_boot_seconds())
 
 
+class Signal:
+    """Wakes the coroutines that wait for the daemon's state to change, so that none of them polls.
+
+    On the loop alone. Telling costs next to nothing while nobody listens."""
+
+    def __init__(self) -> None:
+        self.listeners: set[asyncio.Event] = set()
+
+    def tell(self) -> None:
+        for listener in self.listeners:
+            listener.set()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the signal is told; whoever waits for it clears it."""
+        heard = asyncio.Event()
+        self.listeners.add(heard)
+        try:
+            yield heard
+        finally:
+            self.listeners.discard(heard)
+
+    async def wait_until(self, is_so: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Ask again whenever the signal is told; False when the time was over first."""
+        with self.listening() as heard:
+            try:
+                async with asyncio.timeout(seconds):
+                    while not is_so():
+                        heard.clear()
+                        await heard.wait()
+            except TimeoutError:
+                return is_so()
+        return True
+
+
 @dataclass(slots=True)
 class Outside:
-    """What the reactor acts through; the daemon fills it in."""
+    """The functions that the reactor acts through."""
 
     follow: Callable[[Iterable[Target]], None]
     forget: Callable[[Iterable[str]], None]
@@ -54,11 +90,14 @@ class Outside:
     runner: Runner
     # The record of its start is on the way to disk: the early part of the start can be done meanwhile.
     prepare: Callable[[Session, OpenRun], None] = lambda session, run: None
-    # Its spec is another, or gone.
+    # The session's spec is another, or gone.
     redeclared: Callable[[str], None] = lambda session: None
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
     readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
+    # Observations were decided upon: state may be another.
+    decided: Callable[[], None] = lambda: None
+    # Decisions are on disk.
     recorded: Callable[[], None] = lambda: None
     fatal: Callable[[BaseException], None] = field(default=lambda error: None)
 
@@ -72,20 +111,28 @@ class Answering:
     reply: Reply
 
     def is_in_the_way(self, call: Call) -> bool:
-        """Could both leave a record with the key in one log?"""
+        """Whether both calls could leave a record with the key in one log."""
         return self.call.name == call.name or not self.call.name or not call.name
 
 
 class Reactor:
     def __init__(
-        self, core: Core, log: EventLog, *, snapshots: Mapping[str, int], now: Callable[[], Moment] = read_moment
+        self,
+        core: Core,
+        log: EventLog,
+        outside: Outside,
+        *,
+        snapshots: Mapping[str, int],
+        redact: Callable[[Any], Any] = lambda value: value,
+        now: Callable[[], Moment] = read_moment,
     ) -> None:
+        """`redact` takes the values of secrets out of every observation and call,
+        before anything is decided upon it or kept of it."""
         self.core = core
         self.log = log
         self.now = now
-        self.outside: Outside
-        # Takes the values of secrets out of whatever comes in, before anything is decided or kept of it.
-        self.redact: Callable[[Any], Any] = lambda value: value
+        self._outside = outside
+        self._redact = redact
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Observation] = deque()
         self._is_draining = False
@@ -110,7 +157,7 @@ class Reactor:
         """Take an observation. Sources may report from inside a look, so they queue up here."""
         if self._is_closed:
             return
-        self._inbox.append(self.redact(observation))
+        self._inbox.append(self._redact(observation))
         if not self._is_draining:
             self._drain()
 
@@ -120,11 +167,12 @@ class Reactor:
             while self._inbox:
                 self._carry_out(decide(self.core, self._inbox.popleft(), self.now()))
         except Exception as error:  # A defect: state and log may no longer agree, so nothing may go on.
-            self.outside.fatal(error)
+            self._outside.fatal(error)
             raise
         finally:
             self._is_draining = False
         self._set_timers()
+        self._outside.decided()
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
         """A system call: judged now, answered when durable. The same key again gets the first answer."""
@@ -132,7 +180,7 @@ class Reactor:
 
     def submit(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Awaitable[Reply]:
         """Judge a system call now; its answer is there when it is durable, and after those of all calls before it."""
-        call, key = self.redact(call), self.redact(key)
+        call, key = self._redact(call), self._redact(key)
         if key is not None and (known := self.find_repeated(call, key)) is not None:
             return known
         decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
@@ -192,11 +240,11 @@ class Reactor:
             # Refused before anything was emitted.
             raise
         except Exception as error:
-            self.outside.fatal(error)
+            self._outside.fatal(error)
             raise
 
     def refold(self, session: Session) -> None:
-        """Put a session in the place of its equal: the same records, folded after a payload of them was erased."""
+        """Replace a session by its equal: the same records, folded after one of their payloads was erased."""
         if self.core.state.get(session.id).seq == session.seq:
             self.core.state.put(session)
 
@@ -218,15 +266,15 @@ class Reactor:
 
     def _carry_out(self, decision: Decision) -> Durable | None:
         if decision.forget:
-            self.outside.forget(decision.forget)
+            self._outside.forget(decision.forget)
         if decision.follow:
-            self.outside.follow(decision.follow)
+            self._outside.follow(decision.follow)
         durable = self._record(decision) if decision.entries else None
         for look in decision.looks:
-            self.outside.look(look)
+            self._outside.look(look)
         for entry in decision.entries:
             if isinstance(entry.event, SpecDeclared | SpecRemoved):
-                self.outside.redeclared(entry.session)
+                self._outside.redeclared(entry.session)
         if durable is not None:
             self._prepare_starts(decision)
             return durable
@@ -239,7 +287,7 @@ class Reactor:
             if isinstance(entry.event, RunStarted):
                 session = self.core.state.get(entry.session)
                 if session.run is not None and session.run.run_id not in self._started:
-                    self.outside.prepare(session, session.run)
+                    self._outside.prepare(session, session.run)
 
     def _record(self, decision: Decision) -> Durable:
         appends = _group(decision.entries)
@@ -259,14 +307,14 @@ class Reactor:
     ) -> None:
         error = done.exception() or _find_repeated_append(done.result())
         if error is not None:
-            self.outside.fatal(error)
+            self._outside.fatal(error)
             return
         try:
             self._take_recorded(touched, entries)
         except Exception as defect:
             # Half of a plan was carried out: what state says of it is no longer known to be true,
             # and a start finds out.
-            self.outside.fatal(defect)
+            self._outside.fatal(defect)
             raise
 
     def _take_recorded(self, touched: list[str], entries: list[Entry]) -> None:
@@ -279,8 +327,8 @@ class Reactor:
                 self._act(session_id)
         for entry in entries:
             if isinstance(entry.event, RunFinished):
-                self.outside.finished(entry)
-        self.outside.recorded()
+                self._outside.finished(entry)
+        self._outside.recorded()
 
     def _act(self, session_id: str) -> None:
         """Carry out the plan of one session, unless newer events of it are still on their way to disk."""
@@ -291,10 +339,10 @@ class Reactor:
             match action:
                 case StartProcess(run=run):
                     self._started.add(run.run_id)
-                    self.outside.start(session, run)
+                    self._outside.start(session, run)
                 case StopProcess(run=run, how=how):
                     grace = run.spec.run.grace_seconds if run.spec.run is not None else 0.0
-                    self.outside.runner.stop(run.run_id, how, grace)
+                    self._outside.runner.stop(run.run_id, how, grace)
                 case RecoverRun(run=run):
                     self._recover(session_id, run)
                 case LandOutputs(run=run):
@@ -312,7 +360,7 @@ class Reactor:
     def _land(self, session: Session, run: OpenRun) -> None:
         if run.run_id not in self._landing:
             self._landing.add(run.run_id)
-            self.outside.land(session, run)
+            self._outside.land(session, run)
 
     def _recover(self, session_id: str, run: OpenRun) -> None:
         """All runs of the dead incarnation are found in one scan, so they are gathered for one turn of the loop."""
@@ -326,15 +374,15 @@ class Reactor:
     def _recover_gathered(self) -> None:
         lost = {run_id: run_id.rsplit(".", 1)[0] for run_id in self._gathered}
         self._gathered = []
-        recovery = self._loop.create_task(self.outside.runner.recover(lost), name="recover runs")
+        recovery = self._loop.create_task(self._outside.runner.recover(lost), name="recover runs")
         self._recoveries.add(recovery)
         recovery.add_done_callback(self._recoveries.discard)
 
     def _take_over(self, session: Session) -> None:
-        """Its process is there already: no plan may start another."""
+        """Note a run whose process is there already: no plan may start another."""
         if session.run is not None:
             self._started.add(session.run.run_id)
-            self.outside.readopted(session, session.run)
+            self._outside.readopted(session, session.run)
 
     def _save_snapshot(self, session: Session) -> None:
         if session.seq - self._snapshots.get(session.id, 0) < EVENTS_BETWEEN_SNAPSHOTS:
@@ -351,7 +399,7 @@ class Reactor:
                 self._timer.cancel()
             self._timer_due = due
             self._timer = self._loop.call_at(due, self._ring) if due is not None else None
-        self.outside.wake_at(int(wall) if (wall := self.core.wall.next) is not None else None)
+        self._outside.wake_at(int(wall) if (wall := self.core.wall.next) is not None else None)
 
     def _ring(self) -> None:
         self._timer, self._timer_due = None, None
@@ -365,7 +413,8 @@ async def _answer(durable: Awaitable[object] | None, reply: Reply) -> Reply:
 
 
 def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | None:
-    """State has moved on by what the log dropped as a repetition: only a start folds them together again."""
+    """An error if the log dropped a repeated append: state has moved on without it,
+    and only a restart brings them together."""
     repeated = [one.session for one in appended if one.duplicate]
     return (
         InternalError(

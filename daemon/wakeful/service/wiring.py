@@ -1,7 +1,7 @@
 """Puts the daemon together, and is the only place that constructs edges.
 
-`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and what they report
-to, and hand them to `Daemon`, which lives (daemon.py). Nothing here runs after that.
+`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and their reports,
+and await `Daemon.live` (daemon.py). Every part gets its collaborators when it is made. Nothing here runs after that.
 """
 
 from __future__ import annotations
@@ -12,49 +12,38 @@ import gc
 import logging
 import os
 import resource
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import socket as Socket
 from typing import Any
 
-import msgspec
-
+from wakeful.api.live_words import LiveWords
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.scratch_files import remove_unfinished
-from wakeful.core.deciding.acting_agent import gather_team
 from wakeful.core.deciding.agent_obstacles import list_needed
 from wakeful.core.deciding.machine import Core
-from wakeful.core.record.observations import (
-    AgentsRead,
-    ProcessEnded,
-    RoomSeen,
-    RunAttached,
-    RunRecovered,
-    SettingsRead,
-    SpecsRead,
-    TargetLooked,
-    TargetsHinted,
-)
+from wakeful.core.looking.targets import ProbeTarget
 from wakeful.core.record.state import DamagedSession, OpenRun, Session
 from wakeful.core.spec.agent import McpServer
-from wakeful.core.spec.session import PromptRun, SessionSpec
+from wakeful.core.spec.session import SessionSpec, Settings
 from wakeful.errors import OperatorError
-from wakeful.eventlog.contract import DaemonLog, StoreFailed, StoreGone
-from wakeful.eventlog.sqlite import exit_process, open_log
+from wakeful.eventlog.contract import DaemonLog
+from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.history.conversation import read_received
 from wakeful.history.stored_sessions import load_sessions
 from wakeful.run_files.capture import Limits as ContentLimits
 from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import MakeOrder as MakeReplayOrder
-from wakeful.run_files.replay import Replays
-from wakeful.runners.contract import Runner, RunOrder
+from wakeful.run_files.replay import ReplayEnds, Replays
+from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.reach import Protected, resolve_protected
-from wakeful.runners.isolation.written_places import WrittenPlaces, could_replace_git, list_writable, list_written_by
+from wakeful.runners.isolation.written_places import could_replace_git, list_writable
 from wakeful.runners.outputs.landing import Landing
 from wakeful.runners.outputs.writers import Writers
 from wakeful.runners.prepare.warm_server import WarmServer
@@ -71,42 +60,59 @@ from wakeful.runners.run.run_folders import empty, open_run_folders
 from wakeful.runners.run.runner import CommandRunner
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import SecretPlaces, take_places
-from wakeful.service.daemon import Daemon, Edges
+from wakeful.service.daemon import Daemon, StartProgress
+from wakeful.service.ending import Ending
+from wakeful.service.facade import Edges, Facade
 from wakeful.service.program_reach import ProgramReach
-from wakeful.service.reactor import Reactor
-from wakeful.service.run_starter import FindDistrust, RunStarter
+from wakeful.service.reactor import Outside, Reactor, Signal
+from wakeful.service.reports import (
+    DefectReports,
+    FileReports,
+    LooksAfterReading,
+    ObservationPort,
+    ProgramTrust,
+    RoomReports,
+    RunReports,
+    SessionReports,
+    SpecReading,
+    SpecReports,
+    StoreReports,
+    WrittenSpecs,
+)
+from wakeful.service.run_starter import RunStarter
+from wakeful.service.voice import Narrator, Style, Voice
 from wakeful.settings import SETTINGS_FILE, Places, find_settings_file, read_settings, resolve_places, settings_home
 from wakeful.sources.all_sources import AllSources
-from wakeful.sources.checks.probes import LaunchProbe, ProbeSource
+from wakeful.sources.checks.probes import ProbeSource
 from wakeful.sources.checks.services import ServiceSource
-from wakeful.sources.contract import Defects, Sources
+from wakeful.sources.contract import Defects
 from wakeful.sources.declarations.declarations import Declarations
 from wakeful.sources.declarations.watch import DeclarationsWatch
+from wakeful.sources.files.look_pool import Lanes
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.git.bound_repositories import BoundRepositories, FindWriter
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.sources.git.source import CommitSource
 from wakeful.sources.hints.choice import HintsSwitch
-from wakeful.sources.hints.contract import MakeHints
 from wakeful.sources.host import Clock, RoomWatch
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 from wakeful.system.journal import WARNING, find_journal
 from wakeful.system.process_tuning import bound_allocator
 from wakeful.system.state_folder import find_project
-from wakeful.system.systemd import HandedOver, find_keeper, take_handed_over
+from wakeful.system.systemd import HandedOver, Supervisor, find_keeper, take_handed_over
 from wakeful.text.repeated_lines import Repeats, RepeatsFilter
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
 from wakeful.trust.possible_writers import PossibleWriters
-from wakeful.trust.spec_reader import HouseReader
-from wakeful.views.narration import Style, Voice, visible
+from wakeful.trust.spec_reader import DaemonLookups, HouseReader
+from wakeful.views.narration import visible
 from wakeful.workspaces.fork_workspaces import Workspaces
 from wakeful.workspaces.run_workspaces import RunPlaces
 
 KEPT_SPECS = "specs.cache"
-# Threads for what blocks and has none of its own: reading the log for people, bundles, copies of files.
+# Threads for blocking work that has none of its own: reading the log for people, bundles, copies of files, specs.
 _BLOCKING_CALLS = 8
 STAGED = "staged"
 REPOSITORIES_FILE = "repositories.json"
@@ -143,14 +149,14 @@ def run_daemon(
 
 
 def _watch_children() -> None:
-    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts,
+    """Watch children by descriptors: before 3.12 Python starts a thread for each child of asyncio,
     and there may be none."""
     if sys.version_info < (3, 12) and can_tell_ends():
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 def _place_socket(places: Places, handed_over: Socket | None, named: str | None) -> Places:
-    """Where systemd listens for us is where we are found; another place that was named would have no listener."""
+    """Use the path that systemd listens on; another one that was named would have no listener."""
     if handed_over is None:
         return places
     path = handed_over.getsockname()
@@ -163,7 +169,8 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
 
 
 def _tell_other_project(places: Places) -> None:
-    """A project's own state folder is for commands; a daemon uses it where that is said (design.md, section 8)."""
+    """Tell that commands given here look for another daemon:
+    a project's state folder is used if it is named (design.md, section 8)."""
     project = find_project().folder
     if project is not None and Path(project) != places.state:
         words = (
@@ -174,8 +181,8 @@ def _tell_other_project(places: Places) -> None:
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
-    """A folder that is not there would undeclare every session: one that was named is missed,
-    the default one is made."""
+    """Make the default folder of specs if it is missing. A named one must exist:
+    a missing folder would undeclare every session."""
     if folder.is_dir():
         return
     if is_named:
@@ -196,25 +203,47 @@ async def _live(
         raise OperatorError(
             f"the system gives the daemon no threads to work with ({error.strerror}): {words}"
         ) from error
-
-    def end(failed: StoreFailed) -> None:
-        """Called by the log's writer. A log that was taken away can still be left in good order;
-        one whose writes fail cannot."""
-        if not isinstance(failed, StoreGone):
-            exit_process(failed)
-        loop.call_soon_threadsafe(lambda: daemon.abandon(failed))
-
-    def warn(words: str) -> None:
-        loop.call_soon_threadsafe(lambda: daemon.warn(words))
-
-    log = open_log(places.state, lock=lock, on_fatal=end, tell=warn)
+    store = StoreReports(loop)
+    log = open_log(places.state, lock=lock, on_fatal=store.end, tell=store.warn)
     if log.read_only is not None:
         raise OperatorError(
             f"{places.state}: {log.read_only}; nothing is written to it. "
             "Look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
         )
     daemon = build_daemon(places, log, handed_over, is_once=is_once, style=style, origin=origin)
+    store.connect(daemon)
     return await daemon.live()
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The common ground of all edges: the folded state, the port to the reactor, the secrets, the voice."""
+
+    places: Places
+    loop: asyncio.AbstractEventLoop
+    core: Core
+    log: DaemonLog
+    observe: ObservationPort
+    known: KnownSecrets
+    voice: Voice
+    hints: HintsSwitch
+    blobs: Blobs
+    # The sessions as they were folded at the start.
+    sessions: tuple[Session, ...]
+    run_folders: str
+    # Runs that live on beyond the daemon; None: they end with it.
+    kept: KeptRuns | None
+    written: WrittenSpecs
+    protected: Protected
+
+    @property
+    def state(self) -> str:
+        return str(self.places.state)
+
+    @property
+    def left(self) -> frozenset[str]:
+        """The runs that an earlier daemon left, and that go on."""
+        return self.kept.left if self.kept is not None else frozenset()
 
 
 def build_daemon(
@@ -226,105 +255,155 @@ def build_daemon(
     style: Style | None = None,
     origin: Sign | None = None,
 ) -> Daemon:
-    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens,
-    else as text.
+    """Construct the daemon, inside the loop it will live in.
 
-    `origin` is the sign of the run that started this daemon, if one did."""
-    sessions, snapshots = load_sessions(log)
-    reactor = Reactor(Core(sessions), log, snapshots=snapshots)
+    `style` is the form of its words; None: journal entries where the journal listens, else text. `origin` is the sign
+    of the run that started this daemon, if one did. Edges come first and report to a port. The reactor comes last,
+    and is connected to the port.
+    """
     settings, _, _ = read_settings(places.specs)
-    hints = HintsSwitch(settings.hints)
-    known = _build_secrets(reactor, take_places(str(settings_home(os.environ) / "wakeful" / "secrets"), os.environ))
-    voice = Voice(
-        is_terminal=sys.stdout.isatty(), journal=find_journal() if style is None else None, style=style or "text"
+    sessions, snapshots = load_sessions(log)
+    ground = _build_ground(places, log, sessions, handed_over, settings, style)
+    core, observe, known, voice = ground.core, ground.observe, ground.known, ground.voice
+    supervisor, decided, recorded = Supervisor(), Signal(), Signal()
+    progress = StartProgress(voice, supervisor)
+    ending = Ending(observe, decided, known.redact_text)
+    lanes, bound = Lanes(), BoundRepositories(places.state / REPOSITORIES_FILE, _find_git_writer(core))
+    limits = functools.partial(_bound_contents, core)
+    keeper = Keeper(
+        core, ground.blobs, observe, voice.say, limits, lists=ground.kept, is_looking=lambda: lanes.is_near_taken
     )
-    blobs = Blobs(f"{places.state}/blobs", BlobArchive(Path(places.state) / "archive" / "outputs"))
-    blobs.remove_unfinished()
-    remove_unfinished(Path(places.state) / "scratch")
-    blobs.screen = known
-    voice.redact = known.redact_text
-    if logging.lastResort is not None:
-        logging.lastResort.filters[:] = [
-            RepeatsFilter(Repeats(time.monotonic), functools.partial(voice.say, priority=WARNING))
-        ]
-    for damaged in (session for session in sessions if isinstance(session, DamagedSession)):
-        voice.say(damaged.damage_words, name=damaged.name, priority=WARNING)
-    keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
-    kept = _find_kept(handed_over, sessions)
-    keeper.lists = kept
-    left = kept.left if kept is not None else frozenset()
-    run_folders = open_run_folders(str(places.state), os.environ, left)
-    probe_places = ProbePlaces(f"{places.state}/temporary", run_folders)
-    bound = BoundRepositories(places.state / REPOSITORIES_FILE, _find_git_writer(reactor.core))
-    # The runner comes after the sources, which it asks.
-    sources = _build_sources(
-        places,
-        reactor,
-        hints.make,
-        keeper,
-        known,
-        bound,
-        voice,
-        lambda target: runner.launch_probe(target, probe_places),
-    )
-    replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
-    reached = PossibleWriters(
-        reactor.core,
-        lambda spec, is_guarded: list_writable(spec, is_guarded=is_guarded),
-        lambda: time.time_ns() // 1000,
-    )
-    writers, written = Writers(), _Written(sessions)
-    protected = msgspec.structs.replace(_find_protected(places, run_folders, known), written=written.places)
-    replays.runner = runner = _build_runner(
-        places, protected, keeper, replays, sources, blobs, known, reached, writers, reactor, kept, origin
-    )
-    ledger = Ledger(Path(places.state) / "trust")
-    ledger.find_secret = lambda content: known.redactor.find(content)
-    house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
-    _tell_of_runs(house, reached, reactor.core, runner)
-    programs = ProgramReach(os.environ, written.places, (str(places.state), *protected.hidden))
-    house.find_reach = lambda spec, agent: programs.list_places(spec, agent)
-    strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
-    specs = _build_specs(places, reactor, hints, voice, known, house, strictness)
+    defects = Defects(DefectReports(voice, ground.loop).tell)
+    files, commits = _build_file_sources(ground, keeper, lanes, bound, defects)
+    possible_writers = PossibleWriters(core, _list_writable, _read_wall)
+    writers, replay_ends = Writers(), ReplayEnds()
+    reports = RunReports(observe, replay_ends, files, possible_writers, keeper)
+    runner = _build_runner(ground, reports, writers, origin)
+    sources = AllSources(files, commits, *_build_checks(ground, runner, defects))
+    ledger = Ledger(places.state / "trust", lambda content: known.redactor.find(content))
+    house = _build_house(ground, ledger, possible_writers, progress)
+    strictness = StrictnessWatch(observe, lambda: (session.spec for session in core.state))
+    specs = _build_specs(ground, house, possible_writers, strictness, runner)
+    landing = _build_landing(ground, runner, writers)
+    starter = _build_starter(ground, sources, runner, keeper, ProgramTrust(house, specs, observe), bound)
+    live_words = LiveWords(lambda: known.redactor)
+    session_reports = SessionReports(core, ground.written, starter, landing, live_words)
     edges = Edges(
-        log=log,
         sources=sources,
         specs=specs,
-        landing=_build_landing(places, reactor, sessions, left, runner, writers),
+        landing=landing,
         strictness=strictness,
-        room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
-        clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
+        room=RoomWatch(ground.state, RoomReports(observe, core, voice).report),
+        clock=Clock(observe, ground.loop, _read_wall, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(
-            places,
-            run_folders,
-            reactor,
-            sources,
-            runner,
-            keeper,
-            known,
-            _watch_programs(house, specs),
-            kept,
-            bound,
-            written,
-        ),
-        blobs=blobs,
+        starter=starter,
+        blobs=ground.blobs,
         keeper=keeper,
-        replays=replays,
-        workspaces=Workspaces(blobs, str(places.state), Checkouts(bound)),
-        trust=_build_desk(ledger, house, reactor.core),
+        replays=Replays(ground.blobs, ground.state, _make_replay_order(core), runner, replay_ends),
+        workspaces=Workspaces(ground.blobs, ground.state, Checkouts(bound)),
+        trust=TrustDesk(ledger, house, functools.partial(_list_loaded, core), core.agents.get),
         voice=voice,
         secrets=known,
+        log=log,
         handed_over=handed_over.listener,
     )
-    daemon = Daemon(places, reactor, edges, settings, is_once=is_once)
-    reactor.outside.redeclared = _redeclare(reactor, written)
-    house.tell(daemon.tell_read)
-    return daemon
+    outside = _join_edges(edges, session_reports, decided, recorded, ending)
+    reactor = Reactor(core, log, outside, snapshots=snapshots, redact=known.redact)
+    observe.connect(reactor.observe)
+    facade = Facade(places, reactor, edges, live_words, decided, recorded, ending)
+    narrator = Narrator(core, log, ground.blobs, voice, ground.state, quotes_failures=is_once)
+    return Daemon(
+        facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded,
+        session_reports.failed, is_once=is_once,
+    )  # fmt: skip
+
+
+def _build_ground(
+    places: Places,
+    log: DaemonLog,
+    sessions: list[Session],
+    handed_over: HandedOver,
+    settings: Settings,
+    style: Style | None,
+) -> Ground:
+    core, observe = Core(sessions), ObservationPort()
+    known = _build_secrets(
+        core, observe, take_places(str(settings_home(os.environ) / "wakeful" / "secrets"), os.environ)
+    )
+    voice = Voice(
+        is_terminal=sys.stdout.isatty(),
+        journal=find_journal() if style is None else None,
+        style=style or "text",
+        redact=known.redact_text,
+    )
+    if logging.lastResort is not None:
+        say = functools.partial(voice.say, priority=WARNING)
+        logging.lastResort.filters[:] = [RepeatsFilter(Repeats(time.monotonic), say)]
+    for damaged in (session for session in sessions if isinstance(session, DamagedSession)):
+        voice.say(damaged.damage_words, name=damaged.name, priority=WARNING)
+    blobs = Blobs(f"{places.state}/blobs", BlobArchive(places.state / "archive" / "outputs"), known)
+    blobs.remove_unfinished()
+    remove_unfinished(places.state / "scratch")
+    kept, written = _find_kept(handed_over, sessions), WrittenSpecs(sessions)
+    run_folders = open_run_folders(str(places.state), os.environ, kept.left if kept is not None else frozenset())
+    return Ground(
+        places=places,
+        loop=asyncio.get_running_loop(),
+        core=core,
+        log=log,
+        observe=observe,
+        known=known,
+        voice=voice,
+        hints=HintsSwitch(settings.hints),
+        blobs=blobs,
+        sessions=tuple(sessions),
+        run_folders=run_folders,
+        kept=kept,
+        written=written,
+        protected=_find_protected(places, run_folders, known, written),
+    )
+
+
+def _join_edges(
+    edges: Edges, session_reports: SessionReports, decided: Signal, recorded: Signal, ending: Ending
+) -> Outside:
+    return Outside(
+        follow=edges.sources.follow,
+        forget=edges.sources.forget,
+        look=LooksAfterReading(edges.sources, edges.specs).look,
+        prepare=edges.starter.prepare,
+        start=edges.starter.start,
+        land=edges.landing.land,
+        readopted=edges.starter.readopt,
+        redeclared=session_reports.redeclared,
+        wake_at=edges.clock.wake_at,
+        runner=edges.runner,
+        finished=session_reports.finished,
+        decided=decided.tell,
+        recorded=recorded.tell,
+        fatal=ending.end_at_once,
+    )
+
+
+def _read_wall() -> int:
+    return time.time_ns() // 1000
+
+
+def _list_writable(spec: SessionSpec, is_guarded: bool) -> tuple[str, ...] | None:
+    return list_writable(spec, is_guarded=is_guarded)
+
+
+def _list_loaded(core: Core) -> list[Session]:
+    """Sessions that a bundle brought and nobody has looked at."""
+    return [
+        one
+        for one in core.state
+        if one.declaration.needs_trust is not None and one.spec is not None and not one.is_shut
+    ]
 
 
 def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | None:
-    """Who keeps runs beyond the daemon, and what was kept of those that the log knows; None: runs end with it."""
+    """The keeper of runs that outlive the daemon, with those that the log knows; None: runs end with the daemon."""
     store = find_keeper()
     if store is None or not can_tell_ends():
         return None
@@ -333,183 +412,101 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
     return kept
 
 
-def _build_secrets(reactor: Reactor, places: SecretPlaces) -> KnownSecrets:
-    """Whatever comes in passes it, before anything is made of it;
-    also what libraries write to standard error of their own accord."""
+def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -> KnownSecrets:
+    """Build the screen for secrets: every observation and call passes it,
+    and so does what libraries write to standard error."""
 
     def list_all_needed() -> set[str]:
         return {
-            name
-            for session in reactor.core.state
-            if session.declaration.is_declared
-            for name in list_needed(reactor.core, session)
+            name for session in core.state if session.declaration.is_declared for name in list_needed(core, session)
         }
 
-    known = KnownSecrets(places, reactor.observe, list_all_needed)
-    reactor.redact = known.redact
+    known = KnownSecrets(places, observe, list_all_needed)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(RedactingFormatter(known))
     return known
 
 
-def _build_specs(
-    places: Places,
-    reactor: Reactor,
-    hints: HintsSwitch,
-    voice: Voice,
-    known: KnownSecrets,
-    reader: HouseReader,
-    strictness: StrictnessWatch,
-) -> DeclarationsWatch:
+def _build_house(
+    ground: Ground, ledger: Ledger, possible_writers: PossibleWriters, progress: StartProgress
+) -> HouseReader:
+    closed = (ground.state, *ground.protected.hidden)
+    programs = ProgramReach(os.environ, ground.written.places, closed)
+    around = DaemonLookups(
+        runs=possible_writers,
+        find_known=functools.partial(find_filed_text, ground.core),
+        find_reach=programs.list_places,
+    )
+    kept = ground.places.state / KEPT_SPECS
+    return HouseReader(ground.places.specs, ledger, kept=kept, around=around, tell_far=progress.tell_read)
 
-    def report(observation: SpecsRead | SettingsRead | AgentsRead) -> None:
-        if isinstance(observation, SpecsRead):
-            observation = known.screen(observation, _list_keys(reactor.core, observation))
-            strictness.look(one.spec for one in observation.declared)
-        if isinstance(observation, AgentsRead):
-            screened = known.screen_agents(observation)
-            reactor.observe(screened)
-            known.look()
-            for name in screened.refused.keys() - observation.refused.keys():
-                voice.say(screened.refused[name], name=f"agents/{name}", priority=WARNING)
-            return
-        reactor.observe(observation)
-        if isinstance(observation, SettingsRead):
-            try:
-                hints.choose(observation.settings.hints)
-            except OperatorError as problem:
-                voice.say(f"{problem}; changes are noticed as before")
-        else:
-            for name, words in reactor.core.looked.refused.items():
-                if name in observation.refused:
-                    # A problem a line, as `check` shows them.
-                    for line in words.split("\n"):
-                        voice.say(line, name=name, priority=WARNING)
-            for one in observation.declared:
-                if one.needs_trust is not None:
-                    voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
+
+def find_filed_text(core: Core, name: str) -> str | None:
+    """The digest of the text that was in force for a session on this host; None: there was none. Asked in any thread.
+
+    A bundle's claim about its own spec is not trusted: only the text of a spec file counts as known."""
+    session = core.state.sessions.get(core.state.ids.get(name, ""))
+    return session.declaration.text_digest if session is not None and session.declaration.is_filed else None
+
+
+def _build_specs(
+    ground: Ground,
+    house: HouseReader,
+    possible_writers: PossibleWriters,
+    strictness: StrictnessWatch,
+    runner: CommandRunner,
+) -> DeclarationsWatch:
+    reports = SpecReports(
+        ground.observe, ground.core, ground.known, strictness, ground.hints, ground.voice, house, runner
+    )
 
     def keep() -> None:
-        if not known.has_outspoken_specs:
-            reader.keep()
+        if not ground.known.has_outspoken_specs:
+            house.keep()
 
-    declarations = Declarations(reader, report)
+    declarations = Declarations(SpecReading(house, possible_writers), reports.report, reports.guard_projects)
     return DeclarationsWatch(
-        declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, keep
+        declarations, ground.loop, ground.hints.make, str(ground.places.specs), SETTINGS_FILE, keep
     )
-
-
-def _list_keys(core: Core, read: SpecsRead) -> set[str]:
-    """The keys of the agents that these specs ask something."""
-    agents = (core.agents.get(one.spec.agent or "") for one in read.declared if isinstance(one.spec.run, PromptRun))
-    return {key for agent in agents if agent is not None for key in gather_team(core, agent).secrets}
-
-
-def _tell_of_runs(house: HouseReader, reached: PossibleWriters, core: Core, runner: CommandRunner) -> None:
-    """Who reads specs knows nothing of runs, and of what the log says was declared."""
-
-    def have_read() -> None:
-        reached.turn()
-        runner.guard(tuple(one.folder for one in house.folders if one.project is not None))
-
-    house.ask_about_runs(
-        lambda path, changed_at, is_guarded: reached.find(path, changed_at, is_guarded=is_guarded), reached.find_any
-    )
-    connect_to_log(house, core)
-    house.have_read = have_read
-
-
-def connect_to_log(house: HouseReader, core: Core) -> None:
-    """A bundle's claim about its own spec is not trusted.
-    Only the text of a spec file that was in force on this host counts as known."""
-
-    def find_known(name: str) -> str | None:
-        session = core.state.by_name(name) if name in core.state.ids else None
-        return session.declaration.text_digest if session is not None and session.declaration.is_filed else None
-
-    house.find_known = find_known
-
-
-def _build_desk(ledger: Ledger, house: HouseReader, core: Core) -> TrustDesk:
-    desk = TrustDesk(ledger, house)
-    desk.list_loaded = lambda: [
-        one
-        for one in core.state
-        if one.declaration.needs_trust is not None and one.spec is not None and not one.is_shut
-    ]
-    desk.find_agent = core.agents.get
-    return desk
-
-
-def _watch_programs(house: HouseReader, specs: DeclarationsWatch) -> FindDistrust:
-    """Asked before every run. What was found changed is read at once:
-    the session is to sleep before its run is told to have failed."""
-    loop = asyncio.get_running_loop()
-
-    def find(name: str) -> str | None:
-        words = house.find_changed_program(name)
-        if words is not None:
-            loop.call_soon(specs.read)
-        return words
-
-    return find
-
-
-def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
-    def report(observation: RoomSeen) -> None:
-        was_short = reactor.core.looked.shortage is not None
-        reactor.observe(observation)
-        if observation.words is not None and not was_short:
-            voice.say(f"new runs wait for {observation.words}", priority=WARNING)
-        elif observation.words is None:
-            voice.say("there is room on disk again; runs go on")
-
-    return report
 
 
 def _bound_contents(core: Core) -> ContentLimits | None:
-    """As they are now: wakeful.yaml is read again while the daemon lives. None: nothing is kept."""
+    """The present limits of kept contents, since wakeful.yaml may change. None: nothing is kept."""
     limits = core.settings.limits
     file, run, files = limits.kept_file.hard, limits.kept_run.hard, limits.kept_files.hard
     return ContentLimits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None
 
 
-def _build_sources(
-    places: Places,
-    reactor: Reactor,
-    make_hints: MakeHints,
-    keeper: Keeper,
-    known: KnownSecrets,
-    bound: BoundRepositories,
-    voice: Voice,
-    launch_probe: LaunchProbe,
-) -> AllSources:
-    observe, loop = reactor.observe, asyncio.get_running_loop()
+def _build_file_sources(
+    ground: Ground, keeper: Keeper, lanes: Lanes, bound: BoundRepositories, defects: Defects
+) -> tuple[FileSource, CommitSource]:
+    report, make_hints = FileReports(ground.observe, keeper).report, ground.hints.make
+    files = FileSource(
+        report,
+        ground.loop,
+        ground.state,
+        make_hints,
+        StatCache(ground.places.state, lambda text: ground.known.find(text) is not None),
+        defects=defects,
+        lanes=lanes,
+        find_since=ground.core.inherited_since,
+    )
+    return files, CommitSource(report, ground.loop, make_hints, bound=bound, defects=defects)
 
-    def tell_defect(words: str, error: BaseException) -> None:
-        voice.say(words, priority=WARNING)
-        # Its traceback goes where those of libraries go, without the values of secrets.
-        loop.call_exception_handler({"message": words, "exception": error})
 
-    def report(observation: TargetsHinted | TargetLooked) -> None:
-        observe(observation)
-        keeper.attend_soon()
+def _build_checks(ground: Ground, runner: CommandRunner, defects: Defects) -> tuple[ProbeSource, ServiceSource]:
+    places = ProbePlaces(f"{ground.state}/temporary", ground.run_folders)
+
+    def launch(target: ProbeTarget) -> AbstractAsyncContextManager[subprocess.Popen[bytes]]:
+        return runner.launch_probe(target, places)
 
     def find_server(agent: str, name: str) -> McpServer | None:
-        found = reactor.core.agents.get(agent)
+        found = ground.core.agents.get(agent)
         return next((server for server in found.mcp if server.name == name), None) if found is not None else None
 
-    cache = StatCache(places.state)
-    cache.holds_secret = lambda text: known.find(text) is not None
-    defects = Defects(tell_defect)
-    files = FileSource(report, loop, str(places.state), make_hints, cache, defects=defects)
-    keeper.is_looking = lambda: files.is_looking
-    files.find_since = reactor.core.inherited_since
-    return AllSources(
-        files,
-        CommitSource(report, loop, make_hints, bound=bound, defects=defects),
-        ProbeSource(observe, loop, launch_probe, known.redact_tail, defects=defects),
-        ServiceSource(observe, loop, find_server, defects=defects),
+    return (
+        ProbeSource(ground.observe, ground.loop, launch, ground.known.redact_tail, defects=defects),
+        ServiceSource(ground.observe, ground.loop, find_server, defects=defects),
     )
 
 
@@ -527,47 +524,22 @@ def _find_git_writer(core: Core) -> FindWriter:
     return find
 
 
-def _build_runner(
-    places: Places,
-    protected: Protected,
-    keeper: Keeper,
-    replays: Replays,
-    sources: Sources,
-    blobs: Blobs,
-    known: KnownSecrets,
-    reached: PossibleWriters,
-    writers: Writers,
-    reactor: Reactor,
-    kept: KeptRuns | None,
-    origin: Sign | None,
-) -> CommandRunner:
-    def report(end: ProcessEnded | RunRecovered | RunAttached) -> None:
-        if isinstance(end, RunAttached):
-            reactor.observe(end)
-            return
-        if replays.take(end):
-            return
-        # A change that came and went during the run lies in the watcher's queue: it is taken in first (rule 17).
-        sources.hear()
-        reached.end(end.session)
-        keeper.end(end)
-
-    cgroups = find_delegated()
-    running = (reactor.core.state.get(session_id).run for session_id in reactor.core.state.running)
+def _build_runner(ground: Ground, reports: RunReports, writers: Writers, origin: Sign | None) -> CommandRunner:
+    core, kept, cgroups, children = ground.core, ground.kept, find_delegated(), Children()
+    running = (core.state.get(session_id).run for session_id in core.state.running)
     left = [run.run_id for run in running if run is not None]
     if kept is not None and cgroups is not None:
         # Nobody ended what an earlier daemon left, since its runs were to live on.
-        end_strays(cgroups, {mark_of(os.path.realpath(places.state), run_id) for run_id in left})
-    children = Children()
+        end_strays(cgroups, {mark_of(os.path.realpath(ground.state), run_id) for run_id in left})
     return CommandRunner(
-        report=report,
-        blobs=blobs,
-        state=str(places.state),
+        report=reports.report,
+        blobs=ground.blobs,
+        state=ground.state,
         children=children,
         cgroups=cgroups,
-        protected=protected,
+        protected=ground.protected,
         writers=writers,
-        secrets=known,
+        secrets=ground.known,
         kept=kept,
         warm=WarmServer(WARM_PROGRAM, select_inherited(os.environ), children),
         left=left,
@@ -575,29 +547,23 @@ def _build_runner(
     )
 
 
-def _build_landing(
-    places: Places,
-    reactor: Reactor,
-    sessions: list[Session],
-    left: frozenset[str],
-    runner: CommandRunner,
-    writers: Writers,
-) -> Landing:
-    """What runs of a daemon that died had staged goes, but for what was recorded as staged, and where a run goes on."""
+def _build_landing(ground: Ground, runner: CommandRunner, writers: Writers) -> Landing:
+    """Remove what runs of a daemon that died had staged, but for what was recorded as staged,
+    and where a run goes on."""
 
     def list_guarded() -> tuple[str, ...]:
         protected = runner.protected
         return (*resolve_protected(protected)[0], *map(os.path.realpath, protected.hidden))
 
-    landing = Landing(f"{places.state}/{STAGED}", f"{places.state}/conflicts", reactor.observe, list_guarded, writers)
-    staged = (session.run.run_id for session in sessions if session.run is not None and session.run.staged is not None)
-    landing.sweep((*staged, *left))
+    landing = Landing(f"{ground.state}/{STAGED}", f"{ground.state}/conflicts", ground.observe, list_guarded, writers)
+    open_runs = (session.run for session in ground.sessions if session.run is not None)
+    landing.sweep((*(run.run_id for run in open_runs if run.staged is not None), *ground.left))
     return landing
 
 
-def _find_protected(places: Places, run_folders: str, known: KnownSecrets) -> Protected:
-    """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust.
-    And what none may read."""
+def _find_protected(places: Places, run_folders: str, known: KnownSecrets, written: WrittenSpecs) -> Protected:
+    """The places that no run may change, wherever they lie: also what starts the daemon, and what tells it what to
+    trust. `hidden` none may read."""
     settings = find_settings_file(places.specs)
     own = settings_home(os.environ)
     return Protected(
@@ -614,33 +580,8 @@ def _find_protected(places: Places, run_folders: str, known: KnownSecrets) -> Pr
             str(own / "systemd"),
             "/etc/systemd",
         ),
+        written=written.places,
     )
-
-
-class _Written:
-    """Tells what runs may write, of every session on record:
-    what one wrote before it was closed or undeclared lies there still."""
-
-    def __init__(self, sessions: Iterable[Session]) -> None:
-        self.places = WrittenPlaces()
-        self._specs: dict[str, SessionSpec] = {}
-        for session in sessions:
-            self.note(session)
-
-    def note(self, session: Session) -> None:
-        if session.spec is None or self._specs.get(session.id) is session.spec:
-            return
-        self._specs[session.id] = session.spec
-        # A run that is under way may write what its own spec says.
-        specs = (session.spec, *((session.run.spec,) if session.run is not None else ()))
-        self.places.declare(session.id, session.name, (place for spec in specs for place in list_written_by(spec)))
-
-
-def _redeclare(reactor: Reactor, written: _Written) -> Callable[[str], None]:
-    def redeclare(session_id: str) -> None:
-        written.note(reactor.core.state.get(session_id))
-
-    return redeclare
 
 
 def _make_replay_order(core: Core) -> MakeReplayOrder:
@@ -668,61 +609,52 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _find_code() -> tuple[str, ...]:
-    """Where the code of the process that thinks lies: the interpreter's own folders,
-    and ours where it is not installed there."""
-    # Not all of sys.path: the folder somebody stood in may be on it.
+    """The folders with the code of the agent's process: the interpreter's own,
+    and ours if it is not installed there."""
+    # Not all of sys.path: it may name the folder that the daemon was started in.
     packages = (place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages"))
     places = (sys.prefix, sys.base_prefix, *packages, str(Path(__file__).parent))
     return tuple(dict.fromkeys(os.path.realpath(place) for place in places))
 
 
 def _build_starter(
-    places: Places,
-    run_folders: str,
-    reactor: Reactor,
-    sources: Sources,
-    runner: Runner,
+    ground: Ground,
+    sources: AllSources,
+    runner: CommandRunner,
     keeper: Keeper,
-    known: KnownSecrets,
-    find_distrust: FindDistrust,
-    kept: KeptRuns | None,
+    program_trust: ProgramTrust,
     bound: BoundRepositories,
-    written: _Written,
 ) -> RunStarter:
-    state = str(places.state)
-    # What runs of a daemon that died left there; those that go on need theirs.
+    state = ground.state
+    # Temporary files of runs of a daemon that died; runs that go on need theirs.
     if os.path.isdir(f"{state}/temporary"):
-        empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in (kept.left if kept is not None else ())})
+        empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in ground.left})
     premises = Premises(
         scratch=f"{state}/scratch",
         temporary=f"{state}/temporary",
-        run_folders=run_folders,
+        run_folders=ground.run_folders,
         staged=f"{state}/{STAGED}",
-        socket=str(places.socket),
+        socket=str(ground.places.socket),
         agent_program=AGENT_PROGRAM,
         agent_code=_find_code(),
     )
 
     def order(session: Session, run: OpenRun, **named: Any) -> RunOrder:
         # A session from a bundle was declared on its host of origin, so its written places are declared here.
-        written.note(session)
+        ground.written.note(session)
         return make_order(session, run, premises, **named)
 
-    run_places = RunPlaces(
-        state, f"{state}/{STAGED}", Checkouts(bound), _find_protected(places, run_folders, known).hidden
-    )
-    tokens = kept.list_tokens() if kept is not None else {}
     return RunStarter(
-        reactor.core,
+        ground.core,
         sources,
         runner,
         order,
         premises.run_folders,
-        reactor.observe,
+        program_trust.report,
         keeper,
-        known,
-        find_distrust,
-        run_places,
-        tokens,
-        functools.partial(read_received, reactor.log),
+        ground.known,
+        program_trust.find_distrust,
+        RunPlaces(state, f"{state}/{STAGED}", Checkouts(bound), ground.protected.hidden),
+        ground.kept.list_tokens() if ground.kept is not None else {},
+        functools.partial(read_received, ground.log),
     )

@@ -1,4 +1,4 @@
-"""All sources behind one door: a target finds its own by its kind.
+"""All sources as one: each target goes to the source of its kind.
 
 Wiring constructs it over the four sources; the daemon knows it as `contract.Sources`. It looks at nothing itself.
 """

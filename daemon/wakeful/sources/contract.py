@@ -1,14 +1,16 @@
-"""What the reactor knows of a source: follow targets, look when asked, report observations.
+"""The contract of a source: follow targets, look when asked, report observations.
 
 Reports come on the loop, as `TargetsHinted` (look sooner) and `TargetLooked` (what was found). A source decides
-nothing: it compares nothing with what was seen before a wake, keeps nothing in the log, and may report too often.
+nothing. It does not compare a version with the one a session has seen, writes nothing to the log, and may report too
+often. `Defects` collects the unexpected exceptions that all sources meet.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -21,21 +23,26 @@ from wakeful.core.record.observations import TargetLooked, TargetsHinted
 
 SourceReport = Callable[[TargetsHinted | TargetLooked], None]
 TargetT = TypeVar("TargetT", bound=Target, contravariant=True)
+# The type of a reading of the specs: the daemon only passes it on.
+ReadingT = TypeVar("ReadingT")
 
 
 class Source(Protocol[TargetT]):
     """One kind of target. Every method is called on the loop."""
 
     def follow(self, targets: Iterable[TargetT]) -> None:
-        """Begin to watch these; known keys are left alone. Reports nothing by itself: the first look is asked for."""
+        """Begin to watch these targets; known keys are left alone.
+
+        Reports nothing: the first look must be asked for.
+        """
         ...
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Watch these no longer; a look under way for one of them reports nothing."""
+        """Stop watching these targets. A look under way for one of them reports nothing."""
         ...
 
     def look(self, key: str, generation: int) -> None:
-        """Look now and report a `TargetLooked` of this generation, at once when that is cheap, else soon."""
+        """Look now and report a `TargetLooked` of this generation: at once if the look is cheap, else soon."""
         ...
 
     async def close(self) -> None: ...
@@ -60,10 +67,10 @@ class SeenPath(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LatestLook:
-    """What a file target held when it was last looked at.
+    """The members of a file target at its latest look.
 
-    `members` belongs to the source: copy it before the loop goes on. `stamp` moves whenever a stat key did, and is
-    empty where there is nothing to compare it with. `is_stale`: something was hinted since.
+    `members` belongs to the source: copy it before the loop goes on. `stamp` moves whenever a stat key moved, and is
+    empty where there is nothing to compare it with. `is_stale`: a hint has come since.
     """
 
     version: str | None
@@ -73,7 +80,10 @@ class LatestLook:
 
 
 class Sources(Protocol):
-    """All sources as the daemon knows them: targets of every kind, and what only files or commits can answer."""
+    """All sources as the daemon knows them.
+
+    It has targets of every kind, and the questions that only files or commits can answer.
+    """
 
     def follow(self, targets: Iterable[Target]) -> None: ...
 
@@ -82,7 +92,7 @@ class Sources(Protocol):
     def look(self, look: Look) -> None: ...
 
     def hear(self) -> None:
-        """Take in at once what watchers hold ready."""
+        """Report the events that watchers hold ready, at once."""
         ...
 
     def list_defects(self) -> dict[str, int]:
@@ -90,19 +100,20 @@ class Sources(Protocol):
         ...
 
     def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
-        """What each file target that has to do with this path makes of it, by key."""
+        """The meaning of this path to each file target that matches it, excludes it or nearly matches it, by key."""
         ...
 
     def describe(self, key: str) -> str | None:
-        """How a target is watched and what was found there, in words; None when nobody follows it."""
+        """A target in words: how it is watched and how much was found there. None if nobody follows it."""
         ...
 
     def find(self, key: str) -> LatestLook | None:
-        """What the latest look at a file target found; None before the first, and for every other kind."""
+        """The result of the latest look at a file target; None before the first look,
+        and for every other kind of target."""
         ...
 
     def peek(self, key: str) -> LatestLook | None:
-        """What a file target holds at this very moment; None where telling would take more than that."""
+        """The members of a file target at this very moment; None if finding out would take too long."""
         ...
 
     async def export(self, key: str, version: str, folder: str) -> None:
@@ -111,17 +122,34 @@ class Sources(Protocol):
         ...
 
     async def compare(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
-        """Two versions of a commits target beside each other, with contents; why not, where that cannot be."""
+        """Two versions of a commits target side by side, with contents; or the reason why they cannot be compared."""
         ...
 
     async def close(self) -> None: ...
 
 
-class SpecWatch(Protocol):
+class SpecWatch(Protocol[ReadingT]):
     """The watch over the declarations themselves, as the daemon knows it."""
 
-    def read(self) -> None:
-        """Read them now, and report what differs."""
+    @property
+    def hinted(self) -> asyncio.Future[None] | None:
+        """The reading under way that a hint began; None: there is none."""
+        ...
+
+    async def look(self) -> ReadingT:
+        """Read the files off the loop, for `take`: at a start nothing may be decided before they are read."""
+        ...
+
+    def take(self, reading: ReadingT) -> bool:
+        """Report the differences; whether another reading must follow."""
+        ...
+
+    def read(self) -> Awaitable[None]:
+        """Begin a reading; done when its differences are reported. Asked for during another, it follows that."""
+        ...
+
+    def outdate(self) -> None:
+        """A file gets another name: a reading under way is made again."""
         ...
 
     def report_again(self, name: str) -> None: ...
@@ -137,7 +165,7 @@ class DiskWatch(Protocol):
     """The watch over the room on disk, as the daemon knows it."""
 
     def look(self) -> float:
-        """Report what changed; returns the seconds until it should look again."""
+        """Report a change; returns the seconds until the next look."""
         ...
 
     async def keep(self) -> None:
@@ -153,7 +181,7 @@ def read_boot_seconds() -> float:
 
 
 class WallClock(Protocol):
-    """The clock as the daemon knows it: it is woken at a wall time, and says when that time jumped."""
+    """The clock as the daemon knows it: it rings at a wall time, and says when the wall clock jumped."""
 
     def start(self) -> None: ...
 
@@ -175,24 +203,26 @@ class RepositoryNow(Struct, frozen=True, kw_only=True):
 
 
 class MergedText(Struct, frozen=True, kw_only=True):
-    """`conflicts` None: git takes one of them for no text."""
+    """A merged text. `conflicts` is None where git takes one of the three for a binary file."""
 
     text: bytes
     conflicts: int | None
 
 
 class Git(Protocol):
-    """What workspaces ask of git. Nothing is written into a user's repository, and nothing it configures is run.
+    """Git for workspaces.
 
-    Raises OperatorError with git's own words where it cannot or will not.
+    Nothing is written into a user's repository, and nothing that the repository configures is run.
+
+    Raises OperatorError with git's own words if git fails or refuses.
     """
 
     async def find(self, folder: str) -> RepositoryNow | None:
-        """None where there is no repository around it, or none with a commit."""
+        """The repository around a folder; None if there is none, or if it has no commit."""
         ...
 
     async def check_out(self, repository: RepositoryNow, folder: str, branches: Sequence[str]) -> None:
-        """Into an empty folder; `branches` by these names are there as well."""
+        """Check out into an empty folder. The branches with these names are created there as well."""
         ...
 
     async def merge_texts(self, base: bytes, ours: bytes, theirs: bytes, names: tuple[str, str, str]) -> MergedText: ...
@@ -217,7 +247,7 @@ class Defects:
         self._met: dict[str, Defect] = {}
 
     def take(self, what: str, error: BaseException) -> str:
-        """Count an exception that was met while looking at `what`; the words in which a target says so."""
+        """Count an exception that was met while looking at `what`. Returns the words for the target's problem."""
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "an unknown place"
         kind = f"{type(error).__name__} in {place}"

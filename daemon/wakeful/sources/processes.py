@@ -1,9 +1,9 @@
-"""Starting and ending the short processes that sources ask: git and probes.
+"""Short processes of sources: git and probes are started and ended here.
 
-Two traps of asyncio are closed here, both found by tests that hung: a start that is cancelled half-way waits for ever
-for pipes it never connected, and `Process.wait` waits for the pipes too, which a grandchild that left the group may
-keep open. A probe is spawned by somebody else, who confines it, and only attended here.
-Every process has a session, and so a process group, of its own; ending it ends the group.
+Two traps of asyncio are closed here. Both were found by tests that hung. A start that is cancelled half-way waits for
+ever for pipes that it never connected. `Process.wait` waits for the pipes too, and a grandchild that left the group may
+keep them open. A probe is spawned by the runner, which confines it; this module reads it and ends it.
+Every process has a session of its own, and so a process group; ending the process ends the group.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def start_process(
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
-    """Kill all that is left of its group and let go of its pipes; harmless when it ended by itself."""
+    """Kill what is left of the process group and close the pipes. Harmless if the process ended by itself."""
     signal_group(process.pid, signal.SIGKILL)
     # Process has no way of its own to close its outputs; without it the wait below ends only with the last holder of a
     # pipe. Pipe by pipe, because closing the transport as a whole may reap the child before the loop's watcher does.
@@ -89,7 +89,7 @@ class PipedProcess:
         return self._popen.returncode
 
     async def end(self) -> None:
-        """Kill all that is left of its group and let go of its pipes; harmless when it ended by itself."""
+        """Kill what is left of the process group and close the pipes. Harmless if the process ended by itself."""
         signal_group(self.pid, signal.SIGKILL)
         for transport in self._pipes:
             transport.close()

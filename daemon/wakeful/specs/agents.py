@@ -129,7 +129,7 @@ def _take_skills(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> tu
 
 
 def _check_mind(keys: AgentKeys, built: BuiltAgent) -> None:
-    """Either a model of ours, or a program that brings its own."""
+    """An agent has either a model, or a program that brings its own."""
     if keys.model is not None and keys.acp is not None:
         built.refuse(("acp",), "acp brings a model of its own; keep either model or acp", is_key=True)
         return
@@ -202,7 +202,7 @@ def _refuse_key_itself(name: str, path: Path, built: BuiltAgent) -> None:
 
 
 def _is_overheard(url: str) -> bool:
-    """Do others see what is sent there? Not on this machine itself."""
+    """Whether others can read what is sent there; not on this machine itself."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname in (None, "localhost"):
         return False

@@ -72,10 +72,10 @@ RUN_KINDS = ("command", "script", "prompt")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a spec stands in: the folder that holds sessions.d/, the machine's zone, the pools of wakeful.yaml.
+    """The surroundings of a spec: the folder that holds sessions.d/, the machine's zone, the pools of wakeful.yaml.
 
-    `state` is the daemon's own folder, which no template looks into;
-    neither it nor `specs` is ever written by a run."""
+    `state` is the daemon's own folder, which no template looks into. No run ever writes it or `specs`.
+    """
 
     base: str
     local_zone: str | None = "UTC"
@@ -490,8 +490,8 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
 
 
 def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
-    """The rule of two: who acts on words of strangers, knows secrets and can carry them out is only as safe as those
-    words."""
+    """The rule of two: a session that acts on words of strangers,
+    knows secrets and can send them out is only as safe as those words."""
     binding, way_out = find_untrusted(spec), find_way_out(spec)
     private = find_private(spec) if binding is not None and way_out is not None else None
     if binding is None or private is None:

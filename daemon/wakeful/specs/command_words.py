@@ -242,8 +242,8 @@ _OWN_PATTERNS = {
 }
 # A shell's own words, which no file of PATH stands for.
 SHELL_WORDS = frozenset(
-    "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait local "
-    "function pushd popd let declare".split()
+    "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait "
+    "local function pushd popd let declare".split()
 )
 
 
@@ -321,8 +321,8 @@ _INTERPRETER = re.compile(
 # After these the program is in the words themselves, or is a module.
 _NO_SCRIPT = ("-c", "-m", "-e", "-", "--eval", "-p", "-E", "-r")
 _SCRIPT_SUFFIXES = (
-    ".py", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".r", ".jl", ".awk",
-    ".tcl",
+    ".py", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".r",
+    ".jl", ".awk", ".tcl",
 )  # fmt: skip
 _PATTERN_SIGN = re.compile(r"[*?\[]")
 

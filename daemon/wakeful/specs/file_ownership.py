@@ -1,7 +1,7 @@
-"""Who besides us can change a file: another owner, a mode that lets others write,
-a folder in which they can put another in its place.
+"""The other users who can change a file: another owner, a mode that lets others write,
+or a folder in which they can replace it.
 
-Asked by `load` for every spec it reads and by `trust` for the folders above them. Looks at owners and modes alone: an
+Asked by `load` for every spec it reads and by `trust` for the folders above them. It looks only at owners and modes: an
 ACL that grants writing shows in the group's bits, as the mask does.
 The words say what is wrong and which command mends it.
 """

@@ -55,7 +55,7 @@ from wakeful.text.display import TellFar, tell_nobody
 AGENTS = "agents"
 SUFFIX = ".yaml"
 DEEPEST_FOLDER = 16
-# Fewer are read before anybody could see how far it is.
+# With fewer specs nobody needs to be told how far the reading is.
 FILES_A_TELL = 250
 
 UNREAD: StatKey = (0, 0, 0, 0)
@@ -75,9 +75,11 @@ NO_DEFAULTS = Defaults()
 
 
 class FileReading(Struct, frozen=True, kw_only=True):
-    """What one file said, or a template for one file of its glob. `spec` is there exactly when it is a session without
-    problems, `agent` when it is an agent without any; `prompt` where an agent's prompt lies in a file of its own,
-    and the files and folders of its skills."""
+    """The reading of one file, or of a template for one file of its glob.
+
+    `spec` is set exactly if it is a session without problems, `agent` if it is an agent without problems. `prompt` is
+    set if an agent's prompt lies in a file of its own; the files and folders of its skills are listed, too.
+    """
 
     name: str
     file: str
@@ -496,7 +498,7 @@ def _assemble(
     problems: dict[str, list[Problem]] = {}
     refused: dict[str, str] = {}
     for relative, reading in sorted(files.items()):
-        # Who has a file of its own is not the template's any more.
+        # A session with a file of its own does not belong to the template any more.
         if INSTANCE in relative and f"{reading.name}{SUFFIX}" in files:
             continue
         file = os.path.join(top, relative.split(INSTANCE)[0])

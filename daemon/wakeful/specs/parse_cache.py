@@ -1,7 +1,7 @@
-"""What spec files said, kept over restarts: a start parses only what changed, not 10,000 files that did not.
+"""The parsed spec files, kept over restarts: a start parses only files that changed, not 10,000 that did not.
 
-A cache and nothing more. Used by settings' ProjectReader; each reading is still compared with its file's stat key by
-`load`. Thrown away when it cannot be read, was made by other code, or under other defaults or surroundings.
+It is only a cache. settings' ProjectReader uses it; `load` still compares each reading with its file's stat key. It is
+thrown away if it cannot be read, was made by other code, or under other defaults or surroundings.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _has_same_program(reading: FileReading, find: Callable[[tuple[str, ...], str
 
 
 def _describe_basis(defaults: Defaults, around: Surroundings) -> str:
-    """All that a reading depends on besides its file: also the code,
+    """Everything that a reading depends on besides its file; also the code,
     which a developer changes without a new version."""
     places = [Path(core_spec.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
     code = [(place.name, (found := place.stat()).st_size, found.st_mtime_ns) for place in places]

@@ -1,4 +1,4 @@
-"""What is wrong in a file, and where: the one shape of every refusal and warning about a spec.
+"""A problem in a file, and its place: the one shape of every refusal and warning about a spec.
 
 Made by everything in specs/ and by settings; shown by `check`, `show` and the daemon's refusals.
 Folder-level judgements of the core (a cycle, two writers) use the same value.

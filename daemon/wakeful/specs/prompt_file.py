@@ -1,9 +1,7 @@
-"""The files that an agent is made of besides its own: its prompt, its skills.
+"""The files of an agent besides its own: its prompt and its skills, read with the agent and again when they change.
 
-Read with the agent, and again when they changed.
-
-Called by agents and skills when a spec is built, and by load, which asks whether what was read still stands. Reads
-inside the project alone, through links too; the state folder is not part of one.
+Called by agents and skills when a spec is built, and by load, which asks whether a reading still stands. Reads
+only inside the project, also through links; the state folder is not part of it.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class PromptFile(Struct, frozen=True, kw_only=True):
 
     @property
     def is_stale(self) -> bool:
-        """Must it be read again?"""
+        """Whether it must be read again."""
         return self.is_racy or _find_key(self.path) != self.key
 
 

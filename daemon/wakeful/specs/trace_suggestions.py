@@ -1,8 +1,9 @@
-"""What a spec would have to say so that a traced run is denied no more: values, and the lines a person pastes.
+"""Suggestions after a traced run: the values and lines to add to a spec so that its runs are denied no more.
 
-The API asks, for `wakeful trace`. What lies inside root becomes a binding, so that a change of it wakes the session;
-what lies elsewhere goes under `allow`. `allow` and `network` are given whole, with what the spec says already, since a
-key stands once. Names are hostile: they are quoted, and what a pattern would mean otherwise is not made one.
+The API asks, for `wakeful trace`. A path inside root becomes a binding, so that a change of it wakes the session; a
+path elsewhere goes under `allow`. `allow` and `network` are given whole, with what the spec says already, since a key
+may stand only once. File names are hostile: they are quoted,
+and a name that would mean something else as a pattern is not made one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from wakeful.specs.new import name_binding, quote, spell_in_list
 _MOST_OF_A_FOLDER = 4
 # How deep a folder outside of root lies at least that is opened for one of its files: not /home/me, not /var.
 _DEEP = 3
-# What YAML, or who reads it, may take for something else than text.
+# Words that YAML, or its reader, may take for something else than text.
 _WORD = re.compile(r"[A-Za-z_./]")
 _NO_TEXT = ("true", "false", "yes", "no", "on", "off", "null", "y", "n", ".inf", ".nan", ".", "..")
 _PATTERN = re.compile(r"[*?\[\]{}!\\]")
@@ -33,7 +34,7 @@ _UNPASTABLE = re.compile(r"[*?\\]")
 
 
 class Paste(Struct, frozen=True, kw_only=True):
-    """What is missing: bindings by their names, and the whole of `allow` and `network` (None: as it is)."""
+    """The missing parts: bindings by their names, and the whole of `allow` and `network` (None: unchanged)."""
 
     bindings: dict[str, dict[str, str]] = {}
     allow: dict[str, tuple[str, ...]] | None = None

@@ -81,11 +81,11 @@ class Screen(Protocol):
 class Blobs:
     """The blobs below one folder, which only this class writes to; what was moved `elsewhere` is read from there."""
 
-    def __init__(self, folder: str, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(self, folder: str, elsewhere: Elsewhere | None = None, screen: Screen | None = None) -> None:
+        """`screen` is asked of every content that is added; None: nothing is secret here."""
         self._folder = folder
         self._elsewhere = elsewhere
-        # Asked of every content that is added; None: nothing is secret here.
-        self.screen: Screen | None = None
+        self.screen = screen
         # Added and not yet flushed, by whoever: a run that leans on another's content must not be recorded before that
         # is safe.
         self._unflushed: set[str] = set()

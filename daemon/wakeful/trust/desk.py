@@ -1,8 +1,7 @@
-"""What people do about trust: look at what waits, compare it with what was trusted, trust it,
-attach a project or let it go.
+"""Trust as people use it: see what waits, compare it with what was trusted, trust it, attach a project or detach it.
 
-The API calls it for people; runs never get here. What is trusted is what was shown: every answer that shows something
-has a digest, and trusting names that digest, so a file that changes in between is not trusted unseen.
+The API calls it for people; runs never get here. A person trusts exactly what was shown: every answer that shows
+something has a digest, and trusting names that digest, so a file that changes in between is not trusted unseen.
 """
 
 from __future__ import annotations
@@ -62,14 +61,21 @@ class Trusting:
 
 
 class TrustDesk:
-    """Over the daemon's ledger and what its reader found last. Blocks for as long as it takes to read a few files."""
+    """Works on the daemon's ledger and its reader's last result. Blocks while it reads a few files."""
 
-    def __init__(self, ledger: Ledger, house: HouseReader) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        house: HouseReader,
+        list_loaded: Callable[[], Iterable[Session]] = lambda: (),
+        find_agent: Callable[[str], AgentSpec | None] = lambda name: None,
+    ) -> None:
+        """`list_loaded` gives the sessions that a bundle brought and nobody has looked at;
+        `find_agent` an agent by its name."""
         self._ledger = ledger
         self._house = house
-        # Sessions that a bundle brought and nobody has looked at; and an agent by its name.
-        self.list_loaded: Callable[[], Iterable[Session]] = lambda: ()
-        self.find_agent: Callable[[str], AgentSpec | None] = lambda name: None
+        self._list_loaded = list_loaded
+        self._find_agent = find_agent
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -79,7 +85,7 @@ class TrustDesk:
             for one in self._house.folders
         ]
         waiting = [one for _, one in sorted(self._house.standings.items()) if one.needs_trust is not None]
-        loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one in self.list_loaded()]
+        loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one in self._list_loaded()]
         return {
             "folders": folders,
             "trusted": len(self._house.standings) - len(waiting),
@@ -88,7 +94,7 @@ class TrustDesk:
         }
 
     def show(self, name: str) -> dict[str, Any]:
-        """What `trust` would trust: how each of its files differs, and what the spec asks for."""
+        """The files that `trust` would trust, how each differs from the trusted text, and what the spec asks for."""
         if (loaded := self._find_loaded(name)) is not None:
             return self._show_loaded(loaded)
         standing = self._find(name)
@@ -104,17 +110,17 @@ class TrustDesk:
         }
 
     def _find_loaded(self, name: str) -> Session | None:
-        """A spec that lies in a file comes first: it is what would count."""
+        """A session from a bundle; None if there is a spec in a file, which would count."""
         return (
             None
             if name in self._house.standings
-            else next((one for one in self.list_loaded() if one.name == name), None)
+            else next((one for one in self._list_loaded() if one.name == name), None)
         )
 
     def _show_loaded(self, session: Session) -> dict[str, Any]:
         spec = session.spec
         assert spec is not None
-        agent = self.find_agent(spec.agent) if spec.agent is not None else None
+        agent = self._find_agent(spec.agent) if spec.agent is not None else None
         return {
             "name": session.name,
             "digest": digest_spec(spec),
@@ -157,7 +163,7 @@ class TrustDesk:
     # -- trusting -----------------------------------------------------------------------------
 
     def prepare(self, name: str, digest: str) -> Trusting:
-        """Raises CallerError where what is there is not what was shown."""
+        """Read the files that are about to be trusted. Raises CallerError if they are not what was shown."""
         if (loaded := self._find_loaded(name)) is not None:
             if loaded.spec is None or digest_spec(loaded.spec) != digest:
                 raise CallerError(f"{name} changed since it was shown; look at it again with: wakeful trust {name}")
@@ -212,7 +218,7 @@ class TrustDesk:
         }
 
     def attach(self, folder: str, name: str | None, digest: str) -> Project:
-        """Attached, and nothing of it trusted yet; `prepare_project` follows once it was read."""
+        """Attach a project. Nothing of it is trusted yet; `prepare_project` follows once it was read."""
         project = self._build(folder, name)
         standings, _ = self._read_apart(project)
         if digest_files({path: one for standing in standings for path, one in standing.files.items()}) != digest:
@@ -342,7 +348,7 @@ def _list_told(value: Any) -> Any:
 
 
 def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
-    """Whom an agent's words go to, and what it starts."""
+    """The receivers of an agent's words, and the programs that it starts."""
     if agent is None:
         return None
     models = (*agent.models, *((agent.window.compress_by,) if agent.window.compress_by is not None else ()))
@@ -350,7 +356,7 @@ def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
         "models": list(
             dict.fromkeys(f"{one.name} at {one.base_url}" if one.base_url is not None else one.name for one in models)
         ),
-        # As a shell would spell it: where it is led by a variable is worth a look.
+        # As a shell would write it: a variable may lead the program elsewhere, so people must see it.
         "acp": [*(f"{name}={value}" for name, value in agent.outside.env.items()), *agent.acp],
         "servers": {
             one.name: [*(f"{name}={value}" for name, value in one.env.items()), *one.argv] or [one.url]
@@ -380,7 +386,7 @@ def _list_other_reads(spec: SessionSpec) -> list[str]:
 
 
 def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any]:
-    """What a spec asks for, for a person who decides whether to trust it."""
+    """The requests of a spec, for a person who decides whether to trust it."""
     match spec.run:
         case CommandRun(argv=argv):
             runs: list[str] = list(argv)

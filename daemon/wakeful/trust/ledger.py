@@ -1,15 +1,15 @@
-"""What people trust, kept in the state folder: attached projects,
-and the digest and text of every file that was trusted.
+"""The ledger of trust, in the state folder: attached projects, and the digest and text of every file that was trusted.
 
-Beside the log and not in it: a log can come from elsewhere in a bundle, and no run can write here (the state folder is
-out of reach of all of them). Written whole, by rename; a ledger that cannot be read stops the daemon, because without
-it everything would look new.
+It lies beside the log and not in it: a log can come from elsewhere in a bundle, and no run can write here (the state
+folder is out of reach of all of them). It is written whole, by rename. A ledger that cannot be read stops the daemon,
+because without it everything would look new.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from wakeful.errors import OperatorError
 from wakeful.system.private_folders import make_private
 
-# In the place of a digest: there is no such file, and that is what was trusted.
+# Stands for a digest: there is no such file, and that was trusted.
 ABSENT = "absent"
 
 
@@ -29,7 +29,7 @@ class Project(Struct, frozen=True, kw_only=True):
 
     name: str
     folder: str
-    # Named with `wakeful trust DIR`: as it is edited, unless others can write it.
+    # Set by `wakeful trust DIR`: followed as it is edited, unless others can write it.
     is_followed: bool = False
 
     @property
@@ -47,14 +47,16 @@ class Pages(Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """Lies in `folder`, which is made at the first writing."""
+    """Lies in `folder`, which is made at the first writing. Used by the loop and by the thread that reads specs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, find_secret: Callable[[bytes], str | None] = lambda content: None) -> None:
+        """A text in which `find_secret` finds the value of a secret is trusted by its digest, and is not kept."""
         self._folder = folder
         self._file = folder / "ledger.json"
+        self._find_secret = find_secret
+        # Held from reading the pages to replacing them: of two writers none may lose what the other wrote.
+        self._lock = threading.Lock()
         self.pages = self._load()
-        # What holds the value of a secret is trusted by its digest, and its text is not kept.
-        self.find_secret: Callable[[bytes], str | None] = lambda content: None
 
     def _load(self) -> Pages:
         try:
@@ -71,44 +73,41 @@ class Ledger:
     # -- projects -----------------------------------------------------------------------------
 
     def attach(self, project: Project) -> None:
-        self._write(replace(self.pages, projects={**self.pages.projects, project.name: project}))
+        with self._lock:
+            self._write(replace(self.pages, projects={**self.pages.projects, project.name: project}))
 
     def detach(self, name: str) -> None:
-        gone = self.pages.projects[name]
-        self._write(
-            replace(
-                self.pages,
-                projects={key: one for key, one in self.pages.projects.items() if key != name},
-                # Attached again, it is looked at again.
-                trusted={
-                    path: digest
-                    for path, digest in self.pages.trusted.items()
-                    if not path.startswith(f"{gone.folder}/")
-                },
-            )
-        )
+        with self._lock:
+            pages = self.pages
+            left = {key: one for key, one in pages.projects.items() if key != name}
+            # If it is attached again, it is looked at again.
+            inside = f"{pages.projects[name].folder}/"
+            trusted = {path: digest for path, digest in pages.trusted.items() if not path.startswith(inside)}
+            self._write(replace(pages, projects=left, trusted=trusted))
 
     # -- texts --------------------------------------------------------------------------------
 
     def trust(self, files: dict[str, bytes | None]) -> None:
-        """These contents are trusted at these paths; None: that there is nothing."""
+        """Trust these contents at these paths; None: trust that there is nothing."""
         digests = {path: ABSENT if content is None else self._keep(content) for path, content in files.items()}
-        doubted = {path: words for path, words in self.pages.doubted.items() if path not in files}
-        self._write(replace(self.pages, trusted={**self.pages.trusted, **digests}, doubted=doubted))
+        with self._lock:
+            doubted = {path: words for path, words in self.pages.doubted.items() if path not in files}
+            self._write(replace(self.pages, trusted={**self.pages.trusted, **digests}, doubted=doubted))
 
     def doubt(self, path: str, words: str, digest: str | None) -> None:
-        """What is there now is not followed. `digest` is that of what was in force before."""
-        trusted = {**self.pages.trusted, path: digest or ABSENT}
-        self._write(replace(self.pages, trusted=trusted, doubted={**self.pages.doubted, path: words}))
+        """Do not follow what stands at this path now. `digest` is that of the text that was in force before."""
+        with self._lock:
+            trusted = {**self.pages.trusted, path: digest or ABSENT}
+            self._write(replace(self.pages, trusted=trusted, doubted={**self.pages.doubted, path: words}))
 
     def clear(self, path: str) -> None:
-        """It is as it was before: there is nothing left to doubt."""
-        self._write(
-            replace(self.pages, doubted={key: words for key, words in self.pages.doubted.items() if key != path})
-        )
+        """The file is as it was before: there is nothing left to doubt."""
+        with self._lock:
+            doubted = {key: words for key, words in self.pages.doubted.items() if key != path}
+            self._write(replace(self.pages, doubted=doubted))
 
     def find_text(self, path: str) -> bytes | None:
-        """What was trusted at this path; None where nothing was, or its text was not kept."""
+        """The text that was trusted at this path; None where there was none, or it was not kept."""
         digest = self.pages.trusted.get(path, ABSENT)
         try:
             return None if digest == ABSENT else self._text_file(digest).read_bytes()
@@ -117,7 +116,7 @@ class Ledger:
 
     def _keep(self, content: bytes) -> str:
         digest = digest_content(content)
-        if not self._text_file(digest).exists() and self.find_secret(content) is None:
+        if not self._text_file(digest).exists() and self._find_secret(content) is None:
             self._replace(self._text_file(digest), content)
         return digest
 
@@ -129,7 +128,10 @@ class Ledger:
         self.pages = pages
 
     def _replace(self, file: Path, content: bytes) -> None:
-        """On disk before it counts. Specs may name what is nobody else's business, whatever the umask."""
+        """Put it on disk before it counts.
+
+        Only its owner may read it, whatever the umask: specs may name private things.
+        """
         make_private(file.parent)
         fresh = file.with_name(f"{file.name}.new")
         try:

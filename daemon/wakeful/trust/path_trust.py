@@ -1,4 +1,4 @@
-"""The way to a file: every folder and symbolic link that leads to it, from / on,
+"""Trust in the path to a spec: every folder and symbolic link that leads to it, from / on,
 and which of them a run may have put there.
 
 The reader of specs asks. A run that may write beside sessions.d/ can prepare a folder, and a later run can rename it
@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from wakeful.errors import OperatorError
 from wakeful.trust.ledger import Ledger, digest_content
@@ -23,13 +23,36 @@ WAY_MARK = "#way"
 # As many as the kernel follows.
 MOST_LINKS = 40
 
-# Path, when it changed in microseconds, and whether runs are shielded from it -> the run that could have changed it.
-FindRun = Callable[[str, int, bool], str | None]
 Look = Callable[[str], "Step | None"]
 
 
+class RunsBySpan(Protocol):
+    """The runs that were under way at a moment, in microseconds, each in words (possible_writers.py)."""
+
+    def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
+        """The run that could have changed this path then.
+
+        `is_guarded`: the place is one that runs are shielded from.
+        """
+        ...
+
+    def find_any(self, changed_at: int) -> str | None:
+        """Any run that was under way then."""
+        ...
+
+
+class NoRuns:
+    """For a reader beside which nothing runs, such as that of `check`."""
+
+    def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
+        return None
+
+    def find_any(self, changed_at: int) -> str | None:
+        return None
+
+
 class Step(NamedTuple):
-    """One entry on the way. No link leads to `place`; `target` is where a link leads, as it is written in the link."""
+    """One entry of a path. `place` has no link in it; `target` is the text of a link."""
 
     place: str
     found: os.stat_result
@@ -59,7 +82,7 @@ class Step(NamedTuple):
 
 
 def follow_way(path: str, look: Look) -> list[Step]:
-    """The steps to an absolute path. The last one is what lies there, unless something on the way is missing."""
+    """The steps of an absolute path. The last one is the path itself, unless something on the way is missing."""
     steps: list[Step] = []
     place, links = "/", 0
     names = path.split("/")[::-1]
@@ -92,7 +115,7 @@ def read_mark(key: str) -> bytes | None:
 
 
 class Glance:
-    """Looks at each place once, by its path: cheap, and for one reading."""
+    """Looks at each place once, by its path. Cheap, and for one reading."""
 
     def __init__(self) -> None:
         self._known: dict[str, Step | None] = {}
@@ -112,7 +135,7 @@ class Glance:
 
 class Hold:
     """Opens each entry below the folder that was opened before it:
-    a folder that is swapped meanwhile does not mix two ways."""
+    a folder that is swapped meanwhile cannot mix two paths."""
 
     def __init__(self) -> None:
         self._folders: dict[str, int] = {}
@@ -147,18 +170,17 @@ class Hold:
 
 
 class PathTrust:
-    """Remembers in the ledger which folders and links were on the ways to specs,
+    """Keeps in the ledger the folders and links on the paths to specs,
     and doubts those that a run may have put there."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
         self._ledger = ledger
-        self.find_run: FindRun = lambda path, changed_at, is_guarded: None
-        self.find_any_run: Callable[[int], str | None] = lambda changed_at: None
+        self._runs = runs
         self._glance = Glance()
         self._judged: set[str] = set()
         self._fresh: dict[str, bytes | None] = {}
         self._has_read = False
-        # As it was before this reading.
+        # The ledger as it was before this reading.
         self._before = ledger.pages.trusted
 
     def begin(self) -> None:
@@ -178,7 +200,7 @@ class PathTrust:
         for path in paths:
             self._judge_steps(follow_way(path, self._glance.look), guarded)
         if self._fresh:
-            # In one writing. Where there is no room for it they are looked at again by the next reading.
+            # One write for all. If the disk is full, the next reading looks at them again.
             with contextlib.suppress(OperatorError):
                 self._ledger.trust(self._fresh)
             self._fresh = {}
@@ -191,10 +213,11 @@ class PathTrust:
         return tuple(step.key for step in follow_way(path, self._glance.look) if step.key in doubted)
 
     def find_doubt(self, path: str, stat_key: tuple[int, int, int, int] | None, guarded: str | None) -> str | None:
-        """Why what was just read at this path may be a run's work, in words; None: it is not.
+        """Why the text that was just read at this path may be a run's work, in words; None: it is not.
 
-        `stat_key` is that of the file which was read; None: it is gone. `guarded` as in `judge`;
-        None: nothing shields this file."""
+        `stat_key` is that of the file that was read; None: it is gone. `guarded` as in `judge`;
+        None: nothing shields this file.
+        """
         with Hold() as hold:
             steps = follow_way(path, hold.look)
         ways, last = [step for step in steps if step.mark is not None], steps[-1] if steps else None
@@ -211,14 +234,14 @@ class PathTrust:
             # The file that was read may have been moved away since, so its own change time counts as well.
             times.append(stat_key[1])
         for changed_ns in times:
-            if (run := self.find_run(place, changed_ns // 1000, is_guarded)) is not None:
+            if (run := self._runs.find(place, changed_ns // 1000, is_guarded=is_guarded)) is not None:
                 return f"it changed during {run}, which could write it"
         # A hard link lets it be written under another name, which is not known here.
         if (
             last is not None
             and last.mark is None
             and last.found.st_nlink > 1
-            and (run := self.find_any_run(last.found.st_ctime_ns // 1000)) is not None
+            and (run := self._runs.find_any(last.found.st_ctime_ns // 1000)) is not None
         ):
             return f"it changed during {run}, and has a second name (a hard link) by which it could be written"
         return None
@@ -227,11 +250,11 @@ class PathTrust:
         mark, pages = step.mark, self._ledger.pages
         if step.key in pages.doubted:
             return pages.doubted[step.key]
-        # Swapped since it was looked at, a moment ago: `judge` says at the next reading whose work that is.
+        # It was swapped a moment ago: at the next reading `judge` says whose work that is.
         is_known = mark is not None and pages.trusted.get(step.key) == digest_content(mark)
         if is_known:
             return None
-        run = self.find_run(os.path.dirname(step.place), step.found.st_ctime_ns // 1000, False)
+        run = self._runs.find(os.path.dirname(step.place), step.found.st_ctime_ns // 1000, is_guarded=False)
         return None if run is None else _say_step(step, run)
 
     def _judge_steps(self, steps: list[Step], guarded: str) -> None:
@@ -255,14 +278,13 @@ class PathTrust:
         folder = os.path.dirname(step.place)
         times = [step.found.st_ctime_ns]
         if f"{folder}{WAY_MARK}" not in self._before:
-            # The first look at all that lies here. A folder's time tells when an entry came,
-            # and not when the folder did.
+            # The first look at this folder. A folder's time tells when an entry came, not when the folder itself came.
             times = [] if step.is_folder else times
         elif self._has_read and (above := self._glance.look(folder)) is not None:
             # A rename shows in the folder above on every file system, and in what was moved on most. But after a boot
             # some file systems give folders other inodes, and then the folder above tells nothing.
             times.append(above.found.st_ctime_ns)
-        runs = (self.find_run(folder, changed_ns // 1000, is_guarded) for changed_ns in times)
+        runs = (self._runs.find(folder, changed_ns // 1000, is_guarded=is_guarded) for changed_ns in times)
         run = next((one for one in runs if one is not None), None)
         if run is None:
             self._fresh[key] = mark

@@ -1,8 +1,8 @@
-"""Which run may have written a file: those under way, and those that ended since specs were last read.
+"""The runs that may have written a file: those under way, and those that ended since specs were last read.
 
-The reader asks for every spec that it finds changed. A file's own time of change decides (ctime, which no program
-sets): what was changed before a run began or after it ended is not its doing. Reads no file:
-what a run could write is told by `list_writable`.
+The reader asks for every spec that it finds changed, in its thread. A file's own time of change decides (ctime, which
+no program sets): a change before a run began or after it ended is not its doing. Reads no file:
+`list_writable` tells what a run could write.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.patterns import contains
-from wakeful.core.record.state import LastRun, Session
+from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.core.spec.session import SessionSpec, observe_spec
 
 # The clock of file systems lags behind by a tick: what a run did first may seem older than its start. Nothing seems
@@ -21,7 +21,7 @@ from wakeful.core.spec.session import SessionSpec, observe_spec
 # and a person's next edit is theirs.
 LAG_US = 20_000
 
-# Spec, and whether a place that runs are shielded from is meant -> the real folders and files it can write;
+# Spec, and whether the place is one that runs are shielded from -> the real folders and files that its runs can write;
 # None: everything.
 ListWritable = Callable[[SessionSpec, bool], tuple[str, ...] | None]
 
@@ -40,19 +40,28 @@ class PossibleWriters:
         self._list_writable = list_writable
         self._now = now
         self._ended: list[Stretch] = []
+        # How many of them had ended when the present reading began.
+        self._ended_before = 0
         self._is_first = True
-        # Within one reading: all runs that count, with what each could write. 10,000 specs may have changed.
-        self._writers: dict[bool, list[tuple[Stretch, tuple[str, ...] | None]]] = {}
+        # All runs that count, with what each could write, by the runs they were made of:
+        # 10,000 specs may have changed in one reading.
+        self._writers: dict[tuple[bool, frozenset[str], int], list[tuple[Stretch, tuple[str, ...] | None]]] = {}
+
+    def begin(self) -> None:
+        """A reading begins."""
+        self._ended_before = len(self._ended)
 
     def end(self, session_id: str) -> None:
-        """A run of this session has ended just now; the core may not know it yet."""
+        """Note the end of a session's run, on the loop.
+
+        It comes before the core knows: a run is always among those under way or those that ended.
+        """
         session = self._core.state.sessions.get(session_id)
         if session is not None and session.run is not None:
-            self._ended.append(_say_open(session, self._now()))
-            self._writers.clear()
+            self._ended.append(_say_open(session, session.run, self._now()))
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
-        """The run that could have changed this path at this time, in words; None: nobody's run."""
+        """The run that could have changed this path at this time, in words; None: no run could."""
         real = os.path.realpath(path)
         for one, places in self._list_writers(is_guarded):
             if _spans(one, changed_at) and (places is None or any(contains(place, real) for place in places)):
@@ -60,27 +69,34 @@ class PossibleWriters:
         return None
 
     def find_any(self, changed_at: int) -> str | None:
-        """A run that was under way at this time. Each can write something: its scratch folder at least."""
+        """A run that was under way at this time. Every run can write something: its scratch folder at least."""
         return next((one.words for one, _ in self._list_writers(False) if _spans(one, changed_at)), None)
 
     def _list_writers(self, is_guarded: bool) -> list[tuple[Stretch, tuple[str, ...] | None]]:
-        if is_guarded not in self._writers:
-            self._writers[is_guarded] = [
-                (one, self._list_writable(one.spec, is_guarded)) for one in (*self._list_open(), *self._ended)
-            ]
-        return self._writers[is_guarded]
+        # A run may start or end while specs are read. Those under way first:
+        # one that ends in between is then found among the ended.
+        running = frozenset(self._core.state.running)
+        key = is_guarded, running, len(self._ended)
+        if key not in self._writers:
+            runs = (*self._list_open(running), *self._ended)
+            self._writers[key] = [(one, self._list_writable(one.spec, is_guarded)) for one in runs]
+        return self._writers[key]
 
     def turn(self) -> None:
-        """Everything was read: what ended before that is dealt with."""
-        self._ended.clear()
+        """Everything was read: what ended before the reading began is dealt with.
+
+        A run that ended since may have written after its file was read.
+        """
+        del self._ended[: self._ended_before]
         self._writers.clear()
         self._is_first = False
 
-    def _list_open(self) -> list[Stretch]:
-        running = [_say_open(self._core.state.get(session_id), None) for session_id in sorted(self._core.state.running)]
+    def _list_open(self, running_ids: frozenset[str]) -> list[Stretch]:
+        sessions = (self._core.state.get(session_id) for session_id in sorted(running_ids))
+        running = [_say_open(one, one.run, None) for one in sessions if one.run is not None]
         if not self._is_first:
             return running
-        # Ended before an earlier daemon did, and maybe before that read what they wrote.
+        # They ended under an earlier daemon, which may not have read what they wrote.
         return running + [
             Stretch(
                 f"run {one.last_run.run} of {one.name}",
@@ -88,7 +104,7 @@ class PossibleWriters:
                 one.last_run.started_at,
                 one.last_run.finished_at,
             )
-            for one in self._core.state
+            for one in list(self._core.state.sessions.values())
             if one.last_run is not None and one.spec is not None
         ]
 
@@ -101,7 +117,5 @@ def _find_spec(spec: SessionSpec, last: LastRun) -> SessionSpec:
     return observe_spec(spec) if last.trace == "observed" else spec
 
 
-def _say_open(session: Session, ended: int | None) -> Stretch:
-    run = session.run
-    assert run is not None
+def _say_open(session: Session, run: OpenRun, ended: int | None) -> Stretch:
     return Stretch(f"run {run.run} of {session.name}", run.spec, run.started_at, ended)

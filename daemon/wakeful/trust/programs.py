@@ -1,7 +1,7 @@
-"""The programs that specs name, as they are now: whoever trusts a spec trusts the code it runs.
+"""The digests of programs that specs name: whoever trusts a spec trusts the code it runs.
 
 Asked at every reading of pinned specs and once more before each of their runs, so a file that did not change is not
-read again. What a program loads by itself (modules, other scripts) is not known here.
+read again. The files that a program loads by itself (modules, other scripts) are not known here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def list_programs(spec: SessionSpec, agent: AgentSpec | None = None) -> list[str
 
 
 class Programs:
-    """Digests by path, kept as long as a file's stat key stands."""
+    """Digests by path. A digest is kept as long as the stat key of its file is the same."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, int, int], str]] = {}

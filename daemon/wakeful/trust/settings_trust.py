@@ -17,7 +17,7 @@ Doubt = Callable[[str, str | None], bool]
 
 
 class SettingsTrust:
-    """`beside` is the file beside sessions.d/; where there is none, that of the person counts."""
+    """`beside` is the file beside sessions.d/; if there is none, the person's own settings count."""
 
     def __init__(self, ledger: Ledger, beside: Path, doubt: Doubt) -> None:
         self._ledger = ledger
@@ -25,13 +25,12 @@ class SettingsTrust:
         self._doubt = doubt
 
     def find_doubted(self, path: Path) -> tuple[str, str, bytes] | None:
-        """Of the file that would count: the path that is doubted, its digest now,
-        and the text that counts instead; None where all is well."""
+        """The doubted path, its digest now, and the text that counts instead; None if nothing is doubted."""
         for file in dict.fromkeys((self._beside, path)):
             text = _read(file)
             if not self._is_good(file, text):
                 before = self._ledger.find_text(str(file))
-                # There was none beside the specs: what counted was the person's own.
+                # There was no file beside the specs, so the person's own settings counted.
                 own = _read(path) if before is None and path != file else None
                 return str(file), _digest(text), before or own or b""
         return None
@@ -55,7 +54,7 @@ def _read(file: Path) -> bytes | None:
     try:
         return file.read_bytes() if file.is_file() else None
     except OSError:
-        # Told by who reads it for what it says.
+        # The reader of the settings meets the error again, and reports it.
         return None
 
 

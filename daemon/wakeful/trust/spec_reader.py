@@ -1,9 +1,8 @@
-"""Reads the daemon's own folder of specs and every attached project,
-and says of each spec whether it may count as it stands.
+"""Reads the daemon's own folder of specs and every attached project, and says of each spec whether it may count.
 
-What `Declarations` reads through. A folder that is followed counts as it is edited, unless others can write it; a
-project is pinned: its specs count while they, the agents and defaults they lean on, and the programs they name are what
-a person trusted. Decides nothing about sessions: a spec that may not count is handed on with the reason,
+`Declarations` reads through it. A folder that is followed counts as it is edited, unless others can write it. A project
+is pinned: its specs count while they, the agents and defaults they depend on, and the programs they name are what a
+person trusted. It decides nothing about sessions: a spec that may not count is handed on with the reason,
 and the core lets it sleep.
 """
 
@@ -12,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,16 @@ from wakeful.specs.file_ownership import find_others
 from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.problem import Problem
 from wakeful.specs.prompt_file import StatKey
-from wakeful.text.display import TellFar
+from wakeful.text.display import TellFar, tell_nobody
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
-from wakeful.trust.path_trust import FindRun, PathTrust, read_mark
+from wakeful.trust.path_trust import NoRuns, PathTrust, RunsBySpan, read_mark
 from wakeful.trust.programs import Programs, list_programs
 from wakeful.trust.settings_trust import SettingsTrust
 
-# Behind the path of a wakeful.yaml: of a project's settings the defaults are what its specs lean on.
+# Follows the path of a wakeful.yaml: of a project's settings only the defaults concern its specs.
 DEFAULTS_MARK = "#defaults"
 ATTACHED = "attached with wakeful add"
-# Behind the path of a spec, and before a place that its programs reach although it does not declare it.
+# Stands between the path of a spec and a place that its programs reach although it does not declare it.
 REACH_MARK = "#reach:"
 # The places that the programs of a spec reach now, besides what it declares.
 FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
@@ -44,11 +43,11 @@ FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A spec that is pinned: what it leans on, by path and digest, and why it may not count, if so."""
+    """A pinned spec: the files it depends on, by path and digest, and why it may not count, if so."""
 
     name: str
     folder: str
-    # None: it is the daemon's own settings, or an agent that no session names.
+    # None for the daemon's own settings, and for an agent that no session names.
     spec: SessionSpec | None
     spec_file: str
     files: dict[str, str]
@@ -81,49 +80,66 @@ def digest_files(files: Mapping[str, str]) -> str:
     return digest_content(msgspec.json.encode(sorted(files.items())))
 
 
+@dataclass(frozen=True, slots=True)
+class DaemonLookups:
+    """What a reader of specs asks of the daemon around it. A reader without a daemon, as `check` has, asks none of it.
+
+    `runs` tells which run may have changed a path. `find_known` gives the digest of the text that was in force for a
+    session on this host. `find_reach` lists the places that the programs of a spec reach.
+    All of them are asked in the thread that reads.
+    """
+
+    runs: RunsBySpan = field(default_factory=NoRuns)
+    find_known: Callable[[str], str | None] = lambda name: None
+    find_reach: FindReach = lambda spec, agent: ()
+
+
 class HouseReader:
-    """`main` reads the daemon's own folder. `environ` is for what the readers of projects ask of it."""
+    """Reads in a thread, one reading at a time.
+
+    What the last reading found is asked on the loop, also while the next is under way.
+    """
 
     def __init__(
-        self, specs: Path, ledger: Ledger, environ: Mapping[str, str] = os.environ, kept: Path | None = None
+        self,
+        specs: Path,
+        ledger: Ledger,
+        environ: Mapping[str, str] = os.environ,
+        kept: Path | None = None,
+        around: DaemonLookups = DaemonLookups(),
+        tell_far: TellFar = tell_nobody,
     ) -> None:
+        """`kept` is where readings lie from one daemon to the next.
+
+        `tell_far` hears how far a reading of the daemon's own folder is.
+        """
         self._specs = os.path.abspath(specs)
-        self._main = ProjectReader(specs, environ, kept=kept)
+        # The projects' folders are small: nobody is told how far their readings are.
+        self._main = ProjectReader(specs, environ, kept=kept, accept=self._accept_settings, tell_far=tell_far)
         self._environ = environ
         self._ledger = ledger
+        self._around = around
         self._programs = Programs()
         self._projects: dict[str, tuple[Project, ProjectReader]] = {}
         self._renamed: dict[str, tuple[SessionSpec, SessionSpec]] = {}
-        # As of the last reading.
+        # The result of the last finished reading: a run that starts during the next one is judged by it.
         self.standings: dict[str, Standing] = {}
         self.folders: list[FolderStanding] = []
+        # The result of the present reading, so far.
+        self._new_standings: dict[str, Standing] = {}
+        self._new_folders: list[FolderStanding] = []
         self._pools: frozenset[str] = frozenset()
         # Files of followed folders as they were read last, by folder and path below it.
         self._seen: dict[str, dict[str, FileReading]] = {}
-        self._ways = PathTrust(ledger)
-        # Folders of specs -> where runs are shielded from them: the place that was theirs when they were first read.
+        self._path_trust = PathTrust(ledger, around.runs)
+        # Folder of specs -> its real path when it was first read: the place that runs are shielded from.
         self._shielded: dict[str, str] = {}
         self._own_settings = SettingsTrust(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt_settings)
-        self._main.accept = self._accept_settings
-        # Callbacks of the code that knows runs and the log: one finds the earlier declaration,
-        # the other is called when everything is read.
-        self.find_known: Callable[[str], str | None] = lambda name: None
-        self.have_read: Callable[[], None] = lambda: None
-        # Set by the code that knows how runs are confined.
-        self.find_reach: FindReach = lambda spec, agent: ()
-
-    def ask_about_runs(self, find_run: FindRun, find_any_run: Callable[[int], str | None]) -> None:
-        """Set the two lookups: the run that could have changed a path at a moment,
-        and any run that could have changed a file then."""
-        self._ways.find_run, self._ways.find_any_run = find_run, find_any_run
-
-    def tell(self, tell_far: TellFar) -> None:
-        """Of the daemon's own folder: those of projects are small."""
-        self._main.tell_far = tell_far
 
     def read(self) -> ProjectReading:
-        self.standings, self.folders = {}, []
-        self._ways.begin()
+        """Read every folder. Blocks."""
+        self._new_standings, self._new_folders = {}, []
+        self._path_trust.begin()
         main = self._main.read()
         self._pools = frozenset(main.settings.pools)
         self._doubt_reached(self._main, None)
@@ -133,11 +149,11 @@ class HouseReader:
         parts = [self._read_project(project, main.settings) for project in self._ledger.pages.projects.values()]
         refused = dict(main.refused)
         for part in parts:
-            # Who has a file in the daemon's own folder is not a project's.
+            # A session with a file in the daemon's own folder is not a project's.
             declared |= {name: one for name, one in part.declared.items() if name not in declared}
             refused |= part.refused
-        self._ways.finish()
-        self.have_read()
+        self._path_trust.finish()
+        self.standings, self.folders = self._new_standings, self._new_folders
         outposts = {
             os.path.split(path)
             for standing in self.standings.values()
@@ -169,7 +185,7 @@ class HouseReader:
         )
 
     def keep(self) -> None:
-        """Leave what was read to the next daemon. Blocks; any thread. Projects are few, and read anew."""
+        """Write the readings for the next daemon. Blocks; any thread. Projects are few, and are read anew."""
         self._main.keep()
 
     def find_changed_program(self, name: str) -> str | None:
@@ -189,21 +205,25 @@ class HouseReader:
         return None
 
     def read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
-        """What a project would bring if it were attached, all of it pinned, and what of it cannot be taken.
+        """The specs that a project would bring if it were attached, all pinned, and those that cannot be taken.
 
         Changes nothing.
         """
-        apart = HouseReader(Path(self._specs), self._ledger, self._environ)
-        apart.find_reach = self.find_reach
+        around = DaemonLookups(find_reach=self._around.find_reach)
+        apart = HouseReader(Path(self._specs), self._ledger, self._environ, around=around)
         reading = apart._read_project(project, Settings(pools=dict.fromkeys(self._pools, 1)))
-        return [one for _, one in sorted(apart.standings.items())], reading.refused
+        return [one for _, one in sorted(apart._new_standings.items())], reading.refused
+
+    def find_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> tuple[str, ...]:
+        """The places that the programs of a spec reach here, besides what it declares."""
+        return self._around.find_reach(spec, agent)
 
     # -- folders ------------------------------------------------------------------------------
 
     def _pin_main(self, settings: Settings) -> str | None:
         others = self._find_others(self._main.folder, self._specs)
         pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else others
-        self.folders.append(FolderStanding(self._specs, None, pinned, others))
+        self._new_folders.append(FolderStanding(self._specs, None, pinned, others))
         return pinned
 
     def _read_project(self, project: Project, settings: Settings) -> ProjectReading:
@@ -218,7 +238,7 @@ class HouseReader:
         if project.is_followed:
             self._doubt_reached(reader, project.name)
             pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else others
-        self.folders.append(FolderStanding(project.specs, project.name, pinned, others))
+        self._new_folders.append(FolderStanding(project.specs, project.name, pinned, others))
         prefix = f"{project.name}/"
         declared = self._judge(reader, reading, prefix, pinned)
         return dataclasses.replace(
@@ -229,7 +249,10 @@ class HouseReader:
         )
 
     def _find_others(self, folder: FolderReading | None, specs: str) -> str | None:
-        """Who can write one of the folders can put a spec there. Folders that templates look into hold data."""
+        """Why others can write one of the folders of specs, and so put a spec there.
+
+        Folders that templates look into hold data.
+        """
         own = [one for one in folder.folders if f"{one}/".startswith(f"{specs}/")] if folder is not None else []
         return next((words for one in own or [specs] if (words := find_others(one)) is not None), None)
 
@@ -265,7 +288,9 @@ class HouseReader:
         assert folder is not None
         base, is_doubtful = folder.basis[1].base, pinned is not None or bool(self._ledger.pages.doubted)
         named = {
-            one.agent.name: one.name for one in self.standings.values() if one.agent is not None and one.folder == base
+            one.agent.name: one.name
+            for one in self._new_standings.values()
+            if one.agent is not None and one.folder == base
         }
         agents, doubts = {}, {}
         for name, agent in reading.agents.items():
@@ -295,7 +320,7 @@ class HouseReader:
         doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), "")
         words = self._say(standing, changed, why or doubt) if changed else None
         if session is None and files:
-            self.standings[standing.name] = dataclasses.replace(standing, needs_trust=words)
+            self._new_standings[standing.name] = dataclasses.replace(standing, needs_trust=words)
         return words
 
     def _doubt_reached(self, reader: ProjectReader, project: str | None) -> None:
@@ -306,7 +331,7 @@ class HouseReader:
         shielded = self._find_shielded(specs)
         own = (one for one in folder.folders if f"{one}/".startswith(f"{specs}/"))
         settings = (str(Path(specs).parent / SETTINGS_FILE), str(reader.settings_file))
-        self._ways.judge((specs, *own, *folder.links, *folder.agent_files, *settings), shielded)
+        self._path_trust.judge((specs, *own, *folder.links, *folder.agent_files, *settings), shielded)
         if project is not None:
             self._doubt_defaults(reader)
         seen = self._seen.setdefault(specs, {})
@@ -318,7 +343,7 @@ class HouseReader:
             known = (
                 before.digest
                 if before is not None
-                else self.find_known(reading.name if project is None else f"{project}/{reading.name}")
+                else self._around.find_known(reading.name if project is None else f"{project}/{reading.name}")
             )
             self._doubt_file(path, known, reading.digest, reading.key, shielded)
             old = {one.path: one.digest for one in before.agent_files} if before is not None else {}
@@ -334,7 +359,7 @@ class HouseReader:
             return
         # Of an agent no log tells what it said before.
         known = known if known is not None else pages.trusted.get(path)
-        if known != digest and (words := self._ways.find_doubt(path, stat_key, shielded)) is not None:
+        if known != digest and (words := self._path_trust.find_doubt(path, stat_key, shielded)) is not None:
             self._ledger.doubt(path, words, known)
 
     def _doubt_defaults(self, reader: ProjectReader) -> None:
@@ -345,7 +370,7 @@ class HouseReader:
             if key in pages.doubted:
                 self._ledger.clear(key)
         elif key not in pages.doubted:
-            words = None if known is None else self._ways.find_doubt(str(reader.settings_file), None, None)
+            words = None if known is None else self._path_trust.find_doubt(str(reader.settings_file), None, None)
             if words is None:
                 self._ledger.trust({key: show_defaults(reader.defaults.value)})
             else:
@@ -354,8 +379,8 @@ class HouseReader:
     def _doubt_settings(self, path: str, known: str | None) -> bool:
         """`known` is the digest of what counted before; None: there was no such file,
         and nothing could be shielded from runs."""
-        self._ways.judge([path], self._find_shielded(self._specs))
-        words = self._ways.find_doubt(path, None, None if known is None else os.path.realpath(path))
+        self._path_trust.judge([path], self._find_shielded(self._specs))
+        words = self._path_trust.find_doubt(path, None, None if known is None else os.path.realpath(path))
         if words is not None:
             self._ledger.doubt(path, words, known)
         return words is not None
@@ -365,7 +390,7 @@ class HouseReader:
 
     def _list_ways(self, *paths: str) -> dict[str, str]:
         """The folders and links on these ways that are in doubt, with what they are now."""
-        keys = dict.fromkeys(key for path in paths for key in self._ways.list_doubted(path))
+        keys = dict.fromkeys(key for path in paths for key in self._path_trust.list_doubted(path))
         return {key: digest_way(key) for key in keys}
 
     def _accept_settings(self, path: Path) -> bytes | None:
@@ -376,7 +401,7 @@ class HouseReader:
         file, digest, text = found
         told = f"needs trust: {self._ledger.pages.doubted[file]} (wakeful trust {SETTINGS_FILE} shows it)"
         files = {file: digest, **self._list_ways(file)}
-        self.standings[SETTINGS_FILE] = Standing(SETTINGS_FILE, os.path.dirname(file), None, file, files, told)
+        self._new_standings[SETTINGS_FILE] = Standing(SETTINGS_FILE, os.path.dirname(file), None, file, files, told)
         return text
 
     def _judge_one(
@@ -415,7 +440,7 @@ class HouseReader:
         )
         changed = [one for one, digest in files.items() if self._ledger.pages.trusted.get(one) != digest]
         words = self._say(standing, changed, why or doubt or "") if changed else None
-        self.standings[name] = dataclasses.replace(standing, needs_trust=words)
+        self._new_standings[name] = dataclasses.replace(standing, needs_trust=words)
         return declaration if words is None else replace(declaration, needs_trust=words)
 
     def _say(self, standing: Standing, changed: list[str], why: str) -> str:

@@ -1,20 +1,12 @@
-"""Events in one readable line each: what the daemon prints while it runs and `follow` shows.
+"""Events in one readable line each: the daemon prints them while it runs, and `follow` shows them.
 
-Names and paths come from outside, so control characters are shown, never sent to the terminal. Where the journal of
-systemd listens, or JSON was asked for, the same words go out as fields, with their priority, session and run.
+Pure: an event in, a line out. Names and paths come from outside, so control characters are shown,
+never sent to the terminal.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from queue import SimpleQueue
-from threading import Thread
-from typing import Literal, NamedTuple
-
-from rich.console import Console
 
 from wakeful.core.agents.turns import name_actor
 from wakeful.core.record import events as ev
@@ -22,22 +14,12 @@ from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session
 from wakeful.core.record.todo import count_items
 from wakeful.core.spec.session import FileBinding
-from wakeful.system.journal import INFO, NOTICE, WARNING, Journal, Priority
+from wakeful.system.journal import INFO, NOTICE, WARNING, Priority
 from wakeful.text.display import count, escape
-from wakeful.text.repeated_lines import Repeats
 
 PATHS_SHOWN = 3
 # A hint ends with the line of YAML that allows what was denied: it is of no use if that is cut.
 HINT_SHOWN = 380
-# The first word that a line holds gives it its colour.
-STYLES = (
-    ("wakes", "bold cyan"),
-    ("succeeded", "green"),
-    ("failed", "bold red"),
-    ("lost", "red"),
-    ("sleeps", "yellow"),
-    ("suspended", "dim"),
-)
 
 
 def narrate(event: ev.Event) -> str | None:
@@ -231,143 +213,3 @@ def suggest_edit(sessions: list[Session]) -> str | None:
             ):
                 return f"edit {binding.pattern} to see {session.name} wake"
     return None
-
-
-Style = Literal["text", "json"]
-# The field of a line that stands for a record of the log.
-_RECORDED = "WAKEFUL_SEQ"
-LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
-
-
-class Line(NamedTuple):
-    """One thing said: as a person reads it, and what the journal and JSON know of it.
-
-    A passing one gives way to the next.
-    """
-
-    text: str
-    message: str
-    priority: Priority = INFO
-    fields: Mapping[str, str] = {}
-    is_passing: bool = False
-
-
-class Voice:
-    """The daemon's own words: plain lines on standard output, in colour where a person looks at a terminal;
-    entries where the journal listens.
-
-    Printed by a thread of its own: a stopped terminal or a full pipe must not stop the loop, so lines beyond the
-    bound are counted and dropped. It falls silent when nobody can hear it any more (a closed window, a pipe into
-    `head`): everything it says stands in the log.
-    """
-
-    MOST_WAITING = 10_000
-
-    def __init__(self, *, is_terminal: bool, journal: Journal | None = None, style: Style = "text") -> None:
-        # Highlighting and markup are off: a name in brackets is a name.
-        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True) if is_terminal else None
-        self._journal = journal
-        self._style = style
-        # Takes the values of secrets out of every line.
-        self.redact: Callable[[str], str] = lambda text: text
-        self._lines: SimpleQueue[Line | None] = SimpleQueue()
-        self._dropped = 0
-        self._repeats = Repeats(time.monotonic)
-        # Whether a passing line stands where the next one goes.
-        self._is_over_another = False
-        self._printing = Thread(target=self._print_lines, name="voice", daemon=True)
-        self._printing.start()
-
-    def say(
-        self,
-        words: str,
-        *,
-        name: str | None = None,
-        at: int | None = None,
-        priority: Priority = INFO,
-        fields: Mapping[str, str] | None = None,
-    ) -> None:
-        """One line, with the local time it happened at: now, unless told.
-
-        `fields` are what is known of it besides its session's name.
-        """
-        moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
-        message = (f"{visible(name)}: " if name else "") + visible(words, 500)
-        about = {"WAKEFUL_SESSION": name, **(fields or {})} if name else fields or {}
-        # A record is told as often as it is recorded.
-        if _RECORDED not in about:
-            self._tell_repeats()
-            if not self._repeats.take(message):
-                return
-        self._put(Line(f"{moment:%H:%M:%S} {message}", message, priority, about))
-
-    def _tell_repeats(self, *, is_over: bool = False) -> None:
-        for words in self._repeats.end_periods(is_over=is_over):
-            self._put(Line(f"{datetime.now():%H:%M:%S} {words}", words, WARNING))
-
-    def print(self, line: str) -> None:
-        # A folder may be called anything, too.
-        shown = escape(line)
-        self._put(Line(shown, shown, NOTICE))
-
-    def quote(self, lines: list[str], *, name: str, run: int) -> None:
-        """Lines that a run printed, behind a bar: nobody takes them for ours."""
-        for line in lines:
-            shown = f"│ {visible(line, 500)}"
-            self._put(Line(f"  {shown}", shown, fields={"WAKEFUL_SESSION": name, "WAKEFUL_RUN": str(run)}))
-
-    def show(self, line: str) -> None:
-        """How far something is, to who looks at a terminal; the next line takes its place."""
-        if self._console is not None and self._style == "text" and self._journal is None:
-            self._put(Line(line, line, is_passing=True))
-
-    def _put(self, line: Line) -> None:
-        if self._lines.qsize() >= self.MOST_WAITING:
-            self._dropped += 1
-            return
-        if self._dropped:
-            words = f"({count(self._dropped, 'line')} not printed: nobody read; wakeful log has all)"
-            self._lines.put(Line(words, words, WARNING))
-            self._dropped = 0
-        self._lines.put(line._replace(text=self.redact(line.text), message=self.redact(line.message)))
-
-    def close(self, seconds: float = 1.0) -> None:
-        """Say what is left to be said, if somebody listens."""
-        self._tell_repeats(is_over=True)
-        self._lines.put(None)
-        self._printing.join(seconds)
-
-    def _print_lines(self) -> None:
-        while (line := self._lines.get()) is not None:
-            try:
-                self._print(line)
-            except OSError:
-                return
-
-    def _print(self, line: Line) -> None:
-        if self._style == "json":
-            print(as_json(line), flush=True)
-        elif self._journal is not None and self._journal.send(as_entry(line)):
-            return
-        elif self._console is None:
-            print(line.text, flush=True)
-        elif line.is_passing:
-            self._console.print(
-                line.text[: self._console.width - 1].ljust(self._console.width - 1), style="dim", end="\r"
-            )
-        else:
-            padded = line.text.ljust(self._console.width - 1) if self._is_over_another else line.text
-            self._console.print(padded, style=next((style for word, style in STYLES if word in line.text), None))
-        self._is_over_another = line.is_passing
-
-
-def as_entry(line: Line) -> dict[str, str]:
-    """The fields of a journal entry; the journal adds the time, the unit and the process."""
-    return {"MESSAGE": line.message, "PRIORITY": str(line.priority), "SYSLOG_IDENTIFIER": "wakeful", **line.fields}
-
-
-def as_json(line: Line) -> str:
-    """One object: the words, and the same fields as in the journal by shorter names."""
-    about = {name.removeprefix("WAKEFUL_").lower(): value for name, value in line.fields.items()}
-    at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return json.dumps({"at": at, "level": LEVELS[line.priority], "message": line.message, **about}, ensure_ascii=False)

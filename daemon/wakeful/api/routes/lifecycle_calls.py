@@ -21,14 +21,15 @@ async def prepare_rename(service: Service, body: calls.Rename) -> calls.Rename:
 
 async def finish_rename(service: Service, done: Done) -> More:
     """Move the file after the session. Moved before it, the file would show one session gone and another born."""
-    return _rename_file(service, done.call.name, done.call.new, done.reply.words, is_repeated=done.reply.is_repeated)
+    reply = done.reply
+    return await _rename_file(service, done.call.name, done.call.new, reply.words, is_repeated=reply.is_repeated)
 
 
 async def finish_rename_again(service: Service, body: calls.Rename, key: str, author: str) -> More:
-    return _rename_file(service, body.name, body.new, f"renamed to {body.new}", is_repeated=True)
+    return await _rename_file(service, body.name, body.new, f"renamed to {body.new}", is_repeated=True)
 
 
-def _rename_file(service: Service, old: str, new: str, words: str, *, is_repeated: bool) -> More:
+async def _rename_file(service: Service, old: str, new: str, words: str, *, is_repeated: bool) -> More:
     ids = service.core.state.ids
     # Both names may be those of other sessions by now.
     if is_repeated and (old in ids or new not in ids):
@@ -45,14 +46,14 @@ def _rename_file(service: Service, old: str, new: str, words: str, *, is_repeate
         raise CallerError(
             f"{words}, but its file was not: {error.strerror}; rename sessions.d/{old}.yaml by hand"
         ) from error
-    service.read_specs()
+    await service.read_specs()
     return {"name": new}
 
 
 async def finish_open(service: Service, done: Done) -> More:
     if not done.reply.is_repeated:
         service.report_spec_again(done.call.name)
-    service.read_specs()
+    await service.read_specs()
     return {}
 
 

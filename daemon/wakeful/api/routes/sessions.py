@@ -199,7 +199,7 @@ async def read_output(request: Request) -> Response:
         head, tail = await _read_so_far(service, session.id), b""
         total = len(head)
     else:
-        head, tail, total = service.output(session.id, run)
+        head, tail, total = await asyncio.to_thread(service.output, session.id, run)
     headers = {"Wakeful-Run": str(run), "Wakeful-Head": str(len(head)), "Wakeful-Total": str(total)}
     if run != open_run and (hint := await asyncio.to_thread(find_hint, service, session, run)) is not None:
         # A header is ASCII, and a line.

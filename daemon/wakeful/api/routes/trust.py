@@ -69,7 +69,7 @@ async def attach(request: Request) -> Response:
         return answer_json(service.trust.preview(asked.folder, asked.project))
     project = service.trust.attach(asked.folder, asked.project, asked.digest)
     # Now its sessions are there, asleep: their logs can take who trusts them.
-    service.read_specs()
+    await service.read_specs()
     trusting = service.trust.prepare_project(project, asked.digest)
     await _record(service, caller, trusting)
     return answer_json(
@@ -81,7 +81,7 @@ async def detach(request: Request) -> Response:
     service = service_of(request)
     asked: Detaching = await _read(request, Detaching)
     project = service.trust.detach(asked.project)
-    service.read_specs()
+    await service.read_specs()
     return answer_json(
         {"name": project.name, "folder": project.folder, "words": "let go; its sessions keep their records"}
     )
@@ -91,7 +91,7 @@ async def follow(request: Request) -> Response:
     service = service_of(request)
     asked: Following = await _read(request, Following)
     project = service.trust.follow(asked.folder, is_followed=asked.is_followed)
-    service.read_specs()
+    await service.read_specs()
     words = "followed as it is edited" if asked.is_followed else "pinned: what changes waits for your word"
     return answer_json({"name": project.name, "folder": project.folder, "words": words})
 
@@ -110,4 +110,4 @@ async def _record(service: Service, caller: Caller, trusting: Trusting) -> None:
     for call in made:
         await service.call(call, author=caller.author, key=None, run=None)
     service.trust.commit(trusting)
-    service.read_specs()
+    await service.read_specs()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from wakeful.cli.client import Options
+from wakeful.service.voice import Style
 from wakeful.service.wiring import run_daemon
-from wakeful.views.narration import Style
 
 
 def daemon_verb(

@@ -1,8 +1,7 @@
-"""Whether an agent's MCP server is there: an address answers the first request of the protocol,
-a program is found where it would be started.
+"""Checks of an agent's MCP server: an address must answer the first request of the protocol, a program must be found.
 
 Called by services, for bindings of `mcp:NAME`. No key is sent and no program is started: a check has the daemon's
-rights, and a run has not. A conversation that a server began for the check is ended again.
+rights, which a run does not have. A session that a server opened for the check is closed again.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _ANSWER_BYTES = 65_536
 
 
 async def check_server(server: McpServer, root: str) -> None:
-    """Return when it is there; raises ServiceDown, and what connecting raises."""
+    """Return if the server is there. Raises ServiceDown, and whatever connecting raises."""
     if server.url is None:
         # Folders of PATH may lie on slow disks.
         await asyncio.to_thread(_find_program, server, root)
@@ -51,7 +50,7 @@ async def check_server(server: McpServer, root: str) -> None:
         await _judge(server.url, heard)
         session = heard.headers.get(_SESSION)
     if session is not None and session.isascii() and session.isprintable():
-        # Some take no such request: what was begun ends there by itself.
+        # Some servers refuse this request; their session ends by itself.
         with contextlib.suppress(ServiceDown, OSError):
             async with ask_http(server.url, "DELETE", {_SESSION: session, "MCP-Protocol-Version": _PROTOCOL}):
                 pass

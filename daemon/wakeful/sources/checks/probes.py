@@ -27,13 +27,13 @@ OUTPUT_LIMIT_BYTES = 1024 * 1024
 STDERR_TAIL_BYTES = 500
 GRACE_SECONDS = 2.0
 _CHUNK_BYTES = 64 * 1024
-# What programs say where they were not let.
+# The messages of programs that were denied access.
 _DENIALS = ("Permission denied", "Operation not permitted", "Read-only file system")
 
-# The command, started where it is held to what its session may touch, with both outputs piped. Raises OperatorError,
-# OSError and ValueError; who leaves it has ended it.
+# Starts the command confined to what its session may touch, with both outputs piped. Raises OperatorError, OSError and
+# ValueError. Leaving the context ends the command.
 LaunchProbe = Callable[[ProbeTarget], AbstractAsyncContextManager[subprocess.Popen[bytes]]]
-# The end of its complaints without the values of secrets.
+# The end of its standard error, without the values of secrets.
 Redact = Callable[[bytes], bytes]
 
 
@@ -71,7 +71,7 @@ class ProbeSource(CheckedSource[ProbeTarget]):
 
 
 async def read_probe(target: ProbeTarget, process: PipedProcess, redact: Redact) -> str:
-    """The digest of what the command prints, or a failure in words. It is over then, with all of its group."""
+    """The digest of the command's output, or a failure in words. Afterwards the command and its group are over."""
     try:
         async with asyncio.timeout(target.timeout_seconds):
             version, complaint = await asyncio.gather(_digest(process.stdout), _read_tail(process.stderr, redact))
@@ -80,7 +80,7 @@ async def read_probe(target: ProbeTarget, process: PipedProcess, redact: Redact)
         await _ask_to_end(process)
         raise ProbeFailure(f"probe {target.argv[0]} did not end within {target.timeout_seconds:g} s") from error
     finally:
-        # What it left in its group is ended as well: a look that is over has no processes.
+        # Processes that the command left in its group are ended as well: after a look there are none.
         await process.end()
     if code != 0:
         ended = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
@@ -108,9 +108,9 @@ def _hint(target: ProbeTarget, complaint: str) -> str:
 
 
 async def _digest(stream: asyncio.StreamReader) -> str | None:
-    """Hashed as it comes; None where it is more than a version has any use for.
+    """Hash the output as it comes; None if it is longer than any version needs.
 
-    Read to its end, so that nobody blocks.
+    It is read to its end, so that nobody blocks.
     """
     digest, size = hashlib.blake2b(digest_size=16), 0
     while chunk := await stream.read(_CHUNK_BYTES):

@@ -21,7 +21,7 @@ from wakeful.sources.contract import Defects, SourceReport
 UP = "up"
 DOWN = "down"
 SERVICES_AT_ONCE = 16
-# A server by its agent's name and its own; None where there is none such (any more).
+# Finds a server by its agent's name and its own name; None if there is none.
 FindServer = Callable[[str, str], McpServer | None]
 
 
@@ -64,7 +64,7 @@ async def check_service(url: str, timeout_seconds: float) -> None:
 
 
 async def check_bound_server(name: str, server: McpServer, root: str, timeout_seconds: float) -> None:
-    """The same of a server of an agent."""
+    """The same for a server of an agent."""
     await _bound(server.url or name, timeout_seconds, check_server(server, root))
 
 

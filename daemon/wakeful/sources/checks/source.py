@@ -1,7 +1,7 @@
-"""A source whose targets have no events of their own: each hints itself every `check_every`, and is checked when asked.
+"""The common part of probes and services: targets without events, which are checked at intervals.
 
-Probes and services are of this kind and add only what a check is. A few checks run at once, each owned by its target: a
-newer look takes the place of an older one, and a target that is forgotten has no check under way. It decides nothing.
+Each target hints itself every `check_every`, and is checked when a look is asked for. A few checks run at once. A newer
+look at a target replaces an older one, and a target that is forgotten has no check under way. It decides nothing.
 `DueTimes` has one heap and one timer for all of them.
 """
 
@@ -22,7 +22,7 @@ CheckedT = TypeVar("CheckedT", ProbeTarget, ServiceTarget)
 
 
 class Checked(NamedTuple):
-    """What a check found: a version, or None where it cannot be known (rule 5); and the words that belong to it."""
+    """The result of a check: a version, or None if it is unknown (rule 5), and the problem in words."""
 
     version: str | None
     problem: str | None = None
@@ -44,7 +44,7 @@ class CheckedSource(ABC, Generic[CheckedT]):
 
     @abstractmethod
     async def check(self, target: CheckedT) -> Checked:
-        """Look at one target now. Cancelled, it leaves nothing behind."""
+        """Look at one target now. If it is cancelled, it leaves nothing behind."""
 
     def follow(self, targets: Iterable[CheckedT]) -> None:
         for target in targets:
@@ -124,7 +124,7 @@ class DueTimes:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, key: str, every_seconds: float) -> None:
-        """Due first after a part of the span that depends on the key alone, then once per span."""
+        """The key is due first after a part of the span that depends on the key alone, then once per span."""
         self._every[key] = every_seconds
         digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4).digest()
         share = (1 + int.from_bytes(digest, "big")) / 2**32
@@ -132,7 +132,7 @@ class DueTimes:
         self._arm()
 
     def remove(self, key: str) -> None:
-        """Its entry is dropped when it comes up."""
+        """The entry of the key is dropped when it comes up."""
         self._every.pop(key, None)
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class DueTimes:
             if key not in self._every:
                 continue
             due.append(key)
-            # From now, not from when it was due: a machine that slept owes one check, not all it missed.
+            # Counted from now: a machine that slept owes one check, not all that it missed.
             heapq.heappush(self._heap, (max(at, now) + self._every[key], key))
         self._timer = None
         self._arm()

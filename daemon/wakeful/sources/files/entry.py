@@ -48,7 +48,7 @@ LOOP_ENTRIES = 32
 
 
 class CannotSee(Exception):
-    """A path that is there, or may be, and cannot be looked at; the words name the path and the reason."""
+    """A path that exists, or may exist, and cannot be looked at. The words name the path and the reason."""
 
 
 class TooLarge(Exception):
@@ -60,9 +60,9 @@ class NoLongerWanted(Exception):
 
 
 class Allowance:
-    """What a look on the loop may still spend: some 32 entries and 256 KB are well under 2 ms.
+    """The budget of a look on the loop: 32 entries and 256 KB take well under 2 ms.
 
-    Entries are counted as they are listed or read; one that is as it was seen costs a stat, and is not.
+    Entries count when they are listed or read. An entry that is as it was last seen costs one stat, and does not count.
     """
 
     __slots__ = ("bytes_left", "entries_left")
@@ -79,7 +79,7 @@ class Allowance:
 
 
 class Demand:
-    """What a look wants of each entry: its content or only its stat, at what cost, and which links it may follow."""
+    """The demand of a look: content or only the stat of each entry, at what cost, and which links it may follow."""
 
     __slots__ = ("_is_closing", "allowance", "may_follow", "wants_content")
 
@@ -97,17 +97,19 @@ class Demand:
         self._is_closing = is_closing
 
     def go_on(self) -> None:
-        """Asked between the pieces of long work: a stop must not wait for gigabytes."""
+        """Called between the pieces of long work: a stop must not wait for gigabytes."""
         if self._is_closing():
             raise NoLongerWanted
 
 
-# Hundreds of thousands live as long as the daemon and hold no others: the collector need not visit them.
+# Hundreds of thousands of these live as long as the daemon and refer to no others: the collector need not visit them.
 class Seen(Struct, eq=False, gc=False):
-    """Never changed but for `hashed_at`: whoever holds the same object has seen the same state of the path.
+    """A path as it was seen.
 
-    `kind` is f, x (executable), l (link), p, s, c or b. `digest` is empty until somebody needs the content.
-    `hashed_at` 0 means that the content moved while it was read.
+    Only `hashed_at` ever changes: two holders of one object have seen the same state of the path.
+
+    `kind` is f, x (executable), l (link), p, s, c or b. `digest` is empty until the content is needed.
+    `hashed_at` 0 means that the content changed while it was read.
     """
 
     key: bytes
@@ -135,7 +137,10 @@ class Seen(Struct, eq=False, gc=False):
 
     @property
     def moved_at(self) -> int:
-        """When its stat last moved, in microseconds: contents, rights, or name; for a link also what it leads to."""
+        """The time of the last change of its stat, in microseconds: contents, rights or name.
+
+        For a link also that of its target.
+        """
         newest: int = _TIMES.unpack_from(self.key, _TIMES_OFFSET)[1]
         if len(self.key) > _KEY.size:
             newest = max(newest, _TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET)[1])
@@ -143,9 +148,9 @@ class Seen(Struct, eq=False, gc=False):
 
     @property
     def is_racy(self) -> bool:
-        """Whether the content may have changed since without any trace in the key.
+        """Whether the content may have changed since without a trace in the key.
 
-        Clean means older than the margin.
+        A key older than the margin is clean.
         """
         if not self.digest:
             return False
@@ -161,7 +166,10 @@ class Seen(Struct, eq=False, gc=False):
 
 
 def list_tags(seen: Iterable[Seen | None], compare: Compare) -> list[bytes | None]:
-    """What counts of each path in a version: host and time free for `content` (rule 6). None where there is nothing."""
+    """The part of each path that counts in a version; for `content` it holds neither host nor time (rule 6).
+
+    None: no such path.
+    """
     match compare:
         case "content":
             return [_KIND_BYTES[one.kind] + one.digest if one is not None else None for one in seen]
@@ -205,11 +213,11 @@ def read_key(path: str) -> bytes | None:
 def find_still(
     paths: Iterable[str], seen: Mapping[str, Seen], wants_content: bool
 ) -> tuple[dict[str, Seen], dict[str, os.stat_result | None]]:
-    """Those that are as they were last seen, told by one stat each; the others,
-    each with that stat where there was one.
+    """Split paths by one stat each: those that are as they were last seen, and the others with their stat,
+    if there was one.
 
-    Nearly every path of a start is as it was left: 50,000 of them cost a call each here,
-    and seven by way of `read_entry`.
+    Nearly every path of a start is as it was left. 50,000 of them cost one call each here,
+    and seven through `read_entry`.
     """
     still: dict[str, Seen] = {}
     others: dict[str, os.stat_result | None] = {}
@@ -217,12 +225,12 @@ def find_still(
         try:
             found = os.lstat(path)
         except OSError:
-            # `read_entry` meets it again, and says what it is.
+            # `read_entry` meets the error again, and says what it is.
             others[path] = None
             continue
         known = seen.get(path)
         changed, moved = found.st_mtime_ns, found.st_ctime_ns
-        # What a link leads to, its own stat does not tell. The rest is `is_sure`, with the times at hand.
+        # The stat of a link does not tell about its target. The rest is `is_sure`, with the times at hand.
         if (
             known is not None
             and known.kind != "l"
@@ -242,15 +250,15 @@ def find_still(
 def read_entry(
     path: str, known: Seen | None, demand: Demand, found: os.stat_result | None = None
 ) -> Seen | Folder | None:
-    """What stands at `path` now: `known` itself if nothing moved, None if nothing is there.
+    """Look at one path: returns `known` itself if nothing moved, None if there is nothing.
 
-    `found` is its stat where `find_still` has just told that it moved.
+    `found` is the path's stat if `find_still` has just found that it moved.
     """
     demand.go_on()
     try:
         if found is None:
             found = os.lstat(path)
-            # What a link leads to, its own stat does not tell.
+            # The stat of a link does not tell about its target.
             if known is not None and known.kind != "l" and _is_still(known, pack_key(found), demand.wants_content):
                 return known
         if demand.allowance is not None:
@@ -308,7 +316,7 @@ def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Dem
     try:
         words = os.readlink(path)
     except OSError as problem:
-        # Another kind of thing has taken its place since the stat.
+        # Something else stands here since the stat.
         if problem.errno == errno.EINVAL:
             return None
         raise
@@ -332,7 +340,7 @@ def _is_still(known: Seen, key: bytes, wants_content: bool) -> bool:
 
 
 def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: int) -> Seen:
-    """What was read; the known object when only its hashing is newer: nothing was touched."""
+    """The entry that was read; the known object if only its hashing is newer, since nothing was touched then."""
     if known is not None and known.key == key and known.digest == digest and hashed_at:
         known.hashed_at = hashed_at
         return known
@@ -340,11 +348,11 @@ def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: i
 
 
 def hash_small_file(path: str, size: int, key: bytes) -> bytes | None:
-    """The digest of a file that was still as `key` says after it was read at one go; None asks for the long way."""
+    """The digest of a file, read in one call, if its key is still `key` afterwards. None: use the long way."""
     try:
         descriptor = os.open(path, _OPEN_FLAGS | os.O_NOFOLLOW)
     except OSError:
-        # The long way meets it again, and says what it is.
+        # The long way meets the error again, and says what it is.
         return None
     try:
         content = os.read(descriptor, size + 1)
@@ -358,7 +366,10 @@ def hash_small_file(path: str, size: int, key: bytes) -> bytes | None:
 
 
 def _hash_open_file(path: str, flags: int, demand: Demand) -> tuple[os.stat_result, bytes, bool] | None:
-    """The stat and digest of one open file, and whether it kept still; None when it is no regular file after all."""
+    """The stat and digest of one open file, and whether it stayed the same.
+
+    None if it is not a regular file after all.
+    """
     try:
         descriptor = os.open(path, _OPEN_FLAGS | flags)
     except OSError as problem:
@@ -397,7 +408,7 @@ def _stat_target(path: str) -> os.stat_result | None:
 
 def _read_target_key(path: str) -> bytes:
     target = _stat_target(path)
-    # A folder's own times change with every file in it; behind a link it counts by being one.
+    # The times of a folder change with every file in it, so behind a link only its kind counts.
     return b"" if target is None or not stat.S_ISREG(target.st_mode) else pack_key(target)
 
 
@@ -423,15 +434,15 @@ def show(path: str) -> str:
 
 
 class Listing(NamedTuple):
-    # When the listing began: a name that comes later moves it.
+    # The folder's mtime when the listing began: a name that comes later moves it.
     mtime: int
     files: list[str]
-    # Each with its inode, by which a folder is known under any name.
+    # Each with its inode, which identifies a folder under any name.
     folders: list[tuple[str, int]]
 
 
 def list_folder(folder: str, most: int) -> Listing | None:
-    """Its names; None where there are more than `most`. Raises OSError."""
+    """List a folder; None if it has more than `most` entries. Raises OSError."""
     listing = Listing(os.stat(folder).st_mtime_ns, [], [])
     count = 0
     with os.scandir(folder) as entries:

@@ -25,7 +25,7 @@ Evidence = Literal["written", "unwritten", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What to visit: single paths, whole folders, or everything the target means."""
+    """The paths that a look must visit: single paths, whole folders, or everything the target matches."""
 
     paths: Mapping[str, Evidence] = field(default_factory=dict)
     trees: frozenset[str] = frozenset()
@@ -33,12 +33,11 @@ class Errand:
 
 
 class Followed:
-    """One target and what is known of it. Ten thousand of these at rest: nothing is kept twice."""
+    """One target and its last known state."""
 
     __slots__ = (
         "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts",
-        "naming", "paths", "pattern",
-        "problem", "refused", "target", "trees", "version", "walker",
+        "naming", "paths", "pattern", "problem", "refused", "target", "trees", "version", "walker",
     )  # fmt: skip
 
     def __init__(self, target: FileTarget, state: StateFolder, excludes: Excludes) -> None:
@@ -57,7 +56,7 @@ class Followed:
         # The mount points that its paths lay on when they were last seen: where one is missing,
         # nothing can be seen (rule 5).
         self.mounts: frozenset[str] = frozenset()
-        # Something was mounted or unmounted at one of them since: a run may have read what lies below (rule 17).
+        # A mount point of these changed since: a run may have read what lies below it (rule 17).
         self.is_remounted = False
         # Folders that could not be armed, each with the reason.
         self.refused: dict[str, str] = {}
@@ -72,7 +71,7 @@ class Followed:
         self.is_remounted = self.is_remounted or not points.isdisjoint(self.mounts)
 
     def mark(self, path: str, evidence: Evidence = "unknown") -> None:
-        """Visit this path at the next look. A write that was reported stays one, whatever else is reported."""
+        """Visit this path at the next look. A reported write stays a write, whatever else is reported."""
         if self.paths is None:
             self.paths = {}
         known = self.paths.get(path)
@@ -90,11 +89,11 @@ class Followed:
             if self.trees is None:
                 self.trees = set()
             self.trees.add(folder)
-        # What stood at this path before it became a folder, or stands there after it was one.
+        # For what stood here before it became a folder, or stands here after it was one.
         self.mark(folder)
 
     def mark_whole(self) -> None:
-        """Visit everything: what was reported of single paths may be half of what happened to them."""
+        """Visit everything. The reports of single paths may be half of what happened to them."""
         self.is_whole = True
         if self.paths:
             self.paths = {
@@ -107,7 +106,7 @@ class Followed:
         return errand
 
     def is_large(self, errand: Errand) -> bool:
-        """Whether this is known beforehand to be more than the loop can spare."""
+        """Whether the look is known beforehand to be too large for the loop."""
         return self._count(errand) > LOOP_ENTRIES
 
     def is_worth_a_reader(self, errand: Errand) -> bool:
@@ -124,7 +123,7 @@ class Followed:
         self.is_whole = self.is_whole or errand.is_whole
 
     def explain(self, path: str) -> PathMeaning:
-        """What this target makes of a path that its pattern matches."""
+        """The meaning of a path that the target's pattern matches."""
         excluded = self.walker.excluded_by(path)
         if excluded is not None:
             return Excluded(excluded)
@@ -136,7 +135,7 @@ class Followed:
 
     @property
     def is_dirty(self) -> bool:
-        """Is there anything to be visited?"""
+        """Whether there is anything to visit."""
         return self.is_whole or bool(self.paths) or bool(self.trees)
 
     @property

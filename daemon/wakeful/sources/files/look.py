@@ -1,8 +1,8 @@
-"""One look at one target: which of its paths to visit, what they are now, what that makes of its version.
+"""One look at one target: which paths to visit, what they are now, and the target's new version.
 
-Runs on the loop when it is cheap (an `Allowance` says so) and in a thread otherwise; it changes nothing that the loop
-reads, but hands over a `Finding` which the file source applies. Only dirty paths are visited; the whole target is, the
-first time, after lost hints and after its folder was replaced.
+A look runs on the loop if it is cheap (an `Allowance` says so), and in a thread otherwise. It changes nothing that the
+loop reads, but returns a `Finding`, which the file source applies. It visits only dirty paths. It visits the whole
+target the first time, after lost hints, and after the target's folder was replaced.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 
 # A root that comes and goes while its ancestors are armed is left to the next hint after this many turns.
 _ARMING_TURNS = 8
-# From so many changed paths on, it is worth asking once whether anybody else can mean any of them.
+# From this many changed paths on, it pays to ask once whether any other target can match one of them.
 _MANY = 16
-# Files that a look found changed, of which it is asked whether they are open: 20 us each. Of more, only the newest.
+# Changed files that are checked for open writers, 20 us each. Of a longer list, only the newest are checked.
 _ASKED_AT_ONCE = 8
 _ASKED_OF_MANY = 2
-# A writer who adds to more files than these at a time is none that settle can be fitted to.
+# Growth of more files than this at a time is no pattern that settle can follow.
 _GROWING_TOGETHER = 4
-# Paths of a walk that are told apart at once. Few, because those that moved are read soon after their stat.
+# Paths of a walk that are compared at once. Few, so that a path that moved is read soon after its stat.
 _AT_ONCE = 64
 
 
 @dataclass(slots=True)
 class Finding:
-    """What a look found, ready to be applied on the loop."""
+    """The result of a look, ready to be applied on the loop."""
 
     errand: Errand
     manifest: Manifest
@@ -62,7 +62,7 @@ class Finding:
     previous: str | None
     changes: tuple[PathChange, ...]
     survey: Survey
-    # Other targets that mean a path found changed, and which (rule 10).
+    # Other targets that match a changed path, and the paths (rule 10).
     others: dict[str, list[str]]
     # Paths hashed so soon after their last change that another change could hide: to be read once more.
     racy: list[str]
@@ -70,15 +70,15 @@ class Finding:
     unstable: list[str]
     # Paths whose stat moved and whose content is the same, where a watcher reported no write.
     unwritten: list[str] = field(default_factory=list)
-    # All that changed is longer than it was, in the same file.
+    # Every change is growth of the same file.
     is_growing: bool = False
-    # Files that are open for writing were taken as they are.
+    # Files that are open for writing were taken as they stand.
     takes_open: bool = False
 
 
 @dataclass(slots=True)
 class Survey:
-    """The raw side of a look: what stands where."""
+    """The raw result of a visit: what stands at which path."""
 
     found: dict[str, Seen | None] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)
@@ -87,15 +87,15 @@ class Survey:
     # Link -> the file it leads to, whose folder is armed as well.
     links: dict[str, str] = field(default_factory=dict)
     is_absent: bool = False
-    # Everything was visited: what was not found is no longer there.
+    # Everything was visited: a path that was not found is gone.
     is_whole: bool = False
-    # The folders below these were found anew: what is no longer among `folders` is no longer there.
+    # The folders below these were listed anew: one that is not among `folders` is gone.
     renewed: tuple[str, ...] = ()
 
 
 class Looker:
-    """What all looks share: the cache, the watcher, the state folder. Holds no state of its own;
-    used from any thread."""
+    """The parts that all looks share: the cache, the watcher, the state folder. It has no state of its own,
+    and is used from any thread."""
 
     def __init__(
         self,
@@ -128,8 +128,10 @@ class Looker:
         reader: Reader | None = None,
         takes_open: bool = False,
     ) -> Finding:
-        """Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that
-        changed is open for writing; nothing has changed then but watches.
+        """Look at a target.
+
+        Raises TooLarge if the allowance is spent. Raises BeingWritten if a changed file is open for writing, unless it
+        `takes_open`. Nothing but watches has changed then.
         """
         survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
         changed = _list_changed(followed, survey)
@@ -178,14 +180,14 @@ class Looker:
         )
         visit = _Visit(self, followed, demand, reader)
         visit.run(errand)
-        # After the visit: what was unmounted meanwhile left nothing to be found.
+        # Asked after the visit: a file system that was unmounted meanwhile left nothing to be found.
         missing = self.mounts.find_missing(followed.mounts) if followed.mounts else None
         if missing is not None:
             visit.survey.problems.append(f"{show(missing)}: nothing is mounted there any more")
         return visit.survey
 
     def note_mounts(self, followed: Followed, finding: Finding) -> None:
-        """On which mount points its paths lie, as far as this look visited them."""
+        """Note the mount points of the target's paths, as far as this look visited them."""
         if followed.is_remounted:
             followed.is_remounted = False
             finding.manifest.note_write()
@@ -198,7 +200,8 @@ class Looker:
         return not self.state.holds(os.path.realpath(path))
 
     def arm(self, folders: Iterable[str]) -> dict[str, str]:
-        """Arm what can be trusted to tell; the rest comes back with words. What is not there is no reason to poll."""
+        """Arm the folders whose events can be trusted. The others are returned with the reason. A folder that does
+        not exist is no reason to poll."""
         if self.closing.is_set():
             raise NoLongerWanted
         refused: dict[str, str] = {}
@@ -218,7 +221,7 @@ class Looker:
         return refused
 
     def distrust(self, folder: str) -> None:
-        """Something happened to this folder itself: it and those below it are to be armed and resolved again."""
+        """This folder was moved, removed or replaced: arm and resolve it and those below it again."""
         if folder not in self._armed and folder not in self._real:
             return
         inside = f"{folder.rstrip('/')}/"
@@ -248,29 +251,29 @@ class Looker:
         return real
 
     def _begin(self, followed: Followed, survey: Survey, is_shared: bool) -> tuple[Manifest, str | None]:
-        """The manifest to start from and its version: the last look's, or what an earlier daemon left of it."""
+        """The manifest to start from, and its version: those of the last look, or of an earlier daemon."""
         if followed.manifest is not None:
             return followed.manifest.copy() if is_shared else followed.manifest, followed.version
         empty = Manifest(followed.naming, followed.target.compare)
         last = self.cache.version(followed.key)
         if last is None or last == ABSENT:
             return empty, last
-        # Nearly always all is as it was left, and what was found adds up to the last version.
+        # Nearly always everything is as it was left, and the paths add up to the last version.
         found = survey.found
         manifest = Manifest.of(
             followed.naming, followed.target.compare, [(path, seen) for path, seen in found.items() if seen is not None]
         )
         if manifest.version == last and not survey.problems:
             return manifest, last
-        # What was just found is meant: only of the rest must the pattern be asked.
+        # A path that was just found matches: the pattern is asked only of the rest.
         means = followed.walker.means
         kept = [one for one in self.cache.kept_below(followed.pattern) if one[0] in found or means(one[0])]
         manifest = Manifest.of(followed.naming, followed.target.compare, kept)
         return (manifest, last) if manifest.version == last else (empty, None)
 
     def _keep(self, followed: Followed, survey: Survey) -> tuple[dict[str, list[str]], list[str], list[str]]:
-        """Put what was seen into the one cache; who else means a path that was found changed (rule 10), what is racy,
-        what was unstable."""
+        """Put the entries into the cache. Returns the other targets that match a changed path (rule 10), the racy
+        paths, and the unstable ones."""
         found = survey.found
         known = list(map(self.cache.seen.get, found))
         news = [
@@ -279,7 +282,7 @@ class Looker:
             if before is not seen
         ]
         if survey.problems:
-            # What was not found may only not have been reached.
+            # A path that was not found may only not have been reached.
             news = [one for one in news if one[2] is not None]
         if not news:
             return {}, [], []
@@ -332,7 +335,7 @@ class _Visit:
         self.survey.renewed = tuple(trees)
 
     def _see_literal(self, errand: Errand) -> bool:
-        """The most frequent look of all: one file, still there. False asks for the whole visit."""
+        """The most frequent look: one file, still there. False: make the whole visit."""
         base = self._followed.pattern.base
         if base not in errand.paths:
             return True
@@ -352,12 +355,12 @@ class _Visit:
 
     def _real_base(self) -> str:
         pattern = self._followed.pattern
-        # A literal may be a link that leads to a file; what it leads to is asked when it is read.
+        # A literal may be a link to a file; its target is checked when it is read.
         folder = self._looker.resolve(pattern.literal_prefix)
         return f"{folder}/{pattern.prefix[-1]}" if pattern.is_literal and pattern.prefix else folder
 
     def _find_nothing(self) -> None:
-        """Nothing at the literal part: absent, or empty, or (rule 5) not to be told."""
+        """Nothing stands at the literal part: the target is absent, empty, or (rule 5) unknown."""
         root = self._followed.target.root
         base = self._followed.pattern.base
         is_inside = contains(root, base)
@@ -377,7 +380,7 @@ class _Visit:
             self._walk(tree)
 
     def _walk(self, top: str) -> bool:
-        """Whether there was a folder to walk."""
+        """Walk a folder; False if there is none."""
         manifest = self._followed.manifest
         meant = manifest.members if manifest is not None else {}
         walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart, meant)
@@ -393,7 +396,7 @@ class _Visit:
         return not walked.is_missing
 
     def _list_apart(self, folders: Sequence[str]) -> Iterable[Listing | None]:
-        """What the other process, if there is one, has listed; None is left to us."""
+        """The listings of the reader process, if there is one. None: list this folder here."""
         if self._reader is not None:
             try:
                 return self._reader.list(folders)
@@ -402,7 +405,7 @@ class _Visit:
         return itertools.repeat(None, len(folders))
 
     def _read_apart(self, paths: list[str]) -> list[str]:
-        """Have these read by the other process, if there is one; those that are left to us are returned."""
+        """Have these paths read by the reader process, if there is one. Returns those that must be read here."""
         if self._reader is None:
             return paths
         before = list(map(self._looker.cache.seen.get, paths))
@@ -421,7 +424,7 @@ class _Visit:
         return left + paths[done:]
 
     def _take_answers(self, paths: list[str], before: list[Seen | None], answers: Answers) -> list[str]:
-        """Those that are left to us."""
+        """Take the answers of the reader process. Returns the paths that must be read here."""
         found = dict(zip(paths, before, strict=True))
         left = [paths[place] for place in answers.left]
         for path in left:
@@ -454,9 +457,9 @@ class _Visit:
         return seen
 
     def _see_behind(self, path: str, seen: Seen) -> Seen | Folder | None:
-        """A link's file may change without the link: arm its folder, then read again what was read unarmed."""
+        """The file behind a link may change without the link: arm its folder, then read again what was read unarmed."""
         real = os.path.realpath(path)
-        # A loop of links leads nowhere: what it resolves to is one of its own.
+        # A loop of links resolves to one of its own links.
         if real == path or self._looker.state.holds(real):
             return seen
         self.survey.links[path] = real
@@ -482,7 +485,8 @@ class _Visit:
                 self.survey.refused[folder] = reason
 
     def _arm_ancestors(self) -> None:
-        """Every folder from root down to where the target begins: each may be replaced, or be missing and come back."""
+        """Arm every folder from the root down to the target's beginning: each may be replaced,
+        or be missing and come back."""
         pattern, root = self._followed.pattern, self._followed.target.root
         chain = list(
             _chain(
@@ -521,7 +525,7 @@ def _chain(root: str, is_behind_link: bool, folder: str) -> Iterator[str]:
 
 
 def _list_changed(followed: Followed, survey: Survey) -> list[tuple[str, Seen | None, Seen]]:
-    """The regular files that are not as the target's last look saw them, also behind links; none at its first look."""
+    """The regular files, also behind links, that differ from the target's last look; none at its first look."""
     if followed.manifest is None:
         return []
     members = followed.manifest.members
@@ -534,8 +538,8 @@ def _list_changed(followed: Followed, survey: Survey) -> list[tuple[str, Seen | 
 
 
 def _find_open(changed: list[tuple[str, Seen | None, Seen]]) -> dict[str, int]:
-    """Those that somebody holds open for writing, with the time of their last change.
-    A burst is asked about its newest files."""
+    """The files that somebody holds open for writing, with the time of their last change. Of a burst,
+    only the newest are checked."""
     newest = (
         changed
         if len(changed) <= _ASKED_AT_ONCE
@@ -547,5 +551,5 @@ def _find_open(changed: list[tuple[str, Seen | None, Seen]]) -> dict[str, int]:
 def _is_change(known: Seen | None, seen: Seen | None) -> bool:
     if known is None or seen is None:
         return True
-    # A content read for the first time is news to nobody who only compared the stat.
+    # A content that is read for the first time is no change to a target that compared only the stat.
     return known.key != seen.key or (bool(known.digest) and bool(seen.digest) and known.digest != seen.digest)

@@ -1,10 +1,10 @@
-"""The threads that looks are made in, apart by what could hold them up.
+"""The threads of looks, separated by what could delay them.
 
-Owned by the file source, which submits on the loop. Near looks share one thread: two of them in Python take each
-other's turns, and a burst of 100,000 files took half as long again. Looks at hundreds of paths have two, each with a
-process that reads for it: while one waits for its process, the other counts what it was told. What takes long for its
-bytes is apart, and what cannot be watched as well: a server that does not answer must not hold up the looks at this
-machine's files.
+Owned by the file source, which submits on the loop. Near looks share one thread: two threads of Python delay each
+other, and a burst of 100,000 files took half as long again. Looks at hundreds of paths have two threads, each with a
+reader process: while one waits for its process, the other evaluates its answers. Looks with many bytes have threads of
+their own. So have looks at what cannot be watched: a server that does not answer must not delay the looks at local
+files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wakeful.system.blocking_pool import Pool
 
 
 class Lane:
-    """Some threads, and how many looks are in them or wait for them; counted on the loop."""
+    """Some threads, and the number of looks that are in them or wait for them. Counted on the loop."""
 
     def __init__(self, name: str, count: int, reader: Reader | None = None) -> None:
         self.threads = Pool(count, name)
@@ -42,14 +42,14 @@ class Lanes:
 
     @property
     def is_near_taken(self) -> bool:
-        """Are there looks at this machine's files under way that others wait for?"""
+        """Whether looks at local files are under way that others wait for."""
         return any(lane.looks for lane in (self.near, *self._large))
 
     def is_near(self, lane: Lane) -> bool:
         return lane is self.near or lane in self._large
 
     def find_large(self) -> Lane:
-        """The emptier one, with its process ready."""
+        """The lane with fewer looks, with its reader process started."""
         lane = min(self._large, key=lambda lane: lane.looks)
         if lane.reader is not None:
             lane.reader.start()

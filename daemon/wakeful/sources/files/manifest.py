@@ -77,12 +77,11 @@ class Manifest:
     def put_all(
         self, found: Mapping[str, Seen | None], evidence: Mapping[str, str] = MappingProxyType({})
     ) -> list[PathChange]:
-        """Let what was seen stand at each of these paths (None: nothing); the changes that count.
+        """Set the entry of each of these paths (None: no entry). Returns the changes that count.
 
-        `evidence` tells what was reported.
+        `evidence` says what watchers reported of each path.
 
-        All of a look at once, column by column: of 100,000 files changed at once,
-        this is half of what a look costs here.
+        A whole look at once, column by column: with 100,000 changed files this is half of the cost of a look.
         """
         members = self.members
         known = list(map(members.get, found))
@@ -122,7 +121,7 @@ class Manifest:
         return self._version
 
     def _judge_moves(self, same: list[str], evidence: Mapping[str, str]) -> None:
-        """The stats of these moved, and their contents are the same: were they written meanwhile (rule 17)?"""
+        """Judge paths whose stat moved and whose content is the same: were they written meanwhile (rule 17)?"""
         told = {evidence.get(path, "unknown") for path in same}
         if "written" in told:
             self._written = next(_moves)
@@ -141,18 +140,17 @@ class Manifest:
 
     @property
     def stamp(self) -> str:
-        """Moves when any stat key moved, even if the contents are equal again."""
+        """Moves if any stat key moved, even if the contents are equal again."""
         return str(self._moved)
 
     @property
     def written(self) -> str:
-        """Moves when any content did, or was written and is equal again;
-        not when attributes alone changed (rule 17)."""
+        """Moves if any content changed, or was written and is equal again; not if only attributes changed (rule 17)."""
         return str(self._written)
 
     @property
     def doubted(self) -> str:
-        """Moves when a stat key moved, the content is equal, and nobody can tell whether it was written meanwhile."""
+        """Moves if a stat key moved, the content is equal, and nobody can tell whether it was written meanwhile."""
         return str(self._doubted)
 
 

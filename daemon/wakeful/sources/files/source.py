@@ -1,8 +1,8 @@
-"""The file source: follows targets, turns hints into dirty targets, looks when asked, and reports what it found.
+"""The file source: follows targets, turns hints into dirty targets, looks when asked, and reports the results.
 
 Owns the path trie, the watched folders and the stat cache of the whole daemon. The reactor calls it on the loop; looks
-that are not cheap run in its own threads. It never decides whether anything is owed, never reads the state folder,
-and never trusts a hint for more than where to look.
+that are not cheap run in its own threads. It never decides whether a session is owed a wake, never reads the state
+folder, and uses a hint only to know where to look.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from wakeful.sources.git.holds import LONGEST_HOLD_SECONDS, GitHolds
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 
 _TICK_SECONDS = 1.0
-# Of the clock that file systems stamp by, at most.
+# The longest tick of the clock by which file systems stamp.
 _COARSE_TICK_US = 10_000
-# New folders armed at once when they are reported, so that what follows in them is heard during settle; a larger tree
+# New folders that are armed as soon as they are reported, so that events in them are heard during settle. A larger tree
 # is left to the look, which arms before it lists.
 _ARMED_AT_ONCE = 64
-# Longer than any look is put off, so that such a folder is not forgotten before somebody had time to look.
+# Longer than any look can be held, so that a folder is not disarmed before its look.
 _APPROVAL_SECONDS = 2 * LONGEST_HOLD_SECONDS
-# Members of a target that is looked at between a run's intention and its start: some 0.1 ms.
+# The most members of a target that is looked at just before a run starts: some 0.1 ms.
 _PEEKED_AT = 16
 # About a third of a second of hashing.
 _LONG_BYTES = 256 << 20
@@ -54,7 +54,7 @@ _EVERYTHING = Errand(is_whole=True)
 
 
 class Description(Struct, frozen=True, kw_only=True):
-    """What `show` says of one followed target."""
+    """The description of one followed target, for `show`."""
 
     degraded: str | None
     problem: str | None
@@ -76,11 +76,14 @@ class FileSource:
         *,
         mounts: Mounts | None = None,
         defects: Defects | None = None,
+        lanes: Lanes | None = None,
+        find_since: Callable[[str], int | None] = lambda key: None,
     ) -> None:
+        """`find_since` gives the moment since which it counts whether a path of a target moved;
+        None: it does not count."""
         self._report = report
         self.defects = defects or Defects()
-        # Since when it counts whether a path of this target moved, if it does: set by who knows of runs.
-        self.find_since: Callable[[str], int | None] = lambda key: None
+        self._find_since = find_since
         self._loop = loop
         self._cache = cache
         self._state = StateFolder(state_dir)
@@ -91,7 +94,7 @@ class FileSource:
         self._excludes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Excludes] = {}
         self._folders = WatchedFolders(_APPROVAL_SECONDS)
         self._links = Links()
-        self._lanes = Lanes()
+        self._lanes = lanes or Lanes()
         self._git_holds = GitHolds(loop, self._hint)
         self._open_files = OpenFiles(loop, self._hint)
         self._racy = RacyPaths(cache.seen)
@@ -126,14 +129,14 @@ class FileSource:
         self._disarm_unneeded()
 
     def _share_excludes(self, target: FileTarget) -> Excludes:
-        """Ten thousand sessions of one project mostly exclude the same."""
+        """The excludes of a target, shared: ten thousand sessions of one project mostly have the same."""
         words = (target.root, target.exclude, target.hidden)
         if words not in self._excludes:
             self._excludes[words] = build_excludes(target)
         return self._excludes[words]
 
     async def close(self) -> None:
-        """Stop watching and keep what was seen for the next start."""
+        """Stop watching, and write the cache for the next start."""
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         self._tick_timer = None
@@ -143,7 +146,7 @@ class FileSource:
         self._followed.clear()
         await self._writer.wait()
         await self._lanes.close()
-        # Last of all: a walk that is just ending may still arm what it found.
+        # Last, because a walk that is just ending may still arm folders.
         self._hints.close()
         self._looker.mounts.close()
         await asyncio.to_thread(self._cache.write, self._cache.take_batch())
@@ -151,28 +154,28 @@ class FileSource:
 
     @property
     def is_looking(self) -> bool:
-        """Are there looks that others wait for? Any thread may ask, and should then give way."""
+        """Whether looks are under way that others wait for. Asked in any thread, by work that can wait."""
         return self._lanes.is_near_taken
 
     def hear(self) -> None:
-        """Take in what the watcher and the mount table have not told yet:
-        what a run's inputs went through must be known before its end is."""
+        """Take in the events of the watcher and the mount table that are still queued: changes of a run's inputs
+        must be known before its end."""
         self._hints.hear()
         self._take_mounts()
 
     # -- looking --------------------------------------------------------------------------------------------------
 
     def look(self, key: str, generation: int, *, takes_open: bool = False) -> None:
-        """`takes_open`: a file that is open for writing counts as it is."""
+        """Look at a target. `takes_open`: take a file that is open for writing as it stands."""
         followed = self._followed.get(key)
-        # Forgotten while the request was on its way.
+        # It was forgotten while the request was on its way.
         if followed is None:
             return
         if followed.is_looking:
             followed.asked_again = generation, takes_open
             return
         if followed.refused:
-            # Nobody tells what changed since the last poll.
+            # No watcher tells what changed since the last poll.
             followed.is_whole = True
         held = self._git_holds.hold(key, followed.pattern.literal_prefix)
         if held is not None:
@@ -181,7 +184,7 @@ class FileSource:
         self._begin(followed, generation, followed.take_errand(), takes_open)
 
     def _begin(self, followed: Followed, generation: int, errand: Errand, takes_open: bool) -> None:
-        # A server that does not answer must not stop the loop, nor a look that is known to be too large.
+        # A server that does not answer must not stop the loop, and neither must a large look.
         if not followed.refused and not followed.is_large(errand):
             try:
                 finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True, takes_open=takes_open)
@@ -219,7 +222,7 @@ class FileSource:
             )
 
     def _try_look(self, followed: Followed, errand: Errand, reader: Reader | None, takes_open: bool) -> Finding | None:
-        """None when the bytes to be read would hold up all other looks."""
+        """Look in a thread; None if reading so many bytes would delay all other looks."""
         try:
             return self._looker.look(
                 followed, errand, Allowance(sys.maxsize, _LONG_BYTES), reader=reader, takes_open=takes_open
@@ -240,8 +243,8 @@ class FileSource:
             self._submit(self._lanes.long, whole, finish, fail)
 
     def _wait_for_close(self, followed: Followed, generation: int, errand: Errand, written: BeingWritten) -> None:
-        """A changed file is still being written. The look waits,
-        or takes the file as it is once it has waited long enough."""
+        """Hold the look while a changed file is being written; once it has waited long enough,
+        take the file as it stands."""
         held = self._open_files.hold(followed.target, written.paths)
         if held is None:
             self._begin(followed, generation, errand, takes_open=True)
@@ -251,7 +254,7 @@ class FileSource:
 
     def _finish(self, followed: Followed, generation: int, finding: Finding) -> None:
         followed.is_looking = False
-        # Forgotten, or forgotten and followed anew, while a thread looked.
+        # It was forgotten, or forgotten and followed anew, while a thread looked.
         if self._followed.get(followed.key) is not followed:
             return
         self._report(TargetLooked(self._apply(followed, generation, finding)))
@@ -269,7 +272,7 @@ class FileSource:
             self._look_again(followed)
 
     def _fail(self, followed: Followed, generation: int, errand: Errand, error: Exception) -> LookResult:
-        """An exception that nobody expected: the target is unknown (rule 5), and polled until a look succeeds."""
+        """Handle a defect: the target is unknown (rule 5), and is polled until a look succeeds."""
         followed.problem = self.defects.take(show(followed.pattern.base), error)
         followed.put_back(errand)
         # A half-applied look may have left wrong state, so the next look starts from the beginning.
@@ -293,7 +296,7 @@ class FileSource:
         followed.looked_at = time.time()
         followed.refused = survey.refused if survey.is_whole else followed.refused | survey.refused
         if survey.problems:
-            # Unknown is not a version (rule 5): what was asked stays to be done.
+            # Unknown is not a version (rule 5): these paths must be visited again.
             followed.put_back(finding.errand)
             followed.problem = _join(survey.problems)
         else:
@@ -320,8 +323,8 @@ class FileSource:
         )
 
     def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
-        """A write that came before the stat of a look is in the watcher's queue by now:
-        then it was more than attributes (rule 17)."""
+        """Take in writes that came before the stat of the look and are still queued:
+        then more than attributes changed (rule 17)."""
         if not finding.unwritten:
             return
         self._hints.hear()
@@ -332,7 +335,7 @@ class FileSource:
     def _result(self, followed: Followed, generation: int, **found: Any) -> LookResult:
         manifest = followed.manifest
         stamp, doubt = (manifest.written, manifest.doubted) if manifest is not None else ("", "")
-        since = self.find_since(followed.key)
+        since = self._find_since(followed.key)
         is_moved = (
             since is not None
             and manifest is not None
@@ -359,7 +362,8 @@ class FileSource:
         return tuple(marked)
 
     def _renew_folders(self, followed: Followed, finding: Finding) -> None:
-        """Count the folders this target needs now; those below a renewed folder that were not found again are over."""
+        """Count the folders that this target needs now. Folders below a renewed one that were not found again are
+        not needed."""
         found = finding.survey.folders
         if finding.survey.problems:
             # An unreadable folder hides those below it: keep what was armed.
@@ -374,7 +378,7 @@ class FileSource:
             self._disarm_unneeded()
 
     def _disarm_unneeded(self) -> None:
-        """Only when no look is under way that may just have armed one of them again."""
+        """Disarm folders that no target needs, unless a look is under way that may just have armed one of them."""
         if self._lanes.is_any_taken:
             return
         unneeded = self._folders.take_unneeded()
@@ -393,7 +397,7 @@ class FileSource:
         def finish(done: asyncio.Future[object]) -> None:
             lane.looks -= 1
             if self._tick_timer is None:
-                # Closing: the result is for nobody, an error of ours is not to be lost.
+                # Closing: nobody needs the result, but a defect must not be lost.
                 if not isinstance(done.exception(), NoLongerWanted):
                     done.result()
                 return
@@ -408,7 +412,7 @@ class FileSource:
     # -- hints ----------------------------------------------------------------------------------------------------
 
     def _take_dirt(self, batch: tuple[Dirt, ...]) -> None:
-        """One batch of hints: mark every target that means one of the paths, then say so once (rule 10)."""
+        """Take one batch of hints: mark every target that matches one of the paths, then report them once (rule 10)."""
         hinted: dict[str, None] = {}
         for dirt in batch:
             match dirt:
@@ -438,7 +442,7 @@ class FileSource:
         for name in names:
             path = lead + name
             is_folder = path in self._folders or (os.path.isdir(path) if folders is None else name in folders)
-            # A link to a folder is no folder to the watcher, but patterns lead through it all the same.
+            # To the watcher a link to a folder is no folder, but patterns lead through it.
             if is_folder or self._trie.leads_through(path):
                 self._try_take(self._take_folder, path, hinted)
             else:
@@ -448,8 +452,8 @@ class FileSource:
     def _take_path(
         self, path: str, hinted: dict[str, None], evidence: Evidence = "unknown", *, is_swept: bool = False
     ) -> None:
-        """`is_swept`: its stat moved. A report of that path which waits for its look says whether it was written
-        (rule 17)."""
+        """Mark the targets that match a path. `is_swept`: the sweep found it;
+        a report that waits for its look knows more (rule 17)."""
         for one in self._links.list_with(path) if path in self._links else (path,):
             for followed in self._trie.find(one):
                 if followed.walker.means(one) and not (is_swept and followed.is_marked(one)):
@@ -457,7 +461,7 @@ class FileSource:
                     hinted[followed.key] = None
 
     def _take_folder(self, folder: str, hinted: dict[str, None]) -> None:
-        """A folder came, went or was replaced: whoever means something at or below it looks there again."""
+        """Mark the targets that match anything at or below a folder that came, went or was replaced."""
         if self._state.holds(folder):
             return
         self._looker.distrust(folder)
@@ -500,7 +504,7 @@ class FileSource:
     # -- what hints do not tell -----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Once a second: a slice of the sweep, polls that are due, racy paths, the cache's batch."""
+        """Once a second: a slice of the sweep, due polls, racy paths, the batch of the cache."""
         self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
         for step in (
             self._take_mounts,
@@ -518,7 +522,8 @@ class FileSource:
                 self.defects.take("what hints do not tell", error)
 
     def _take_mounts(self) -> None:
-        """No watcher reports what is mounted over a folder, or unmounted while its file system goes on elsewhere."""
+        """Take in changed mounts. No watcher reports a mount over a folder,
+        or an unmount of a file system that goes on elsewhere."""
         hinted: dict[str, None] = {}
         changed = self._looker.mounts.take_changed()
         for point in changed:
@@ -556,7 +561,7 @@ class FileSource:
         self._disarm_unneeded()
 
     def _is_left_out(self, path: str) -> bool:
-        """Whether the sweep passes over a path; one that nobody means any more is dropped from the cache."""
+        """Whether the sweep leaves a path out. A path that no target matches any more is dropped from the cache."""
         if path in self._folders.mtimes:
             return False
         followers = self._trie.find(path)
@@ -583,13 +588,13 @@ class FileSource:
 
         def fail(error: Exception) -> None:
             self.defects.take(show(followed.pattern.base), error)
-            # The look meets it again, and says so of its target.
+            # The look meets the error again, and reports it for its target.
             finish(is_changed=followed.problem is None)
 
         self._submit(self._lanes.far, lambda: self._peek(followed), finish, fail)
 
     def _peek(self, followed: Followed) -> bool:
-        """Compare stat keys with what was last seen, in a thread, without reading: is a look worth it?"""
+        """Compare stat keys with the last look, in a thread, without reading: is a look worth it?"""
         survey = self._looker.survey(followed, _EVERYTHING, wants_content=False)
         if bool(survey.problems) != (followed.problem is not None) or survey.refused.keys() != followed.refused.keys():
             return True
@@ -606,7 +611,7 @@ class FileSource:
             )
 
     def _fail_rereading(self, paths: dict[str, Seen], error: Exception) -> None:
-        """Whether they changed is not known: the looks tell."""
+        """Have the paths looked at: whether they changed is not known."""
         self.defects.take("files that were just written", error)
         self._take_reread(paths, Reread(list(paths), []))
 
@@ -614,14 +619,14 @@ class FileSource:
         hinted: dict[str, None] = {}
         for path in found.rewritten:
             self._try_take(self._take_path, path, hinted)
-        # The others are clean now, and to be remembered as such.
+        # The others are clean now, and are kept as clean.
         for path in paths.keys() - {*found.rewritten, *found.moved}:
             if self._cache.seen.get(path) is paths[path]:
                 self._cache.put(path, paths[path])
         self._hint(hinted)
 
     def find(self, key: str) -> LatestLook | None:
-        """What the latest look at a target found, for whoever keeps it; None before the first."""
+        """The result of the latest look at a target; None before the first."""
         followed = self._followed.get(key)
         if followed is None or followed.manifest is None:
             return None
@@ -630,7 +635,7 @@ class FileSource:
         return LatestLook(followed.version if is_known else None, manifest.members, manifest.stamp, is_stale)
 
     def peek(self, key: str) -> LatestLook | None:
-        """What a target holds at this very moment, hinted or not; None where telling would take more than a moment."""
+        """The members of a target at this very moment, hinted or not; None if finding out would take too long."""
         followed = self._followed.get(key)
         if (
             followed is None
@@ -661,8 +666,8 @@ class FileSource:
         )
 
     def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
-        """For `why PATH`: each target that means it, excludes it or nearly means it.
-        To nobody the state folder means anything."""
+        """For `why PATH`: the targets that match it, exclude it or nearly match it.
+        The state folder belongs to no target."""
         path = os.path.abspath(path)
         if self._state.holds(path):
             return []
@@ -672,8 +677,7 @@ class FileSource:
 
 
 def _leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int]:
-    """All that lie in none of these trees; the very same where there are none:
-    of 2,000 folders each save would make a copy."""
+    """The folders outside these trees; the same object if there are no trees: each save would copy 2,000 folders."""
     inside = tuple(f"{tree}/" for tree in trees)
     return (
         {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}
@@ -683,7 +687,7 @@ def _leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int
 
 
 def _concerns(followed: Followed, folder: str) -> bool:
-    """Whether a target means anything at or below this folder once its excludes are considered."""
+    """Whether a target matches anything at or below this folder, excludes considered."""
     base = followed.pattern.base
     return contains(folder, base) or followed.walker.enters(folder) or followed.walker.means(folder)
 

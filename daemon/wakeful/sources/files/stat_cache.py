@@ -1,9 +1,8 @@
-"""What was last seen at every path, for the whole daemon (rule 10),
-and kept over restarts so that nothing is read twice.
+"""The last seen state of every path, for the whole daemon (rule 10), kept over restarts so that no file is read twice.
 
-A cache: it lives in a database file of its own, is written in batches by a thread, and is thrown away when it cannot be
-read. Beside the paths it keeps the last version per target: if the kept paths still add up to it, an edit made while
-the daemon was down has a known delta. Owned by the file source; nothing here is ever the truth.
+A cache: it has a database file of its own, is written in batches by a thread, and is thrown away if it cannot be
+read. It also keeps the last version per target: if the kept paths still add up to it, the changes made while the daemon
+was down are known. Owned by the file source; nothing here is ever the truth.
 """
 
 from __future__ import annotations
@@ -49,8 +48,13 @@ CREATE TABLE IF NOT EXISTS mount (
 class StatCache:
     """`seen` is read from any thread and changed by `put` alone; `take_batch` and `write` carry changes to the disk."""
 
-    def __init__(self, state_dir: str | os.PathLike[str] | None) -> None:
-        """Read what an earlier daemon left; None keeps everything in memory."""
+    def __init__(
+        self, state_dir: str | os.PathLike[str] | None, holds_secret: Callable[[bytes], bool] = lambda text: False
+    ) -> None:
+        """Read the paths that an earlier daemon saw; None keeps everything in memory.
+
+        A path in which `holds_secret` finds the value of a secret is not written to the disk,
+        and is hashed again by the next daemon."""
         self.seen: dict[str, Seen] = {}
         self._versions: dict[str, str] = {}
         # Target -> the mount points it lies on; few lie on any.
@@ -58,9 +62,7 @@ class StatCache:
         self._changed_mounts: set[str] = set()
         self._changed_paths: set[str] = set()
         self._changed_targets: set[str] = set()
-        # Whether some bytes hold the value of a secret: a path that does is not written to the disk,
-        # and is hashed again by the next daemon.
-        self.holds_secret: Callable[[bytes], bool] = lambda text: False
+        self._holds_secret = holds_secret
         self._path = Path(state_dir, _FILE) if state_dir is not None else None
         self._database: apsw.Connection | None = None
         # Looks in threads note what they saw while the loop takes a batch.
@@ -89,7 +91,7 @@ class StatCache:
         """As `put`, for what one look found: a burst of 100,000 files takes the lock once a target."""
         gone = [path for path, seen in found.items() if seen is None]
         with self._lock:
-            # As it is where it can be: one update without a loop of ours.
+            # One update, without a loop of our own, where nothing must be left out.
             self.seen.update(
                 {path: seen for path, seen in found.items() if seen is not None}
                 if gone
@@ -127,7 +129,7 @@ class StatCache:
         return self._mounts.get(target, frozenset())
 
     def version(self, target: str) -> str | None:
-        """What this target's last look of an earlier daemon found."""
+        """The version that the last look of an earlier daemon found."""
         return self._versions.get(target)
 
     def kept_below(self, pattern: Pattern) -> list[tuple[str, Seen]]:
@@ -144,12 +146,12 @@ class StatCache:
         return bool(self._kept)
 
     def drop_kept(self) -> None:
-        """Every target has had its first look: nobody asks any more what an earlier daemon saw."""
+        """Drop the paths of an earlier daemon: every target has had its first look."""
         # In this order: a look in a thread that finds no more paths asks nothing of the rest.
         self._kept_paths, self._kept = [], {}
 
     def take_batch(self) -> Batch:
-        """What changed since the last batch, as rows; written by `write`, in any one thread."""
+        """The changes since the last batch, as rows. `write` writes them, in any thread."""
         with self._lock:
             paths = {path: self.seen.get(path) for path in self._changed_paths}
             targets = {key: self._versions.get(key) for key in self._changed_targets}
@@ -161,7 +163,7 @@ class StatCache:
         """One transaction: the versions and the paths they were made of are kept together or not at all."""
         if self._database is None:
             return
-        batch = batch.leave_out(self.holds_secret)
+        batch = batch.leave_out(self._holds_secret)
         try:
             with self._database:
                 self._database.executemany("DELETE FROM path WHERE path = ?", batch.removed_paths())
@@ -189,7 +191,7 @@ class StatCache:
             try:
                 self._read(path)
             except (apsw.Error, OSError):
-                # Not even an empty one can be made here: go on without.
+                # Not even an empty cache can be made here: go on without.
                 self._discard()
 
     def _read(self, path: Path) -> None:
@@ -213,7 +215,7 @@ class StatCache:
         self._kept_paths = sorted(self.seen)
 
     def _discard(self) -> None:
-        """Throw the file away; what is in memory stays true, since every use compares it with a fresh stat."""
+        """Throw the file away. The memory stays true, since every use compares it with a fresh stat."""
         try:
             self.close()
         except apsw.Error:
@@ -226,7 +228,7 @@ class StatCache:
 
 
 class CacheWriter:
-    """When the cache is written: after some ticks in which nobody looked.
+    """Writes the cache after some ticks without looks.
 
     Looks, and the runs that follow them, would wait for the interpreter: 100,000 paths take 0.4 s of it.
     """
@@ -288,7 +290,7 @@ class Batch:
         return ((key,) for key, points in self._mounts.items() if points is None)
 
     def leave_out(self, holds_secret: Callable[[bytes], bool]) -> Batch:
-        """The same, with the paths that hold a secret among those to be removed:
+        """The same batch, with the paths that hold a secret removed from disk:
         one may have been written before the secret was known."""
         if not holds_secret(b"\0".join(map(os.fsencode, self._paths))):
             return self

@@ -23,20 +23,20 @@ SLICE_SECONDS = 0.001
 
 
 class Sweep:
-    """Walks round and round over the paths and folders that are known at the beginning of each round."""
+    """Goes round and round over the paths and folders that are known at the beginning of each round."""
 
     def __init__(
         self, seen: Mapping[str, Seen], folders: Callable[[], Mapping[str, int]], is_left_out: Callable[[str], bool]
     ) -> None:
         self._seen = seen
         self._folders = folders
-        # Paths that are polled, or that nobody means any more.
+        # Leaves out paths that are polled, and paths that no target matches any more.
         self._is_left_out = is_left_out
         self._round: Iterator[tuple[str, bool]] = iter(())
         self._share = 1
 
     def slice(self, limit_seconds: float = SLICE_SECONDS) -> tuple[list[str], list[str]]:
-        """The paths and the folders of this second's share that are not as they were last seen."""
+        """The paths and folders of this second's share that differ from the last look."""
         paths: list[str] = []
         folders: list[str] = []
         deadline = time.perf_counter() + limit_seconds
@@ -80,7 +80,8 @@ class Sweep:
 
 
 class Polls:
-    """When to look at what cannot be watched: every 2 s while it changes, up to every 30 s while it does not."""
+    """The due times of targets that cannot be watched: every 2 s while they change,
+    up to every 30 s while they do not."""
 
     SHORTEST_SECONDS = 2.0
     LONGEST_SECONDS = 30.0
@@ -105,7 +106,7 @@ class Polls:
         self._due.pop(key, None)
 
     def take_due(self, now: float) -> list[str]:
-        """Those to poll now; each is due again only after `note`."""
+        """The keys to poll now. Each is due again only after `note`."""
         due = [key for key, at in self._due.items() if at <= now]
         for key in due:
             del self._due[key]
@@ -135,7 +136,7 @@ class RacyPaths:
         self._waiting.extend((due, path) for path in paths)
 
     def take_due(self) -> dict[str, Seen]:
-        """Those to be read again now, as they were last seen."""
+        """The paths to read again now, as they were last seen."""
         now = time.monotonic()
         paths: dict[str, Seen] = {}
         while self._waiting and self._waiting[0][0] <= now and len(paths) < MOST_AT_ONCE:
@@ -146,9 +147,10 @@ class RacyPaths:
 
 
 class Reread(NamedTuple):
-    """Of paths that were read again: those that hold other content, and those whose stat alone moved.
+    """The result of reading paths again: those with other content, and those of which only the stat moved.
 
-    A stat that moved is reported by whoever watches the path, who also tells whether it was written (rule 17)."""
+    A stat that moved is reported by the watcher, which also tells whether the file was written (rule 17).
+    """
 
     rewritten: list[str]
     moved: list[str]

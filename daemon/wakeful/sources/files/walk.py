@@ -1,8 +1,8 @@
-"""A pruned walk: every file below a folder that a target means, with each folder armed before it is read.
+"""A pruned walk: finds every file below a folder that a target matches, and arms each folder before it reads it.
 
-Level by level, so that a watcher is asked once per level and not once per folder. Called by looks, mostly in a thread.
-Never enters an excluded folder, a linked folder or the state folder, and never takes a folder it cannot read for an
-empty one (rule 5).
+It goes level by level, so that a watcher is asked once per level and not once per folder. Looks call it, mostly in a
+thread. It never enters an excluded folder, a linked folder or the state folder, and never takes a folder that it
+cannot read for an empty one (rule 5).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Arm = Callable[[Iterable[str]], None]
 ListAhead = Callable[[Sequence[str]], Iterable[Listing | None]]
 
 
-# Below the state folder, a place for each fork that asked for one.
+# The folder below the state folder that holds the workspaces of forks.
 WORKSPACES = "workspaces"
 
 
@@ -67,7 +67,7 @@ class StateFolder:
 
 
 class Walked:
-    """What a walk found. `folders` maps each one read to its mtime, by which the sweep notices a missed name."""
+    """The result of a walk. `folders` maps each folder to its mtime, by which the sweep notices a missed name."""
 
     __slots__ = ("files", "folders", "is_missing", "problems")
 
@@ -89,7 +89,7 @@ class Walker:
         self._excludes = excludes
         self._start = start
         self._state = state
-        # Of these alone a report from a fork's workspace has to be kept.
+        # Only these patterns could match a path in a fork's workspace.
         self._is_above_state = state.lies_below(pattern.base)
 
     def means(self, path: str) -> bool:
@@ -130,7 +130,7 @@ class Walker:
                         walked.problems.append(describe_problem(folder, problem))
                     elif folder is top:
                         walked.is_missing = True
-                    # Else gone since it was listed: its parent was armed before, and has told.
+                    # Otherwise it went since it was listed. Its parent was armed before, and has reported it.
             level = below
         return walked
 
@@ -145,7 +145,8 @@ class Walker:
     def _take(self, folder: str, listing: Listing, walked: Walked, below: list[str], meant: Container[str]) -> None:
         walked.folders[folder] = listing.mtime
         lead = folder if folder.endswith("/") else f"{folder}/"
-        # `means`, asked of what lies below the pattern's base, and of every file of a start: a third of its cost.
+        # `means`, spelled out for paths below the pattern's base: it is asked of every file of a start,
+        # a third of the cost.
         fits, behind, covers = (
             self._pattern.below_base().fullmatch,
             len(self._pattern.base.rstrip("/")) + 1,

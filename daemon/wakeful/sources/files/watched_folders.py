@@ -26,8 +26,10 @@ class WatchedFolders:
         return folder in self._needed
 
     def renew(self, before: Mapping[str, int], left: dict[str, int], found: Mapping[str, int]) -> dict[str, int]:
-        """One target needed the folders `before` and needs those `left`, of which `found` were just visited;
-        what it is to keep."""
+        """Count the folders of one target: it needed `before` and needs `left`, of which `found` were just visited.
+
+        Returns the folders to keep.
+        """
         for folder in left.keys() - before.keys():
             self._needed[folder] = self._needed.get(folder, 0) + 1
         for folder, mtime in found.items():
@@ -48,7 +50,7 @@ class WatchedFolders:
                 self._unneeded.add(folder)
 
     def approve(self, folder: str) -> None:
-        """It was armed before anybody counted it."""
+        """Keep a folder that was armed before any target needed it."""
         if folder not in self._needed:
             self._on_approval[folder] = time.monotonic() + self._approval_seconds
 

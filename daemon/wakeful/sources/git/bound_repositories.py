@@ -1,10 +1,10 @@
-"""Which repository each bound folder belongs to: the one that was there when it was bound,
+"""The repository of each bound folder: the one that was there when it was bound,
 until a person puts another in its place.
 
 A run that may write around `.git` could put a pointer, links or borrowed objects there, and the daemon would read
-somebody else's repository for it. `commits` and `checkouts` ask before they read. What was found is kept in the state
-folder. Another repository counts by itself where all of it lies in its own place, or git's way back leads here; what
-nothing but the checkout says needs that no run could have done it, or a person's word.
+somebody else's repository for it. `source` and `checkouts` ask before they read. The answers are kept in the state
+folder. Another repository is accepted by itself if all of it lies in its own place, or if git's link back leads here.
+If only the checkout names it, no run may have been able to put it there, or a person must accept it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BoundRepositories:
         self._accepted[folder] = place
 
     def note_absent(self, folder: str) -> None:
-        """There is no repository around this folder: one that comes is not the first that was seen."""
+        """Note that there is no repository around this folder: one that comes is not the first."""
         self._accepted.pop(folder, None)
         if self._known.get(folder) != _ABSENT:
             self._keep(folder, _ABSENT)
@@ -107,7 +107,7 @@ class BoundRepositories:
         if self._file is None:
             return
         fresh = self._file.with_name(f".{self._file.name}.new")
-        # Without room it is known until the daemon ends, and the next one binds anew.
+        # If the disk is full, it is known until the daemon ends, and the next one binds anew.
         with contextlib.suppress(OSError):
             fresh.write_text(json.dumps(self._known))
             fresh.replace(self._file)
@@ -140,7 +140,7 @@ def _describe(dirs: GitDirs) -> str:
 
 
 def _identify(path: str) -> str:
-    """By its number and when it was made: the number of the disk may be another after a restart of the machine."""
+    """Identify a folder by its inode and birth time: the number of the disk may change at a restart of the machine."""
     try:
         return f"{os.stat(path).st_ino}:{read_birth(path)}"
     except OSError:

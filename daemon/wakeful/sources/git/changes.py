@@ -1,6 +1,6 @@
-"""What a look at commits says beyond the id: which paths differ, which commits brought it, what is pending.
+"""The details of a look at commits: which paths differ, which commits changed them, what is pending.
 
-`commits` has found the head and the object at the path; these functions turn them into a `LookResult`. A detail that
+`source` has found the head and the object at the path; these functions turn them into a `LookResult`. A detail that
 cannot be read (a tree that was collected, a list too long) is left out and never makes a known version unknown.
 """
 
@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
 @dataclass(slots=True)
 class Viewed:
-    """What was reported of a target: its last version, and the head each of the last versions was found at."""
+    """The reports of a target: its last version, and the heads at which the last versions were found."""
 
     version: str | None = None
     heads: dict[str, str] = field(default_factory=dict)
@@ -123,7 +123,7 @@ async def describe_commits(repository: Repository, commits: list[str]) -> tuple[
 async def _find_changes_since(
     repository: Repository, previous: str, found: Found | None, shown: str
 ) -> tuple[PathChange, ...] | None:
-    """The changed paths, or None where they cannot be known: the version is what wakes, and the result says so."""
+    """The changed paths; None if they cannot be known. The version alone wakes a session, and the result says so."""
     if previous == ABSENT:
         before = None
     elif is_object_id(previous):

@@ -27,14 +27,14 @@ from wakeful.sources.git.command import (
     run_git,
 )
 
-# Writing the files of a large repository takes minutes on a slow disk.
+# Writing the files of a large repository may take minutes on a slow disk.
 CHECKOUT_SECONDS = 600.0
 # git says 255 for what it cannot merge; up to 127 it counts conflicts.
 _MOST_CONFLICTS = 127
 
 
 class Checkouts:
-    """Every call is a few short processes. `bound` knows whose repository is whose."""
+    """Every call starts a few short processes. `bound` knows which repository belongs to which folder."""
 
     def __init__(self, bound: BoundRepositories | None = None) -> None:
         self._bound = bound or BoundRepositories()
@@ -93,7 +93,7 @@ class Checkouts:
 
 
 def _has_repository_above(folder: str) -> bool:
-    """As git looks for one; asked first, so that what git refuses is told from what is not there."""
+    """Look for a repository as git does. Asked first, to tell a refusal of git from a missing repository."""
     path = Path(folder)
     return any(os.path.lexists(one / ".git") for one in (path, *path.parents))
 

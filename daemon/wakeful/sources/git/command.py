@@ -1,9 +1,9 @@
-"""The one way this program speaks to git: by commands that run no code a repository configures, and that write nothing.
+"""The only way to git: commands that run no code a repository configures, and that write nothing.
 
-`commits` asks here for commits, trees and ids. In a repository only rev-parse, rev-list, merge-base and cat-file are
-ever run (no sink fires in any of them, with a canary in each); which paths changed is found by reading tree objects,
-never by `git diff`. Everything git could be told by the repository to start (fsmonitor, hooks, filters, pagers,
-signature programs, transports of a partial clone) is closed off in the arguments and the environment as well.
+`source` asks here for commits, trees and ids. In a repository only rev-parse, rev-list, merge-base and cat-file are
+ever run: tests with a canary in each setting show that none of them starts anything. Changed paths are found by reading
+tree objects, never by `git diff`. Everything that a repository could tell git to start (fsmonitor, hooks, filters,
+pagers, signature programs, transports of a partial clone) is closed off in the arguments and the environment as well.
 No index is read, no lock taken.
 """
 
@@ -47,7 +47,7 @@ _SETTINGS = (
 
 
 class GitRefusal(OperatorError):
-    """git cannot or will not say: not a repository, another owner's, broken, or silent."""
+    """git fails or refuses: not a repository, another owner's, broken, or no answer."""
 
 
 class Found(NamedTuple):
@@ -126,7 +126,7 @@ def hardened_environment() -> dict[str, str]:
 async def run_git(
     words: Sequence[str], folder: str, *, env: dict[str, str] | None = None, seconds: float | None = None
 ) -> bytes:
-    """What one command prints; its own words as a refusal when it fails or takes too long."""
+    """The output of one command. Raises a refusal with git's own words if it fails or takes too long."""
     code, printed, complaint = await answer_git(words, folder, env, seconds)
     if code != 0:
         raise GitRefusal(_say_refusal(complaint, folder))
@@ -179,8 +179,10 @@ async def locate(folder: str, *, is_explicit: bool = False) -> Place:
 
 
 def identify(git_dir: str) -> tuple[int, int, int]:
-    """Which folder this is; another one under the same name is another repository,
-    also where it was given the number of the one before."""
+    """The identity of a folder.
+
+    Another folder under the same name is another repository, even with the same inode number.
+    """
     try:
         status = os.stat(git_dir)
     except OSError as error:
@@ -199,7 +201,8 @@ class Repository:
         self._last_range: tuple[tuple[str, str, int], list[str]] | None = None
 
     async def find(self, names: Sequence[str]) -> list[Found | None]:
-        """What each name (`<commit>:<path>`, `refs/heads/x^{commit}`) stands for now; None where nothing does."""
+        """The object that each name (`<commit>:<path>`, `refs/heads/x^{commit}`) stands for now;
+        None if there is none."""
         return await self._finder.find(names)
 
     async def read(self, object_id: str) -> bytes:
@@ -207,7 +210,7 @@ class Repository:
         return b"".join([chunk async for chunk in self.stream(object_id, OBJECT_LIMIT_BYTES)])
 
     def stream(self, object_id: str, limit: int | None = None) -> AsyncIterator[bytes]:
-        """The content in chunks; to be read to its end, or the process behind it is ended."""
+        """The content in chunks. Read it to its end, or the process behind it is ended."""
         return self._reader.stream(object_id, limit)
 
     async def list_touching(
@@ -267,7 +270,7 @@ class Repository:
         return entries
 
     async def end_idle_reader(self, idle_seconds: float) -> None:
-        """Let go of what was read, and of its process, when nobody asked for so long; the next read starts another."""
+        """Drop the cache and end its process if nobody asked for this long; the next read starts another."""
         if time.monotonic() - self._reader.asked_at > idle_seconds:
             self._trees.clear()
             await self._reader.end()

@@ -1,8 +1,8 @@
-"""Which commits are new since a position, and changed a path: the walks behind `each_commit` (rule 38).
+"""The commits that are new since a position and changed a path: the walks behind `each_commit` (rule 38).
 
 `first-parent` follows the line of a branch and takes a merge as one commit. `all` takes every commit that was not
-reachable before and that differs from each of its parents. git's own path limits with exclusions are not asked: they
-judge a merge by those of its parents that are not excluded, and stop early where commit dates run backwards.
+reachable before and that differs from each of its parents. git's own path limits are not used with exclusions: they
+judge a merge only by its parents that are not excluded, and stop early if commit dates run backwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GROWTH = 8
 
 
 async def find_newest(repository: Repository, head: str, path: str, line: str) -> str | None:
-    """The position of somebody who has seen everything up to this head; None where nothing of it touches the path."""
+    """The position after everything up to this head; None if no commit of it touches the path."""
     newest = await repository.list_touching(head, path=path, newest=1, is_whole_graph=line == "all")
     if not newest:
         return None
@@ -26,7 +26,7 @@ async def find_newest(repository: Repository, head: str, path: str, line: str) -
 
 
 async def are_behind(repository: Repository, tips: Sequence[str], head: str) -> bool:
-    """Are all of these still part of this head's history?"""
+    """Whether all of these are still part of this head's history."""
     if not all(map(is_object_id, tips)):
         return False
     known = await repository.find([f"{tip}^{{commit}}" for tip in tips])

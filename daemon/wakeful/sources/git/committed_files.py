@@ -1,9 +1,8 @@
-"""What was committed between two versions, with contents: the two sides of every file that differs,
-for who shows diffs.
+"""The changes between two committed versions, with contents: both sides of every file that differs, for diffs.
 
-`commits` hands over the repository and what its binding means. Objects are read by their ids, through the same
-processes as every look: no `git diff`, so that no textconv, no external program and no filter of the repository has a
-say. What cannot be read says why.
+`source` hands over the repository and the binding's path. Objects are read by their ids, through the same processes as
+every look. `git diff` is not used, so no textconv, no external program and no filter of the repository is run. A file
+that cannot be read says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks that wait because git is rewriting the working tree: at most ten minutes, then they look anyway.
+"""Holds on looks while git rewrites the working tree: at most ten minutes, then the look is made anyway.
 
 Owned by the file source, on the loop. A target that is held is hinted at again when its repository is free, or overdue.
 """
@@ -28,7 +28,7 @@ class GitHolds:
         self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, key: str, folder: str) -> str | None:
-        """Why a look at this target, whose files begin at this folder, must wait; None: it need not."""
+        """Why a look at this target, whose files begin at this folder, must wait; None: it need not wait."""
         git_dir, reason = self._find(folder)
         if git_dir is None or reason is None:
             if git_dir is not None:

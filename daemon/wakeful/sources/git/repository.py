@@ -1,7 +1,7 @@
-"""What can be known of a repository without running git: where it is, and whether an operation is under way.
+"""A repository as seen without running git: where it is, and whether an operation is under way.
 
-Read by the file source, which holds looks while git rewrites the working tree, and by whoever else must not look at
-half a rebase. Only stats markers; never takes a lock, never reads objects or configuration.
+The file source reads it to hold looks while git rewrites the working tree. It only stats marker files; it never takes a
+lock, and never reads objects or configuration.
 """
 
 from __future__ import annotations

@@ -47,11 +47,12 @@ _QUIET_ROUNDS = 5
 _BREATH_SECONDS = 0.02
 _REFUSED_AGAIN_SECONDS = 30.0
 _READER_IDLE_SECONDS = 120.0
-# To read all that a diff is made of: a run waits for it, and is told the names alone where that is not enough.
+# The longest time to read the contents of a diff: a run waits for it. Beyond, the run is told only the names.
 _COMPARE_SECONDS = 10.0
 # A marker left behind by a crash must not hold a session for ever (specs.md).
 LONGEST_HOLD_SECONDS = 600.0
-# What leaves HEAD on commits that are nobody's result yet. A branch by name needs no hold: it moves once, at the end.
+# Operations during which HEAD is on commits that are nobody's result yet. A branch by name needs no hold: it moves
+# once, at the end.
 _HOLDS = (("rebase-merge", "git rebase"), ("rebase-apply", "git rebase"), ("BISECT_LOG", "git bisect"))
 _HEAD = ("HEAD",)
 
@@ -84,7 +85,7 @@ class _Followed:
 
 @dataclass(slots=True)
 class _Watched:
-    """One repository in use, by whom, and what is known of its refs."""
+    """One repository in use: the targets that use it, and the known state of its refs."""
 
     repository: Repository
     # Target -> the refs it may mean.
@@ -117,7 +118,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class _Missing:
-    """A home without a repository: what stood there when it was last tried, and when a refusal is tried again."""
+    """A home without a repository: what stood there at the last try, and when a refusal is tried again."""
 
     top: str | None
     again_at: float
@@ -380,7 +381,10 @@ class CommitSource:
         return watched, os.path.normpath(os.path.join(place.prefix, os.path.relpath(folder, top)))
 
     def _let_go_unused(self, watched: _Watched) -> bool:
-        """Whether nobody follows anything here any more; all may have been forgotten while it was opened."""
+        """Close a repository that no target uses; True if it was closed.
+
+        All targets may have been forgotten while it was opened.
+        """
         if watched.refs_of:
             return False
         self._let_go(watched)
@@ -397,8 +401,8 @@ class CommitSource:
         self._start(watched.repository.close(), "wakeful: let go of a repository")
 
     def _find_hold(self, watched: _Watched) -> str | None:
-        """What moves HEAD through commits that are nobody's result yet, in words,
-        for as long as that may hold a look."""
+        """The operation that moves HEAD through commits that are nobody's result yet, in words,
+        while it may hold a look."""
         git_dir = watched.repository.place.git_dir
         hold = next((words for marker, words in _HOLDS if os.path.exists(os.path.join(git_dir, marker))), None)
         if hold is not None and watched.held_since is None:
@@ -424,7 +428,7 @@ class CommitSource:
         self._timer = self._loop.call_later(seconds, self._begin_round)
 
     def _hurry_poll(self) -> None:
-        """The next round was planned when all was well."""
+        """Poll sooner: the next round was planned when all was well."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -484,7 +488,7 @@ class CommitSource:
         return hinted
 
     async def _find_moved(self, watched: _Watched, heads: dict[str, str | None], moved: set[str]) -> set[str]:
-        """Of the targets on refs that moved: every each_commit, and those whose object at the path is another."""
+        """The targets on refs that moved: every each_commit, and those whose object at the path differs."""
         hinted: set[str] = set()
         names: dict[str, str] = {}
         for key, refs in watched.refs_of.items() if moved else ():

@@ -1,8 +1,8 @@
-"""Trees of a repository as what they hold: which paths differ between two of them, and a clean copy of one as files.
+"""The contents of trees: the paths that differ between two of them, and a clean copy of one as files.
 
-`commits` finds changed paths here, runs get their `export` here. Both read objects through `git.Repository` and compare
-ids: no checkout, no index, no filter, no attribute of the repository has a say. An export writes only below its
-destination, creates everything anew and follows no link.
+`source` finds changed paths here, and runs get their `export` here. Both read objects through `command.Repository` and
+compare ids: no checkout, no index, no filter and no attribute of the repository is used. An export writes only below
+its destination, creates everything anew and follows no link.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ExportRefusal(OperatorError):
 
 
 class _TooMany(Exception):
-    """More differs than is worth naming."""
+    """More paths differ than a list is useful for."""
 
 
 async def find_changes(

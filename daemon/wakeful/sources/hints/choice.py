@@ -63,7 +63,7 @@ class NoHints:
         """Nothing was armed."""
 
     def hear(self) -> None:
-        """Nothing is held ready: it tells when it tells."""
+        """Nothing is held ready."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -93,12 +93,12 @@ class HintsSwitch:
 
 
 class SwitchedHints:
-    """Implements `Hints` by another implementation, which may be exchanged for a third."""
+    """Implements `Hints` by another implementation, which can be exchanged while the daemon runs."""
 
     def __init__(self, make: MakeHints, loop: asyncio.AbstractEventLoop, report: Report) -> None:
         self._loop = loop
         self._report = report
-        # Held while a look in a thread arms: none may arm with a watcher that is being closed.
+        # Held while folders are armed: no thread may arm with a watcher that is being closed.
         self._lock = threading.Lock()
         self._armed: set[str] = set()
         self._current = make(loop, report)
@@ -133,6 +133,6 @@ class SwitchedHints:
             old, self._current = self._current, make(self._loop, self._report)
             refused = self._current.arm(self._armed)
             self._armed.difference_update(refused)
-        # Whoever had one of these watched must hear that it no longer is.
+        # The owner of such a folder must hear that it is no longer watched.
         self._report((Lost(why), *(Gone(folder) for folder in refused)))
         old.close()

@@ -1,8 +1,8 @@
-"""What a watcher of folders promises: hints, never truth.
+"""The contract of a watcher of folders: it gives hints, never the truth.
 
-`files` arms exactly the folders its pruned walks found and is told, in batches, where something may have changed. An
-implementation may report too much, late or twice; it may not stay silent about having missed something: then it says
-`Lost`. It never looks at contents, never walks, never decides what a path means to whom.
+The file source arms exactly the folders that its pruned walks found, and is told, in batches, where something may have
+changed. An implementation may report too much, late or twice. It may not hide that it missed something: then it reports
+`Lost`. It never looks at contents, never walks, and does not know what a path means to a target.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ class Hints(Protocol):
         ...
 
     def hear(self) -> None:
-        """Report at once what the system holds ready, also of files that are still being written;
-        nothing where that cannot be known."""
+        """Report the queued events at once, also those of files that are still being written.
+
+        Does nothing where there is no queue.
+        """
         ...
 
     def close(self) -> None:
@@ -78,5 +80,5 @@ class Hints(Protocol):
         ...
 
 
-# How `files` makes its watcher: the watcher needs somebody to report to before it exists.
+# Makes a watcher. The watcher needs somebody to report to before it exists.
 MakeHints = Callable[[asyncio.AbstractEventLoop, Report], Hints]

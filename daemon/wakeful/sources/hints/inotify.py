@@ -1,39 +1,40 @@
 """Hints by raw inotify: one instance and one reader for the whole daemon, about a millisecond, no cost at rest.
 
-asyncinotify holds the instance and the way into libc; watches are plain numbers and events are read here in bulk,
-because its objects cost ten times the call itself (10,000 folders at a start) and a burst would overflow the queue.
-Overflow is visible, and said as `Lost`.
+Three calls of libc and one header of an event are all that is needed, so there is no library in between. Watches are
+plain numbers, and events are read in bulk: an object for each cost ten times the call itself (10,000 folders at a
+start), and a burst would overflow the queue. Overflow is visible, and said as `Lost`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import struct
 import threading
 from collections.abc import Iterable
 
-from asyncinotify import Inotify, Mask
-from asyncinotify._ffi import libc
-
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
 
+# As inotify(7) has them, the same on every architecture.
+_MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
+_ONLYDIR, _EXCL_UNLINK, _ISDIR = 0x0100_0000, 0x0400_0000, 0x4000_0000
 # No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE:
 # a log that stays open is also a change.
-_WATCHED = int(
-    Mask.MODIFY | Mask.CLOSE_WRITE | Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
-    | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR | Mask.EXCL_UNLINK
+_WATCHED = (
+    _MODIFY | _CLOSE_WRITE | _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO | _ATTRIB
+    | _DELETE_SELF | _MOVE_SELF | _ONLYDIR | _EXCL_UNLINK
 )  # fmt: skip
-_MODIFY, _CREATE, _ISDIR = int(Mask.MODIFY), int(Mask.CREATE), int(Mask.ISDIR)
 # Neither of them is a write: `touch` gives both, and a write gives MODIFY besides.
-_UNWRITTEN = int(Mask.ATTRIB | Mask.CLOSE_WRITE)
-_SELF = int(Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT)
-_MOVE_SELF, _IGNORED, _OVERFLOW = int(Mask.MOVE_SELF), int(Mask.IGNORED), int(Mask.Q_OVERFLOW)
+_UNWRITTEN = _ATTRIB | _CLOSE_WRITE
+_SELF = _DELETE_SELF | _MOVE_SELF | _UNMOUNT
 
 _HEADER = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
-# With the longest name there is, and a zero byte.
+# An event with the longest possible name, and a zero byte.
 _LONGEST_EVENT_BYTES = _HEADER.size + 256
 # A burst is taken in turns with the rest of the loop: the descriptor stays readable, so the next turn follows at once.
 # One turn takes a whole queue of the usual length: where its end was lost, what stands before that need not be told.
@@ -45,7 +46,7 @@ _BREATH_SECONDS = 0.01
 # A file that was created or written to and not yet closed is reported after one to two of these: its writer is at work,
 # and a look in between would see half of it.
 _OPEN_FILE_SECONDS = 0.025
-# How soon an instance that cannot be read is exchanged, and how soon each that follows it and cannot be read either.
+# The pause before an unreadable instance is exchanged: none for the first one, then longer for each that fails as well.
 _FIRST_EXCHANGE_SECONDS = 0.0
 _SECOND_EXCHANGE_SECONDS = 0.5
 _LONGEST_EXCHANGE_SECONDS = 30.0
@@ -61,13 +62,31 @@ _REASONS = {
 _Place = tuple[int, bytes]
 
 
-class _Instance(Inotify):
-    """An inotify instance whose watches and events somebody else keeps count of."""
+def _load_libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.inotify_init1.argtypes = (ctypes.c_int,)
+    libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
+    libc.inotify_rm_watch.argtypes = (ctypes.c_int, ctypes.c_int)
+    return libc
+
+
+_libc = _load_libc()
+
+
+def _check(result: int) -> int:
+    """Raises OSError where a call of libc failed."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+class _Instance:
+    """An inotify instance: its descriptor, and the calls that add and remove watches. Whoever makes it closes it."""
 
     def __init__(self) -> None:
-        super().__init__()
-        # asyncinotify 4.4.4 defines its NONBLOCK as O_CLOEXEC: a read of an empty queue would stop the loop for ever.
-        os.set_blocking(self.fd, False)
+        # IN_NONBLOCK and IN_CLOEXEC are these flags of open(2). A read of an empty queue must not stop the loop.
+        self.fd = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def read_events(self) -> bytes:
         try:
@@ -76,16 +95,13 @@ class _Instance(Inotify):
             return b""
 
     def watch(self, folder: str) -> int:
-        watch: int = libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED)
-        return watch
-
-    def disown(self) -> None:
-        """Its descriptor is closed already, and the number may be another file's: it is never closed by us,
-        nor when this object goes."""
-        self._finalizer.detach()
+        return _check(_libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED))
 
     def unwatch(self, wd: int) -> None:
-        libc.inotify_rm_watch(self.fd, wd)
+        _check(_libc.inotify_rm_watch(self.fd, wd))
+
+    def close(self) -> None:
+        os.close(self.fd)
 
 
 class InotifyHints:
@@ -110,7 +126,7 @@ class InotifyHints:
         self._turns = 0
         self._pause: asyncio.TimerHandle | None = None
         self.degraded = None
-        # Until the instance that cannot be read is exchanged for another.
+        # The timer until the unreadable instance is exchanged.
         self._exchange: asyncio.TimerHandle | None = None
         self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False
@@ -137,7 +153,7 @@ class InotifyHints:
 
     def hear(self) -> None:
         self._drain()
-        # Withheld for a moment, and part of what happened before this was asked (rule 17).
+        # Files that were withheld for a moment: they changed before this was asked (rule 17).
         batch = _Batch()
         with self._lock:
             for wd, name in (*self._older, *self._newer):
@@ -195,7 +211,7 @@ class InotifyHints:
             self._is_read = True
             with self._lock:
                 self._take(data, batch)
-            # With room for one more, that was all there is: to be told so would take another read.
+            # The buffer had room for one more event, so the queue is empty: another read would only say so.
             if len(data) <= _READ_BYTES - _LONGEST_EVENT_BYTES:
                 break
         dirt = batch.dirt()
@@ -206,17 +222,17 @@ class InotifyHints:
             self._report(dirt)
 
     def _give_up(self, problem: OSError) -> None:
-        """It cannot be read any more: nobody may wait for its events.
+        """The instance cannot be read any more.
 
-        Another one takes its place, at once the first time, later if that fails, too.
+        Another one takes its place: at once the first time, later if that fails as well.
         """
         if self._is_read:
             self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False
         self._loop.remove_reader(self._instance.fd)
         if problem.errno == errno.EBADF:
+            # The number may be another file's by now: it is never closed by us.
             self._is_closed = True
-            self._instance.disown()
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -241,7 +257,7 @@ class InotifyHints:
             self._is_closed = False
             folders, self._instance = list(self._watches), fresh
             self._watches, self._folders, self._newer, self._older = {}, {}, {}, {}
-        # Its first event finds a listener, and its watches whoever looks at the change that came before them.
+        # The reader is added before the watches, so that no event is missed.
         self._loop.add_reader(fresh.fd, self._drain)
         refused = self.arm(folders)
         self._report((Lost("inotify was begun anew"), *(Gone(folder) for folder in refused)))
@@ -306,7 +322,7 @@ class InotifyHints:
 
 
 class _Batch:
-    """What one turn read, folder by folder; a name that was written ten times stands once."""
+    """The events of one turn, by folder. A name that was written ten times stands once."""
 
     __slots__ = ("endings", "folders", "names")
 

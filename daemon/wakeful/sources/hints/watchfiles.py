@@ -12,9 +12,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterable
-
-from watchfiles import Change
-from watchfiles._rust_notify import RustNotify
+from typing import Literal, Protocol
 
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
 
@@ -30,6 +28,33 @@ _CLOSING_SECONDS = 5.0
 # The kernel's queue holds 16,384 events, two or three to a file:
 # a batch of this size may be what an overflow left over.
 _SUSPICIOUS_BATCH = 4096
+
+
+# `watchfiles.Change.deleted`, without the import.
+_DELETED = 3
+
+
+class Notifier(Protocol):
+    """One watch of some folders, as the extension of watchfiles has it."""
+
+    def watch(
+        self, debounce_ms: int, step_ms: int, timeout_ms: int, stop: threading.Event
+    ) -> set[tuple[int, str]] | Literal["signal", "stop", "timeout"]: ...
+
+    def close(self) -> None: ...
+
+
+def open_notifier(folders: Iterable[str]) -> Notifier:
+    """Watch these folders from now on.
+
+    This is the one place that knows a private module of watchfiles, and a test names the version it was measured with.
+    Its public `watch` opens the watch with the first wait, and a folder must be watched before it is listed. It is
+    imported here, because only `hints: watchfiles` and systems other than Linux need it.
+    """
+    from watchfiles._rust_notify import RustNotify
+
+    # Not debugging, not polling (no delay), not recursive, and forgiving a folder that may not be read.
+    return RustNotify(sorted(folders), False, False, 0, False, True)
 
 
 class WatchfilesHints:
@@ -70,7 +95,7 @@ class WatchfilesHints:
                     self._end(group)
 
     def hear(self) -> None:
-        """Nothing is held ready: it tells when it tells."""
+        """Nothing is held ready."""
 
     def close(self) -> None:
         with self._lock:
@@ -89,7 +114,7 @@ class WatchfilesHints:
             folders |= group.folders
             self._end(group)
         try:
-            notifier = self._open(folders)
+            notifier = open_notifier(folders)
         except Exception as problem:  # the extension raises bare exceptions of its own beside OSError
             self._post((Lost(f"watchfiles: {problem}"),))
             for folder in folders:
@@ -102,16 +127,12 @@ class WatchfilesHints:
         return {}
 
     def _end(self, group: _Group) -> None:
-        """Let a group go. What it had not yet handed over is covered: its folders count as dirty."""
+        """End a group. Its folders count as dirty, which covers the events that it had not handed over."""
         group.stop.set()
         self._groups.remove(group)
         self._post(tuple(Dirty(folder, None) for folder in group.folders))
 
-    def _open(self, folders: set[str]) -> RustNotify:
-        # Not debugging, not polling (no delay), not recursive, and forgiving a folder that may not be read.
-        return RustNotify(sorted(folders), False, False, 0, False, True)
-
-    def _follow(self, group: _Group, notifier: RustNotify) -> None:
+    def _follow(self, group: _Group, notifier: Notifier) -> None:
         """The group's own thread: wait for batches, and start again after every error."""
         pause = _FIRST_BACK_OFF_SECONDS
         while not group.stop.is_set():
@@ -127,11 +148,11 @@ class WatchfilesHints:
                 notifier = self._reopen(group, notifier, problem)
         notifier.close()
 
-    def _reopen(self, group: _Group, notifier: RustNotify, problem: Exception) -> RustNotify:
+    def _reopen(self, group: _Group, notifier: Notifier, problem: Exception) -> Notifier:
         notifier.close()
         _, alive = _sort_out(group.folders)
         try:
-            notifier = self._open(set(alive))
+            notifier = open_notifier(alive)
         except Exception as another:  # as in _begin; the closed notifier raises again and the pause doubles
             problem = another
         # Said after the new notifier watches: the look that follows then misses nothing.
@@ -170,7 +191,7 @@ class _Group:
 
 
 def _sort_out(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
-    """Those that cannot be watched with the reason, and the rest: one bad path would refuse the whole group."""
+    """Separate the folders that cannot be watched, each with the reason: one bad path would refuse the whole group."""
     problems: dict[str, str] = {}
     alive: dict[str, tuple[int, int]] = {}
     for folder in folders:
@@ -196,7 +217,7 @@ def _translate(found: set[tuple[int, str]], folders: set[str]) -> tuple[Dirt, ..
     names: dict[str, list[str]] = {}
     endings: list[Dirt] = []
     for change, path in found:
-        if path in folders and change == Change.deleted:
+        if path in folders and change == _DELETED:
             endings.append(Gone(path))
         elif path in folders:
             endings.append(Dirty(path, None))

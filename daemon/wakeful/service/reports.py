@@ -1,0 +1,373 @@
+"""Reports of the edges, and where each of them goes: sources, the runner, the specs, the disk, the log's writer.
+
+An edge is constructed before the reactor that decides upon its reports, so it reports to an `ObservationPort`, which
+wiring connects last. Most reports pass one more hand on their way: the keeper of runs' files, the screen for secrets,
+the voice. Everything here runs on the loop unless it says otherwise, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from wakeful.api.live_words import LiveWords
+from wakeful.core.deciding.acting_agent import gather_team
+from wakeful.core.deciding.decision import Entry
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.plan import Look
+from wakeful.core.record.observations import (
+    AgentsRead,
+    ProcessEnded,
+    RoomSeen,
+    RunAttached,
+    RunRecovered,
+    SettingsRead,
+    SpecsRead,
+    TargetLooked,
+    TargetsHinted,
+)
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import PromptRun, SessionSpec
+from wakeful.core.take import Observation
+from wakeful.errors import OperatorError
+from wakeful.eventlog.contract import StoreFailed, StoreGone
+from wakeful.eventlog.sqlite import exit_process
+from wakeful.run_files.keeper import Keeper
+from wakeful.run_files.replay import ReplayEnds
+from wakeful.runners.contract import OutputLanding
+from wakeful.runners.isolation.bubblewrap import StrictnessWatch
+from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
+from wakeful.runners.run.runner import CommandRunner
+from wakeful.secrets.known import KnownSecrets
+from wakeful.service.run_starter import RunStarter
+from wakeful.service.voice import Voice, is_last_failure
+from wakeful.settings import ProjectReading
+from wakeful.sources.contract import Sources, SpecWatch
+from wakeful.sources.files.source import FileSource
+from wakeful.sources.hints.choice import HintsSwitch
+from wakeful.system.journal import WARNING
+from wakeful.trust.possible_writers import PossibleWriters
+from wakeful.trust.spec_reader import HouseReader
+
+
+class ObservationPort:
+    """The way of an observation to the reactor.
+
+    Edges get it before there is a reactor; `connect` comes before the first of them reports.
+    """
+
+    def __init__(self) -> None:
+        self._take: Callable[[Observation], None] | None = None
+        self._is_closed = False
+
+    def connect(self, take: Callable[[Observation], None]) -> None:
+        self._take = take
+
+    def close(self) -> None:
+        """Pass nothing on any more: nothing that is decided now could be recorded."""
+        self._is_closed = True
+
+    def __call__(self, observation: Observation) -> None:
+        if self._is_closed:
+            return
+        assert self._take is not None, "wiring connects the port before anything reports"
+        self._take(observation)
+
+
+class StoreReports:
+    """Reports of the log's writer, which come in its own thread, from the moment the log is open."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._daemon: HearsOfStore | None = None
+
+    def connect(self, daemon: HearsOfStore) -> None:
+        """Before the loop turns next, so no report comes too early."""
+        self._daemon = daemon
+
+    def end(self, failed: StoreFailed) -> None:
+        """A log that was taken away can still be left in good order; one whose writes fail cannot."""
+        if not isinstance(failed, StoreGone):
+            exit_process(failed)
+        self._loop.call_soon_threadsafe(self._abandon, failed)
+
+    def warn(self, words: str) -> None:
+        self._loop.call_soon_threadsafe(self._warn, words)
+
+    def _abandon(self, failed: StoreFailed) -> None:
+        assert self._daemon is not None
+        self._daemon.abandon(failed)
+
+    def _warn(self, words: str) -> None:
+        assert self._daemon is not None
+        self._daemon.warn(words)
+
+
+class HearsOfStore(Protocol):
+    """The daemon, as the log's writer knows it."""
+
+    def abandon(self, gone: OperatorError) -> None: ...
+    def warn(self, words: str) -> None: ...
+
+
+class FileReports:
+    """Reports of files and commits. Whatever moved there may be part of what the keeper holds of a run."""
+
+    def __init__(self, observe: ObservationPort, keeper: Keeper) -> None:
+        self._observe = observe
+        self._keeper = keeper
+
+    def report(self, observation: TargetsHinted | TargetLooked) -> None:
+        self._observe(observation)
+        self._keeper.attend_soon()
+
+
+class DefectReports:
+    """Unexpected exceptions met while looking, each told once."""
+
+    def __init__(self, voice: Voice, loop: asyncio.AbstractEventLoop) -> None:
+        self._voice = voice
+        self._loop = loop
+
+    def tell(self, words: str, error: BaseException) -> None:
+        self._voice.say(words, priority=WARNING)
+        # Its traceback goes where those of libraries go, without the values of secrets.
+        self._loop.call_exception_handler({"message": words, "exception": error})
+
+
+class RunReports:
+    """Reports of the runner: the end of a replay is nobody else's,
+    and the end of a run waits for its files to be kept."""
+
+    def __init__(
+        self,
+        observe: ObservationPort,
+        replay_ends: ReplayEnds,
+        files: FileSource,
+        possible_writers: PossibleWriters,
+        keeper: Keeper,
+    ) -> None:
+        self._observe = observe
+        self._replay_ends = replay_ends
+        self._files = files
+        self._possible_writers = possible_writers
+        self._keeper = keeper
+
+    def report(self, end: ProcessEnded | RunRecovered | RunAttached) -> None:
+        if isinstance(end, RunAttached):
+            self._observe(end)
+            return
+        if self._replay_ends.take(end):
+            return
+        # A change that came and went during the run lies in the watcher's queue: it is taken in first (rule 17).
+        self._files.hear()
+        self._possible_writers.end(end.session)
+        self._keeper.end(end)
+
+
+class SpecReports:
+    """Reports of a reading of the specs: screened for secrets, observed, and said in words where a person must act."""
+
+    def __init__(
+        self,
+        observe: ObservationPort,
+        core: Core,
+        known: KnownSecrets,
+        strictness: StrictnessWatch,
+        hints: HintsSwitch,
+        voice: Voice,
+        house: HouseReader,
+        runner: CommandRunner,
+    ) -> None:
+        self._observe = observe
+        self._core = core
+        self._known = known
+        self._strictness = strictness
+        self._hints = hints
+        self._voice = voice
+        self._house = house
+        self._runner = runner
+
+    def guard_projects(self) -> None:
+        """No run may change the specs of a project that is attached: before its sessions can start."""
+        self._runner.guard(tuple(one.folder for one in self._house.folders if one.project is not None))
+
+    def report(self, observation: SpecsRead | SettingsRead | AgentsRead) -> None:
+        match observation:
+            case SettingsRead():
+                self._report_settings(observation)
+            case AgentsRead():
+                self._report_agents(observation)
+            case SpecsRead():
+                self._report_specs(observation)
+
+    def _report_settings(self, observation: SettingsRead) -> None:
+        self._observe(observation)
+        try:
+            self._hints.choose(observation.settings.hints)
+        except OperatorError as problem:
+            self._voice.say(f"{problem}; changes are noticed as before")
+
+    def _report_agents(self, observation: AgentsRead) -> None:
+        screened = self._known.screen_agents(observation)
+        self._observe(screened)
+        self._known.look()
+        for name in screened.refused.keys() - observation.refused.keys():
+            self._voice.say(screened.refused[name], name=f"agents/{name}", priority=WARNING)
+
+    def _report_specs(self, observation: SpecsRead) -> None:
+        screened = self._known.screen(observation, self._list_keys(observation))
+        self._strictness.look(one.spec for one in screened.declared)
+        self._observe(screened)
+        for name, words in self._core.looked.refused.items():
+            if name in screened.refused:
+                # One problem a line, as `check` shows them.
+                for line in words.split("\n"):
+                    self._voice.say(line, name=name, priority=WARNING)
+        for one in screened.declared:
+            if one.needs_trust is not None:
+                self._voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
+
+    def _list_keys(self, read: SpecsRead) -> set[str]:
+        """The keys of the agents that these specs ask something."""
+        asked = (one.spec.agent or "" for one in read.declared if isinstance(one.spec.run, PromptRun))
+        agents = (self._core.agents.get(name) for name in asked)
+        return {key for agent in agents if agent is not None for key in gather_team(self._core, agent).secrets}
+
+
+class RoomReports:
+    """Reports of the disk that holds the log."""
+
+    def __init__(self, observe: ObservationPort, core: Core, voice: Voice) -> None:
+        self._observe = observe
+        self._core = core
+        self._voice = voice
+
+    def report(self, observation: RoomSeen) -> None:
+        was_short = self._core.looked.shortage is not None
+        self._observe(observation)
+        if observation.words is not None and not was_short:
+            self._voice.say(f"new runs wait for {observation.words}", priority=WARNING)
+        elif observation.words is None:
+            self._voice.say("there is room on disk again; runs go on")
+
+
+class SpecReading:
+    """Reads the specs, in a thread, between two marks: runs that end before a reading need not be asked about at the
+    next."""
+
+    def __init__(self, house: HouseReader, possible_writers: PossibleWriters) -> None:
+        self._house = house
+        self._possible_writers = possible_writers
+
+    def read(self) -> ProjectReading:
+        self._possible_writers.begin()
+        reading = self._house.read()
+        self._possible_writers.turn()
+        return reading
+
+
+class LooksAfterReading:
+    """Lets looks wait while specs that a hint named are being read.
+
+    A file may be a session's input and the reason for its session, where a template finds it. If it goes, the session
+    is to be undeclared before its input is found missing. A reading takes some milliseconds, 0.1 s with 10,000 specs.
+    """
+
+    def __init__(self, sources: Sources, specs: SpecWatch[Any]) -> None:
+        self._sources = sources
+        self._specs = specs
+        self._waiting: list[Look] = []
+
+    def look(self, look: Look) -> None:
+        if self._specs.hinted is None:
+            self._sources.look(look)
+            return
+        if not self._waiting:
+            self._specs.hinted.add_done_callback(lambda _: self._look_at_all())
+        self._waiting.append(look)
+
+    def _look_at_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for look in waiting:
+            self._sources.look(look)
+
+
+class ProgramTrust:
+    """Asks before every run whether its programs are what a person trusted.
+
+    A program that changed is read at once, with all specs. The run that was refused is reported after that: its session
+    is to sleep before its run is told to have failed.
+    """
+
+    def __init__(self, house: HouseReader, specs: SpecWatch[Any], observe: ObservationPort) -> None:
+        self._house = house
+        self._specs = specs
+        self._observe = observe
+        self._readings: set[asyncio.Future[None]] = set()
+
+    def find_distrust(self, name: str) -> str | None:
+        words = self._house.find_changed_program(name)
+        if words is not None:
+            reading = asyncio.ensure_future(self._specs.read())
+            self._readings.add(reading)
+            reading.add_done_callback(self._readings.discard)
+        return words
+
+    def report(self, end: ProcessEnded) -> None:
+        """Report the end of a run that was not started."""
+        if not self._readings:
+            self._observe(end)
+            return
+        # Whatever comes of the reading: a run whose end is never reported would run for ever.
+        asyncio.gather(*self._readings, return_exceptions=True).add_done_callback(lambda _: self._observe(end))
+
+
+class WrittenSpecs:
+    """The places that runs may write, of every session on record:
+    what one wrote before it was closed or undeclared lies there still."""
+
+    def __init__(self, sessions: Iterable[Session]) -> None:
+        self.places = WrittenPlaces()
+        self._specs: dict[str, SessionSpec] = {}
+        for session in sessions:
+            self.note(session)
+
+    def note(self, session: Session) -> None:
+        if session.spec is None or self._specs.get(session.id) is session.spec:
+            return
+        self._specs[session.id] = session.spec
+        # A run that is under way may write what its own spec says.
+        specs = (session.spec, *((session.run.spec,) if session.run is not None else ()))
+        self.places.declare(session.id, session.name, (place for spec in specs for place in list_written_by(spec)))
+
+
+class SessionReports:
+    """Reports of the reactor about one session: its spec is another, or its run is over."""
+
+    def __init__(
+        self,
+        core: Core,
+        written: WrittenSpecs,
+        starter: RunStarter,
+        landing: OutputLanding,
+        live_words: LiveWords,
+    ) -> None:
+        self._core = core
+        self._written = written
+        self._starter = starter
+        self._landing = landing
+        self._live_words = live_words
+        # The sessions of which a run failed for good, for `--once`.
+        self.failed: set[str] = set()
+
+    def redeclared(self, session_id: str) -> None:
+        self._written.note(self._core.state.get(session_id))
+
+    def finished(self, entry: Entry) -> None:
+        self._starter.forget(entry.session, entry.run)
+        self._live_words.close_run(entry.session, entry.run or 0)
+        self._landing.discard(f"{entry.session}.{entry.run}")
+        if is_last_failure(entry.event):
+            self.failed.add(entry.session)

@@ -1,0 +1,285 @@
+"""The daemon's own words: printed as lines, or sent to the journal of systemd, by a thread of their own.
+
+`Voice` takes lines from anywhere and prints them; `Narrator` reads the log after each record and says the lines that
+`views/narration` makes of it. Where the journal listens, or JSON was asked for, the same words go out as fields, with
+their priority, session and run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
+
+from wakeful.core.deciding.machine import Core
+from wakeful.core.record.events import RunFinished
+from wakeful.core.record.state import Session
+from wakeful.errors import WakefulError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import LogReader, Record
+from wakeful.history.run_output import read_output, take_tail
+from wakeful.service.reactor import Signal
+from wakeful.system.blobs import Blobs
+from wakeful.system.journal import INFO, NOTICE, WARNING, Journal, Priority
+from wakeful.text.display import count, escape
+from wakeful.text.repeated_lines import Repeats
+from wakeful.views.narration import grade, narrate, suggest_edit, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NARRATED_AT_ONCE = 500
+_NARRATED_BYTES = 1 << 20
+# Lines are printed at most this often: a run's start is not to wait for a terminal.
+_NARRATING_SECONDS = 0.05
+# The first word that a line holds gives it its colour.
+STYLES = (
+    ("wakes", "bold cyan"),
+    ("succeeded", "green"),
+    ("failed", "bold red"),
+    ("lost", "red"),
+    ("sleeps", "yellow"),
+    ("suspended", "dim"),
+)
+
+Style = Literal["text", "json"]
+# The field of a line that stands for a record of the log.
+_RECORDED = "WAKEFUL_SEQ"
+LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
+
+
+class Line(NamedTuple):
+    """One line: its text for a person, its message and fields for the journal and JSON.
+
+    A passing line gives way to the next.
+    """
+
+    text: str
+    message: str
+    priority: Priority = INFO
+    fields: Mapping[str, str] = {}
+    is_passing: bool = False
+
+
+def _open_console() -> Console:
+    # Imported here: rich takes 45 ms, a tenth of a start, and only a daemon at a terminal needs it.
+    from rich.console import Console
+
+    # Highlighting and markup are off: a name in brackets is a name.
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+class Voice:
+    """Prints plain lines on standard output, in colour where a person looks at a terminal,
+    and sends entries where the journal listens.
+
+    A thread of its own prints: a stopped terminal or a full pipe must not stop the loop, so lines beyond the bound are
+    counted and dropped. The voice falls silent when nobody can hear it any more (a closed window,
+    a pipe into `head`): all it says is in the log.
+    """
+
+    MOST_WAITING = 10_000
+
+    def __init__(
+        self,
+        *,
+        is_terminal: bool,
+        journal: Journal | None = None,
+        style: Style = "text",
+        redact: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        """`redact` takes the values of secrets out of every line."""
+        self._console = _open_console() if is_terminal else None
+        self._journal = journal
+        self._style = style
+        self._redact = redact
+        self._lines: SimpleQueue[Line | None] = SimpleQueue()
+        self._dropped = 0
+        self._repeats = Repeats(time.monotonic)
+        # Whether a passing line stands where the next one goes.
+        self._is_over_another = False
+        self._printing = Thread(target=self._print_lines, name="voice", daemon=True)
+        self._printing.start()
+
+    def say(
+        self,
+        words: str,
+        *,
+        name: str | None = None,
+        at: int | None = None,
+        priority: Priority = INFO,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        """Print one line with the local time of `at`, or of now.
+
+        `fields` go to the journal and to JSON besides the session's name.
+        """
+        moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
+        message = (f"{visible(name)}: " if name else "") + visible(words, 500)
+        about = {"WAKEFUL_SESSION": name, **(fields or {})} if name else fields or {}
+        # A record is told as often as it is recorded.
+        if _RECORDED not in about:
+            self._tell_repeats()
+            if not self._repeats.take(message):
+                return
+        self._put(Line(f"{moment:%H:%M:%S} {message}", message, priority, about))
+
+    def _tell_repeats(self, *, is_over: bool = False) -> None:
+        for words in self._repeats.end_periods(is_over=is_over):
+            self._put(Line(f"{datetime.now():%H:%M:%S} {words}", words, WARNING))
+
+    def print(self, line: str) -> None:
+        # A folder may be called anything, too.
+        shown = escape(line)
+        self._put(Line(shown, shown, NOTICE))
+
+    def quote(self, lines: list[str], *, name: str, run: int) -> None:
+        """Print the lines of a run's output, behind a bar: nobody takes them for ours."""
+        for line in lines:
+            shown = f"│ {visible(line, 500)}"
+            self._put(Line(f"  {shown}", shown, fields={"WAKEFUL_SESSION": name, "WAKEFUL_RUN": str(run)}))
+
+    def show(self, line: str) -> None:
+        """Show progress at a terminal; the next line takes its place."""
+        if self._console is not None and self._style == "text" and self._journal is None:
+            self._put(Line(line, line, is_passing=True))
+
+    def _put(self, line: Line) -> None:
+        if self._lines.qsize() >= self.MOST_WAITING:
+            self._dropped += 1
+            return
+        if self._dropped:
+            words = f"({count(self._dropped, 'line')} not printed: nobody read; wakeful log has all)"
+            self._lines.put(Line(words, words, WARNING))
+            self._dropped = 0
+        self._lines.put(line._replace(text=self._redact(line.text), message=self._redact(line.message)))
+
+    def close(self, seconds: float = 1.0) -> None:
+        """Print the lines that are left, if somebody reads them."""
+        self._tell_repeats(is_over=True)
+        self._lines.put(None)
+        self._printing.join(seconds)
+
+    def _print_lines(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self._print(line)
+            except OSError:
+                return
+
+    def _print(self, line: Line) -> None:
+        if self._style == "json":
+            print(as_json(line), flush=True)
+        elif self._journal is not None and self._journal.send(as_entry(line)):
+            return
+        elif self._console is None:
+            print(line.text, flush=True)
+        elif line.is_passing:
+            self._console.print(
+                line.text[: self._console.width - 1].ljust(self._console.width - 1), style="dim", end="\r"
+            )
+        else:
+            padded = line.text.ljust(self._console.width - 1) if self._is_over_another else line.text
+            self._console.print(padded, style=next((style for word, style in STYLES if word in line.text), None))
+        self._is_over_another = line.is_passing
+
+
+def as_entry(line: Line) -> dict[str, str]:
+    """The fields of a journal entry; the journal adds the time, the unit and the process."""
+    return {"MESSAGE": line.message, "PRIORITY": str(line.priority), "SYSLOG_IDENTIFIER": "wakeful", **line.fields}
+
+
+def as_json(line: Line) -> str:
+    """One object: the words, and the same fields as in the journal by shorter names."""
+    about = {name.removeprefix("WAKEFUL_").lower(): value for name, value in line.fields.items()}
+    at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({"at": at, "level": LEVELS[line.priority], "message": line.message, **about}, ensure_ascii=False)
+
+
+class Narrator:
+    """Says in words what the log took, record by record, in its order. Used on the loop."""
+
+    def __init__(
+        self, core: Core, log: LogReader, blobs: Blobs, voice: Voice, state_folder: str, *, quotes_failures: bool
+    ) -> None:
+        """`quotes_failures`: print the end of a failed run's output, too.
+
+        For `--once`, whose state folder may be gone with its machine.
+        """
+        self._core = core
+        self._log = log
+        self._blobs = blobs
+        self._voice = voice
+        self._state_folder = state_folder
+        self._quotes_failures = quotes_failures
+        self._position = log.position()
+        self._is_hinted = quotes_failures
+
+    async def keep(self, recorded: Signal, is_at_rest: Callable[[], bool]) -> None:
+        """Print after each record, until cancelled; once, when everything is at rest, say what to try next."""
+        with recorded.listening() as heard:
+            while True:
+                await asyncio.sleep(_NARRATING_SECONDS)
+                heard.clear()
+                self.narrate()
+                if not self._is_hinted and is_at_rest():
+                    self._is_hinted = True
+                    what_next = suggest_edit(list(self._core.state)) or "wakeful list shows them"
+                    self._voice.say(f"all sessions rest; {what_next}")
+                await heard.wait()
+
+    def narrate(self) -> None:
+        """Print the records since the last time.
+
+        On the loop, up to 500 records or 1 MiB at a time: a read of the log's tail takes 20 to 60 us a record."""
+        while True:
+            self._position, records = self._log.read_after(self._position, NARRATED_AT_ONCE, most_bytes=_NARRATED_BYTES)
+            if not records:
+                return
+            for record in records:
+                session = self._core.state.sessions.get(record.session)
+                # The records of a bundle happened elsewhere.
+                if record.payload is None or session is None:
+                    continue
+                event = decode(record.kind, record.payload)
+                line = narrate(event)
+                if line is not None:
+                    self._voice.say(line, name=session.name, at=record.at, priority=grade(event), fields=_label(record))
+                if self._quotes_failures and is_last_failure(event):
+                    self.quote_output(session, event.run)
+
+    def quote_output(self, session: Session, run: int) -> None:
+        """Print the end of what a failed run printed. On the loop: with `--once` nobody waits for an answer."""
+        try:
+            found = read_output(self._log, self._blobs, session, run)
+        except WakefulError as gone:
+            self._voice.say(str(gone), name=session.name)
+            return
+        tail = take_tail(found)
+        more = ""
+        if not tail.is_whole:
+            command = f"wakeful output {session.name} --state {self._state_folder}"
+            more = f", the end of {count(found.total_bytes, 'byte')}; `{command}` has more"
+        self._voice.say(f"run {run} printed{more}:" if tail.lines else f"run {run} printed nothing", name=session.name)
+        self._voice.quote(tail.lines, name=session.name, run=run)
+
+
+def is_last_failure(event: object) -> TypeGuard[RunFinished]:
+    """Whether a run failed and is not tried again."""
+    return isinstance(event, RunFinished) and event.outcome == "failed" and event.is_final
+
+
+def _label(record: Record) -> dict[str, str]:
+    """The place of a record in the log, as fields that the journal can be asked for."""
+    about = {
+        "WAKEFUL_SESSION_ID": record.session,
+        "WAKEFUL_SEQ": str(record.seq),
+        "WAKEFUL_EVENT": record.kind,
+        "WAKEFUL_AUTHOR": record.author,
+    }
+    return about if record.run is None else about | {"WAKEFUL_RUN": str(record.run)}
