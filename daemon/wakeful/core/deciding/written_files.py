@@ -34,7 +34,7 @@ def begin_writing(core: Core, decision: Decision, session: Session, words: str, 
             # An earlier call's files are still being looked at.
             before[bound.key] = known.before[bound.key]
         elif look.version == session.marks.seen.get(bound.key, look.version):
-            # Any other version was written by others before, and stays owed.
+            # A version that is not seen was written by others before the call, and stays owed.
             before[bound.key] = look.version
     paths = known.paths if known is not None else frozenset()
     core.looked.writing[session.id] = Writing(words=words, position=position, author=author, before=before, paths=paths)
