@@ -39,7 +39,7 @@ from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.templates import Glob
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
-from wakeful.text.counting import TellFar, tell_nobody
+from wakeful.text.display import TellFar, tell_nobody
 
 SETTINGS_FILE = "wakeful.yaml"
 SPECS_FOLDER = "sessions.d"

@@ -325,13 +325,6 @@ def test_a_reader_that_takes_nothing_is_cut_off(daemon: RunningDaemon, monkeypat
 # -- without descriptors ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    made = Box(tmp_path)
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("is_defended", [True, False])
 def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box, is_defended: bool) -> None:
     """60 idle connections under a limit of 64: their program is told, another one is answered, descriptors are left for work at every moment.

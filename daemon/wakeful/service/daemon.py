@@ -63,7 +63,7 @@ from wakeful.system.journal import ERROR, WARNING
 from wakeful.system.process_tuning import Affinity
 from wakeful.system.state_folder import remove_address, write_address
 from wakeful.system.systemd import Supervisor, is_restarting
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.trust.desk import TrustDesk
 from wakeful.views.narration import Voice, grade, narrate, suggest_edit
 from wakeful.workspaces.fork_workspaces import Workspaces

@@ -27,7 +27,7 @@ from wakeful.specs.file_ownership import find_others
 from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.problem import Problem
 from wakeful.specs.prompt_file import StatKey
-from wakeful.text.counting import TellFar
+from wakeful.text.display import TellFar
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
 from wakeful.trust.path_trust import FindRun, PathTrust, read_mark
 from wakeful.trust.programs import Programs, list_programs

@@ -1,4 +1,4 @@
-"""What runs cost: one row a run, kept as columns, and their sums by session, agent, cause and day.
+"""The costs of runs: one row a run, kept as columns, and their sums by session, agent, cause and day.
 
 `Ledger` takes the records of all sessions in the order of recording and forgets everything but figures: 250,000 runs
 are 17 MB, and their sums take a quarter of a second, where reading a million records again would take five. A cache of

@@ -23,8 +23,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.record.todo import count_items
 from wakeful.core.spec.session import FileBinding
 from wakeful.system.journal import INFO, NOTICE, WARNING, Journal, Priority
-from wakeful.text.counting import count
-from wakeful.text.escaping import escape
+from wakeful.text.display import count, escape
 from wakeful.text.repeated_lines import Repeats
 
 PATHS_SHOWN = 3

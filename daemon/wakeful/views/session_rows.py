@@ -21,7 +21,7 @@ from wakeful.core.record.lifecycle import StateWord, name_state
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.views.causes import view_last_run
-from wakeful.views.schedule import NextWord, find_next_slot
+from wakeful.views.why_not import NextWord, find_next_slot
 
 # Why a session is not in the table of `list`, unless it is asked for.
 GoneWord = Literal["terminated", "undeclared"]
@@ -192,7 +192,7 @@ def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tok
         return f"queued: {queue.words}"
     if row["owed"] and row["state"] != "running":
         return f"new: {', '.join(row['owed'])}"
-    # Whoever looks at the list knows whom nothing holds back.
+    # So that a reader of the list sees which sessions run without isolation.
     if _is_unisolated(session):
         return "not isolated"
     return _say_size(session.knowledge.size_tokens, long_tokens) if session.knowledge.size_tokens else ""

@@ -1,4 +1,5 @@
-"""What would wake if these paths changed, in the order of the graph; and what is owed or queued now.
+"""The sessions that would wake if these paths changed, in the order of the graph;
+and those that are owed or queued now.
 
 The answer is an upper bound: a session whose output comes out unchanged stops the wave there (early cutoff, rule 33).
 """

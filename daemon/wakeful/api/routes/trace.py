@@ -27,14 +27,14 @@ from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.specs.trace_suggestions import Paste, spell, suggest
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 # A trace is looked for among so many of the latest runs, where none is named.
 _LATEST = 100
 
 
 async def prepare_trace(service: Service, body: Any) -> calls.Trace:
-    """Said before anything runs: a trace without strace would be a run for nothing."""
+    """Refuse a trace where strace is missing, before anything runs."""
     obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
     if obstacle is not None:
         raise OperatorError(obstacle)

@@ -156,7 +156,7 @@ async def explain_plan(request: Request) -> Response:
 
 
 async def explain_health(request: Request) -> Response:
-    """What only the daemon knows of its own health; the command line looks at the machine."""
+    """The health that only the daemon itself knows; the command line looks at the machine."""
     service = service_of(request)
     core = service.core
     degraded = []
@@ -206,7 +206,7 @@ async def explain_health(request: Request) -> Response:
 
 
 def view_enforceable(service: Service) -> dict[str, Any]:
-    """What isolation means on this machine, and who goes without it."""
+    """The isolation that this machine can enforce, and the sessions that go without it."""
     found = service.enforceable()
     unisolated = [
         one.name

@@ -31,7 +31,7 @@ from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Session
 from wakeful.core.record.todo import merge_items
 from wakeful.core.spec.session import FileBinding, SessionSpec
 from wakeful.errors import CallerError
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 FROM_BUNDLE = "its spec came in a bundle"
 # The name of a checkpoint must not look like a seq or a time.

@@ -27,7 +27,7 @@ from wakeful.core.record.state import Question, Session
 from wakeful.core.record.todo import change_items, count_items, say_items
 from wakeful.core.spec.limits import ADVICE, LimitName
 from wakeful.errors import CallerError
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 STRENGTH: dict[str, int] = {"shutdown": 0, "replace": 1, "suspend": 2, "interrupt": 3, "cancel": 4, "terminate": 5}
 LONGEST_KEY = 200
