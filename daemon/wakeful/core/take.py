@@ -99,7 +99,7 @@ def _take_settings_read(observation: SettingsRead, core: Core, decision: Decisio
 
 
 def _take_room_seen(observation: RoomSeen, core: Core, decision: Decision) -> None:
-    """Nobody is touched: who waits for room waits in line for a slot, and slots are offered after every observation."""
+    """No session is dispatched here: those that wait for disk space are queued, and slots are offered at every step."""
     core.looked.shortage = observation.words
 
 
@@ -111,7 +111,7 @@ def _take_strictness_seen(observation: StrictnessSeen, core: Core, decision: Dec
 
 
 def _take_secrets_seen(observation: SecretsSeen, core: Core, decision: Decision) -> None:
-    """Who needs one that came, or went, sleeps or wakes by it."""
+    """Dispatch the sessions that need a secret which appeared or vanished."""
     before, core.looked.secrets = core.looked.secrets, observation.found
     for session in core.state:
         if session.spec is not None and any(
@@ -121,7 +121,7 @@ def _take_secrets_seen(observation: SecretsSeen, core: Core, decision: Decision)
 
 
 def _take_agents_read(observation: AgentsRead, core: Core, decision: Decision) -> None:
-    """Who is asked something of one that came, went or changed may sleep or wake by it; no run under way is touched."""
+    """Dispatch the sessions whose agent appeared, vanished or changed. Runs under way keep their agent."""
     before = core.agents, core.agent_problems
     core.agents, core.agent_problems = observation.agents, observation.refused
     named = {*core.agents, *core.agent_problems, *before[0], *before[1]}
@@ -149,7 +149,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
     withheld = _withhold(core, decision, observation.declared)
     unread = {**observation.refused, **withheld}
     declared = [d for d in observation.declared if d.needs_trust is None and not _is_shut(core, d.spec.name)]
-    # What no file declares (a fork) is not removed by one that is not there, and keeps its edges.
+    # A session that no file declares (a fork) is not removed because a file is missing.
     removed = {name for name in observation.removed if not _is_unfiled(core, name)}
     if core.is_first_reading:
         core.is_first_reading = False
@@ -268,7 +268,7 @@ def _touch_named(core: Core, decision: Decision, names: Iterable[str]) -> None:
 def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> None:
     session_id = core.state.ids.get(name)
     session = core.state.get(session_id) if session_id is not None else None
-    # A closed log takes no records.
+    # The log of a closed session takes no records.
     if session is None or not session.declaration.is_declared or session.is_shut:
         return
     session = core.emit(decision, session.id, ev.SpecRemoved())
@@ -296,7 +296,7 @@ def _take_targets_hinted(observation: TargetsHinted, core: Core, decision: Decis
 def _take_target_looked(observation: TargetLooked, core: Core, decision: Decision) -> None:
     result, moment = observation.result, decision.moment
     look = core.looked.targets.get(result.target)
-    # Forgotten meanwhile.
+    # The target was forgotten in the meantime.
     if look is None:
         return
     if look.takes(result, moment.mono):
@@ -312,7 +312,7 @@ def _take_target_looked(observation: TargetLooked, core: Core, decision: Decisio
 
 
 def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
-    # Sorted, as every set that decides an order: a seed is a whole history only if nothing hangs on hashes.
+    # Sorted, so that the order does not depend on hashes and a seed repeats its history.
     for session_id in sorted(look.subscribers):
         decision.touch(session_id)
 
@@ -391,7 +391,7 @@ def _session_of(core: Core, session_id: str, run_id: str) -> Session | None:
 def _take_called(observation: Called, core: Core, decision: Decision) -> None:
     for session in find_called(core, observation.call):
         refuse_by_role(session, observation.call, observation.author)
-        # A call about all sessions passes over those whose log takes nothing.
+        # A call about all sessions skips the damaged ones.
         if observation.call.name:
             refuse_damaged(session)
     decision.reply = _JUDGES[type(observation.call)](observation.call, core, decision, observation)

@@ -55,13 +55,13 @@ def _judge_ask(call: calls.Ask, core: Core, decision: Decision, called: calls.Ca
     asked = ev.ActivationRequested(
         position=session.activation.position + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh
     )
-    # The key stands with the first of both: one transaction.
+    # Both records are one transaction, and the key stands with the first.
     core.emit(decision, session.id, asked, author=called.author, run=called.run)
     return "asked"
 
 
 def _find_asked(core: Core, session: Session, wanted: str | None) -> str | None:
-    """Who is to answer, by name; None: whoever works there anyway."""
+    """The name of the agent that is to answer; None: the session's own agent."""
     assert session.spec is not None
     is_prompt = isinstance(session.spec.run, PromptRun)
     owner = find_owner(core, session)
@@ -83,7 +83,7 @@ def _judge_work(call: calls.Work, core: Core, decision: Decision, called: calls.
     session = core.state.by_name(call.name)
     if session.run is None or session.run.run != call.run or session.run.agent is None:
         raise CallerError(f"run {call.run} of {call.name} is not an agent's run under way; nothing was recorded")
-    # All of them before the first is recorded: one that is refused takes the others with it.
+    # All steps are checked before the first is recorded: one refused step refuses all.
     for step in call.steps:
         _check_step(core, step)
         _check_member(session.run.agent, step)

@@ -34,7 +34,7 @@ from wakeful.errors import CallerError
 from wakeful.text.display import count
 
 FROM_BUNDLE = "its spec came in a bundle"
-# Not to be taken for a seq or a time.
+# The name of a checkpoint must not look like a seq or a time.
 _MARK = re.compile(r"[A-Za-z][\w.-]{0,79}")
 # Positions that are a fork's own: its mailbox is empty, its clocks start now, nobody asked it for anything (rule 43).
 _OWN_POSITIONS = ("cron ", "every ", "message", ACTIVATION)
@@ -169,7 +169,7 @@ def _find_distrust(past: Session, parent: Session | None) -> str | None:
 
 def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
     handed = past.recollect()
-    # Conflicts and merges are the parent's own business.
+    # A fork does not take over the conflicts and merges of its parent.
     handed = replace(
         handed, conflicts=(), merges={}, good={k: v for k, v in handed.good.items() if not k.startswith(_OWN_POSITIONS)}
     )
@@ -210,7 +210,7 @@ def _judge_merge(call: calls.Merge, core: Core, decision: Decision, called: call
         raise CallerError(f"{call.fork} is running; merge it when it rests (`wakeful interrupt {call.fork}` stops it)")
     if session.lineage.merges.get(fork.id, 1) != call.base_seq or fork.seq != call.fork_seq:
         raise CallerError(f"{call.fork} or {call.name} went on while the merge was prepared; ask for it again")
-    # Files may have changed in its workspace by other hands than its runs'.
+    # Programs other than its runs may have changed files in its workspace.
     if fork.seq == session.lineage.merges.get(fork.id) and call.record is None:
         return f"{call.fork} has nothing new since it was merged at its seq {fork.seq}"
     merged = merge_facts(
@@ -330,7 +330,7 @@ def _judge_migrate(call: calls.Migrate, core: Core, decision: Decision, called: 
 
 def _judge_freeze(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "move")
-    # What is owed is owed where it goes: seen moves with it (rule 45).
+    # Seen moves with the session, so whatever is owed is owed on the other host (rule 45).
     session = _withdraw(core, decision, session, f"moves to {call.to}")
     emit_call(core, decision, session, ev.SessionFrozen(move=call.move, to=call.to), called)
     core.detach(decision, session)
@@ -445,7 +445,7 @@ def _judge_restore(call: calls.Restore, core: Core, decision: Decision, called: 
 
 def _judge_erase(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    # A terminated log may still hold a secret; one in an archive is not here.
+    # The log of a terminated session may still hold a secret. An archived log is not here.
     if not session.is_terminated or session.archive is not None:
         session = find_resting(core, call.name, "erase from")
     _refuse_outside(session, call.seq)

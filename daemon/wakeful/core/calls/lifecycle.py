@@ -194,7 +194,7 @@ def _judge_answer(call: calls.Answer, core: Core, decision: Decision, called: ca
 def _answer_agent(
     core: Core, decision: Decision, session: Session, question: Question, call: calls.Answer, called: calls.Called
 ) -> str:
-    """The next run takes the answer in, where the last one asked."""
+    """Record the answer. The next run continues with it where the last one asked."""
     assert session.wake is not None
     check_size(core, "message", call.text)
     text = call.text.strip()
@@ -230,7 +230,7 @@ def _judge_cancel(call: calls.Cancel, core: Core, decision: Decision, called: ca
     session = find_living(core, call.name)
     if session.run is not None:
         return _stop(core, decision, session, "cancel", called, "cancelling")
-    # At rest after a failure its readers are held: giving it up sets them free (rule 31).
+    # After a failure the readers are held. A cancel releases them (rule 31).
     if session.wake is not None or session.marks.is_suspect:
         return _park(core, decision, session, called, "cancelled")
     raise CallerError(f"{call.name} is neither running nor queued; there is nothing to cancel")
@@ -262,7 +262,7 @@ def _judge_open(call: calls.Open, core: Core, decision: Decision, called: calls.
 
 
 def _judge_trust(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
-    """Recorded before it counts: who keeps what is trusted takes it from here."""
+    """Record the trust. The ledger of trusted specs follows this record."""
     session = find_living(core, call.name)
     # A bundle brought it under this name or another.
     spec = (
@@ -291,7 +291,7 @@ def _judge_rename(call: calls.Rename, core: Core, decision: Decision, called: ca
     renamed = emit_call(core, decision, session, ev.SessionRenamed(old=call.name, new=call.new), called)
     core.detach(decision, session)
     if not session.declaration.is_filed and session.spec is not None:
-        # No file will say so: the spec of a fork takes the new name here.
+        # No file declares a fork, so its spec takes the new name here.
         declare_again(core, decision, replace(renamed, spec=replace(session.spec, name=call.new)))
     return f"renamed to {call.new}"
 
@@ -415,12 +415,12 @@ def _stop(
     words: str,
     reason: str | None = None,
 ) -> str:
-    """The stronger replaces the weaker (rule 23); the same again changes nothing."""
+    """Request a stop. A stronger one replaces a weaker one (rule 23), and a repeated one changes nothing."""
     run = session.run
     assert run is not None
     if run.stop is not None and STRENGTH[run.stop.why] >= STRENGTH[why]:
         return f"{run.stop.why} was asked for already by {run.stop.by}"
-    # Too late for anything but to close it after its success (rule 23).
+    # The run has succeeded: only a termination is still taken, and it follows the success (rule 23).
     if run.staged is not None and why != "terminate":
         return "its run has succeeded, and its outputs are being put in place; it ends in a moment"
     emit_call(core, decision, session, ev.RunStopRequested(run=run.run, why=why, reason=reason), called)

@@ -13,7 +13,7 @@ from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError
 
 PERSON = "person:"
-# What cannot be taken back, or changes whose session it is.
+# Calls that cannot be undone, or that change the owner of a session.
 MAINTAINERS_ONLY = (
     calls.Terminate,
     calls.Open,

@@ -16,9 +16,9 @@ from wakeful.core.record.state import ACTIVATION, OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec, ToolPolicy, prefer_model
 from wakeful.core.spec.session import PromptRun, ServiceBinding, SessionSpec
 
-# What an agent has only where its own file names it.
+# Tools that an agent has only if its own file names them.
 GIVEN_BY_NAME: dict[str, ToolPolicy] = {"shell": "deny"}
-# The business of the run's own agent.
+# Tools that only the run's own agent has, not its sub-agents.
 _NOT_FOR_SUBS = ("ask_person", "hand_off", "todo", DELEGATE)
 _STRICTNESS: dict[ToolPolicy, int] = {"allow": 0, "ask": 1, "deny": 2}
 

@@ -46,7 +46,7 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
 
 def list_keys(core: Core, session: Session) -> tuple[str, ...]:
     """Names of the secrets that whoever works in its next run needs to answer; its spec's own are not among them."""
-    # Nearly everybody.
+    # The usual case.
     if not session.mailbox.unread and not has_prompt(session):
         return ()
     agent, _ = find_acting(core, session)

@@ -17,7 +17,7 @@ from wakeful.core.record.state import OpenRun
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionSpec
 
-# `none`: as it was found. `own`: changed, and by this run alone. `unknown`: no unbroken row of looks tells.
+# `none`: unchanged. `own`: changed by this run alone. `unknown`: the looks do not cover every change.
 Whose = Literal["none", "own", "others", "unknown"]
 
 
@@ -57,7 +57,7 @@ def is_exact(run: OpenRun) -> bool:
 
 
 def judge_change(look: TargetLook, run: OpenRun, key: str) -> Whose:
-    """Who made what is there now of what the run found."""
+    """The author of the changes since the run started."""
     began = run.versions.get(key)
     if began is None:
         return "unknown"

@@ -20,7 +20,7 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
     session = core.state.get(session_id)
     readers = core.graph.readers.get(session.name)
     before = core.busy.get(session.name)
-    # Nobody asks: the one who begins to read it touches it.
+    # A session without readers needs no mark. A new reader touches the session, which sets it.
     now = _find_business(core, session, decision.moment) if readers else None
     if now == before:
         return
@@ -38,7 +38,7 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
 
 def _find_business(core: Core, session: Session, moment: Moment) -> Business | None:
     own = find_own_business(core, session, moment)
-    # What runs will come to an end, whatever holds the others.
+    # A run ends by itself, whatever holds the upstreams.
     if session.run is not None or (own is not None and own.is_stuck):
         return own
     holding = [core.busy[upstream] for upstream in find_holding_upstreams(core, session)]
@@ -51,7 +51,7 @@ def find_own_business(core: Core, session: Session, moment: Moment) -> Business 
     """Why this session itself is busy, or None. Sleeping and not owed does not count (rule 31)."""
     if session.run is not None:
         return Business("is running")
-    # Also of a session that never runs: its readers see its files in one step (rule 44).
+    # This also holds for a session that never runs: its readers must see all of its files at once (rule 44).
     if session.id in core.looked.writing:
         return Business(f"has files written by {core.looked.writing[session.id].words}")
     if not session.is_live:
@@ -60,7 +60,7 @@ def find_own_business(core: Core, session: Session, moment: Moment) -> Business 
     if unclear is not None:
         return unclear
     is_asleep = find_sleep_words(core, session, moment) is not None
-    # First sight not taken; a session that only clocks wake has taken it at its declaration.
+    # The first run is still owed. A session that only clocks wake owes none.
     if is_first_owed(session):
         return Business("has not run yet", is_stuck=is_asleep)
     is_coming = session.wake is not None or is_owed(core.state, core.looked, session)
@@ -95,7 +95,7 @@ def _outcome_words(session: Session) -> str:
 
 
 def find_holding_upstreams(core: Core, session: Session) -> Iterator[str]:
-    """The direct upstreams that are busy, but for the stuck ones whose stale output is allowed (rule 31)."""
+    """The direct upstreams that are busy. A stuck one does not count where `stale: allow` is set (rule 31)."""
     for upstream, is_stale_allowed in core.graph.upstreams.get(session.name, {}).items():
         business = core.busy.get(upstream)
         if business is not None and not (is_stale_allowed and business.is_stuck):

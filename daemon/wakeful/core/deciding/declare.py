@@ -37,7 +37,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
         )
         session = core.emit(decision, session.id, event, author=author)
     assert session.spec is not None
-    # Nothing of it is looked at, not even its probes run, before a person has trusted it.
+    # Before a person has trusted the spec, nothing of it is looked at, and no probe of it runs.
     if session.declaration.needs_trust is not None:
         return session
     # The state's own value, not its equal twin: 10,000 specs are kept once.
@@ -52,7 +52,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
 
 
 def declare_again(core: Core, decision: Decision, session: Session) -> None:
-    """What was detached while its log was closed is followed again, if no file has to say so."""
+    """Follow the bindings of a reopened session again, where no file has to declare it."""
     if (
         session.declaration.is_filed
         or not session.declaration.is_declared
@@ -63,7 +63,7 @@ def declare_again(core: Core, decision: Decision, session: Session) -> None:
         return
     if session.name not in core.graph.admit([session.spec], set()):
         declare(core, decision, Declaration(session.spec, session.declaration.text_digest, False))
-        # Nobody may have read its upstreams meanwhile, and then nobody knew whether they are busy (rule 30).
+        # Without readers, its upstreams had no busy mark in the meantime (rule 30).
         core.touch_around(decision, session.name)
 
 

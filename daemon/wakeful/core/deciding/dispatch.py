@@ -53,7 +53,7 @@ from wakeful.core.spec.session import FileBinding
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
-# The kinds of causes that an answer deals with.
+# The causes that a run aside handles.
 ASIDE_KEYS = ("message", ACTIVATION)
 
 
@@ -89,7 +89,7 @@ def _take_first_sight(core: Core, decision: Decision, session: Session) -> Sessi
     if not all(look is None or (look.is_looked and look.version is not None) for look in looks):
         return session
     versions = start_versions(core.state, core.looked, session)
-    # Clocks and the mailbox stand at their declaration already; what came since is an occurrence of its own.
+    # Clocks and the mailbox start at their declaration. Later slots and messages are owed.
     taken = [bound.key for bound in bounds if bound.key in versions and not (bound.is_clock or bound.kind == "message")]
     return core.emit(decision, session.id, ev.SessionAdopted(versions={key: versions[key] for key in taken}))
 
@@ -111,7 +111,7 @@ def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Sessi
 
 
 def _is_all_clear(looked: Looked, session: Session) -> bool:
-    """Also bindings that do not wake: whether they changed is the question."""
+    """Are all read bindings looked at and clean, also those that do not wake?"""
     looks = (
         looked.target(bound) for bound in looked.bounds[session.id] if bound.kind != "service" and not bound.is_written
     )
@@ -159,7 +159,7 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
     """The wake there should be, and whether it is due: a wake with nothing left to tell is not."""
     wake = session.wake
     if wake is None:
-        # Given up by a person meanwhile: nobody need give way to it any more.
+        # A person gave the wake up: other sessions need not give way to it any more.
         _free_upstreams(core, decision, session)
     if is_owed(core.state, core.looked, session):
         session = _extend_wake(core, decision, session) if wake is not None else _request_wake(core, decision, session)
@@ -170,7 +170,7 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
     # Undone. After a failed try the outputs may be half written: it runs all the same (rule 18).
     if wake.tried is not None:
         return session, True
-    # What is dirty or cannot be seen now may still be what woke it.
+    # A binding that is dirty or cannot be seen may still be the cause of the wake.
     if not core.looked.is_clear(session.id):
         return session, False
     session = core.emit(decision, session.id, ev.WakeWithdrawn(wake=wake.wake, reason="undone"))
@@ -197,7 +197,7 @@ def _await_quiet(core: Core, decision: Decision, session: Session) -> bool:
         if bound.target is None or not bound.wake:
             continue
         look = core.looked.targets[bound.target]
-        # One that is new already has waited for its own quiet.
+        # A binding that is new has already been quiet for its own settle time.
         if look.is_dirty and look.held is None and not is_new(core.state, core.looked, session, bound):
             longest = max(longest, look.target.settle_max_seconds)
     if longest < 0:
@@ -239,7 +239,7 @@ def gather_causes(core: Core, session: Session, wall: int) -> tuple[tuple[ev.Cau
             wake.tried is not None or ((look := looks[cause.key]) is not None and look.version is None)
         ):
             causes += (cause,)
-    # What was told before a restart knows its paths; what is told anew may not.
+    # Causes recorded before a restart have their paths; causes described anew may not.
     return tuple(known.get((cause.key, cause.new), cause) for cause in causes), chain
 
 
@@ -267,7 +267,7 @@ def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ..
 def _line_up(core: Core, decision: Decision, session: Session) -> None:
     """Put a due session where its verdict says: among the ready, to sleep, or back until something changes."""
     if core.state.braked and session.brake is None:
-        # Declared, forked or opened since the brake was set: it sleeps as well.
+        # The session was declared, forked or opened after the brake was set: it sleeps as well.
         words = core.state.get(min(core.state.braked)).brake
         core.emit(decision, session.id, ev.SessionBraked(words=words or ""))
         return
@@ -320,7 +320,7 @@ def _queue(core: Core, session: Session) -> None:
 
 
 def _rank(core: Core, session: Session) -> float:
-    """Everyone ages alike, so the order of the queue never changes: a static rank, smallest first."""
+    """A static rank, smallest first. All waiting sessions age at the same rate, so their order never changes."""
     assert session.wake is not None and session.spec is not None
     priority = session.spec.priority
     for reader in core.graph.all_readers(session.name):
@@ -348,7 +348,7 @@ def _mark_held(core: Core, session: Session) -> None:
 
 
 def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
-    """Whoever gave way to this session need not any more."""
+    """Dispatch the upstreams that gave way to this session."""
     for upstream_id in core.looked.fairness.release(session.id):
         decision.touch(upstream_id)
 
@@ -453,7 +453,8 @@ def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int
 
 
 def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from: int | None) -> bool:
-    """Asked for, or the rule of its spec; a retry, and what goes on from a run that was cut short, goes on."""
+    """Does the run begin a new conversation? A person asked for it, or its spec says so. A retry, and a run that
+    continues an interrupted one, keep the conversation."""
     if asker is not None:
         return attempt == 0 and resumed_from is None and any(one.is_fresh for one in list_addressed(session))
     if session.activation.is_fresh:

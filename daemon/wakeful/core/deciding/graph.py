@@ -18,7 +18,7 @@ from wakeful.core.spec.session import SessionBinding, SessionSpec
 @dataclass(slots=True, frozen=True)
 class _Placed:
     spec: SessionSpec
-    # With "is stale input allowed".
+    # The read patterns, each with whether stale input is allowed.
     reads: tuple[tuple[Pattern, bool], ...]
     writes: tuple[Pattern, ...]
 
@@ -171,7 +171,7 @@ class Graph:
         if writer == reader:
             return
         edges = self.upstreams.setdefault(reader, {})
-        # Two bindings on one upstream: only if both tolerate stale input does the edge.
+        # Two bindings on one upstream: the edge allows stale input only if both do.
         edges[writer] = stale_allowed and edges.get(writer, True)
         self.readers.setdefault(writer, set()).add(reader)
 
@@ -205,7 +205,7 @@ class Graph:
         return False
 
     def _find_cycle(self, start: str) -> list[str] | None:
-        """A way from `start` along readers back to itself."""
+        """A path from `start` along its readers back to itself."""
         came: dict[str, str] = {}
         stack = [start]
         while stack:

@@ -26,22 +26,22 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
     """
     if not is_activation_owed(session) or session.brake is not None:
         return find_hold_words(core, session, moment)
-    # Not even a person's wish: it is for them to look at, and to say so.
+    # An activation does not replace trust: a person must review the spec first.
     if (doubt := find_doubt(core, session)) is not None:
         return doubt
-    # The operator's setting is for them to change.
+    # Only the operator can change `allow_unisolated`.
     if (refused := _find_unisolated(core, session)) is not None:
         return refused
     if session.hold is not None and session.hold.kind != "snoozed":
         return session.hold.words
-    # Nobody's word puts a secret where there is none, or makes an agent.
+    # An activation cannot make up for a missing secret or a missing agent.
     return (
         find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_backoff(core, session, moment)
     )
 
 
 def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
-    """All but backing off, which ends by itself."""
+    """The reason why the session sleeps, except for backing off, which ends by itself."""
     if isinstance(session, DamagedSession):
         return session.damage_words
     if session.move_words is not None:
@@ -102,9 +102,9 @@ def _find_unisolated(core: Core, session: Session) -> str | None:
     if spec is None or (spec.run is None and not session.is_asked):
         return None
     if spec.confinement.level == "strict":
-        # Never silently weaker than what was asked for.
+        # A run never gets weaker isolation than its spec asks for.
         return core.looked.laxity
-    # What observes denies nothing: it is as weak as none.
+    # `observe` denies nothing, so it counts as no isolation.
     if spec.confinement.is_enforced or core.settings.allow_unisolated:
         return None
     return (

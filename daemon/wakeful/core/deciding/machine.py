@@ -41,7 +41,7 @@ class Deadlines:
         heapq.heappush(self._heap, (due, kind, key))
 
     def drop(self, kind: str, key: str) -> None:
-        """Its heap entry stays behind, and is passed over."""
+        """Forget a due time. Its heap entry stays and is skipped."""
         self._known.pop((kind, key), None)
 
     def pop_due(self, now: float) -> Iterable[tuple[str, str]]:
@@ -75,7 +75,7 @@ class Business:
     """Why a session's outputs may still change (rule 30). `words` is None where only its upstreams are busy."""
 
     words: str | None
-    # It does not end by itself: failed, parked or asleep with changes, or held by one that is (rule 31).
+    # Failed, parked or asleep with changes, or held by such a session: it does not end by itself (rule 31).
     is_stuck: bool = False
 
 
@@ -85,7 +85,7 @@ class Core:
         self.looked = Looked()
         self.graph = Graph()
         self.settings = Settings()
-        # As declared now, by name; and why what the file of one says is not in force.
+        # The declared agents by name, and the reasons why the file of an agent is not in force.
         self.agents: dict[str, AgentSpec] = {}
         self.agent_problems: dict[str, str] = {}
         self.words = StrangersWords()
@@ -151,7 +151,7 @@ class Core:
         }
 
     def _has_free(self, is_agent: bool) -> bool:
-        """Agents and commands have slots of their own: who waits for a model keeps no program from running."""
+        """Agents and commands have separate slots: an agent that waits for its model blocks no command."""
         if is_agent:
             return self.state.used.get(AGENT_POOL, 0) < self.settings.agent_concurrency
         return self.state.used.get(GENERAL_POOL, 0) < self.settings.concurrency
@@ -186,7 +186,7 @@ class Core:
         return run.daemons > 1 or run.incarnation != self.incarnation
 
     def _base_of(self, look: TargetLook) -> str | None:
-        """Where a commits look should start from; other kinds remember by themselves."""
+        """The commit from which a look at commits starts. Other kinds of targets need none."""
         if not look.target.key.startswith("commits"):
             return None
         for session_id in sorted(look.subscribers):
@@ -220,7 +220,7 @@ class Core:
         self.mono.add(due, "session", session_id)
 
     def detach(self, decision: Decision, session: Session) -> None:
-        """Nothing is looked at for this session any more, and nobody waits for it."""
+        """Stop looking at the session's bindings, and remove the session from the graph and the queue."""
         self.touch_around(decision, session.name)
         self.graph.remove(session.name)
         self.busy.pop(session.name, None)
@@ -228,7 +228,7 @@ class Core:
         decision.forget += self.looked.unbind(session.id)
 
     def touch_around(self, decision: Decision, name: str) -> None:
-        """Whoever reads or feeds this session may be held by it, or give way to it."""
+        """Dispatch the readers and upstreams of a session: it may hold them, or they may give way to it."""
         for other in (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))):
             other_id = self.state.ids.get(other)
             if other_id is not None:

@@ -27,7 +27,7 @@ from wakeful.core.spec.budget import find_exhausted
 from wakeful.core.spec.session import FileBinding
 
 SAME_SESSION_IN_CHAIN = 3
-# The words of a wake that waits for nothing any more.
+# The reason shown for a wake that waits for nothing.
 STARTING = "starting"
 
 
@@ -100,7 +100,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
         return WaitsForOther("the daemon is stopping")
     writing = core.looked.writing.get(session.id)
     if writing is not None:
-        # Also for an activation: it would start on half of the files (rule 44).
+        # An activation waits as well: the run would start on half of the files (rule 44).
         return WaitsForOther(f"files written by {writing.words}")
     waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
     if waits is not None:
@@ -136,7 +136,7 @@ def _find_unseen(core: Core, session: Session) -> WaitsForOther | WaitsForFedInp
         if look.is_absent and _waits_when_missing(bound):
             return WaitsForOther(f"{bound.name} is not there yet")
         if look.is_dirty and is_fed(core, session, bound):
-            # Only dirt on what an upstream feeds puts a queued wake off (rule 12).
+            # A queued wake is put off only by a change to an input that an upstream writes (rule 12).
             return WaitsForFedInput(f"looking at {bound.name}")
     return None
 
@@ -207,7 +207,7 @@ def _find_loop(core: Core, session: Session) -> str | None:
 
 
 def _find_spent(session: Session, moment: Moment) -> Hold | None:
-    """Also for an activation, and for a try anew: each costs what the first did."""
+    """A spent budget also holds activations and retries, because each of them costs as much as a first run."""
     budget = session.spec.budget if session.spec is not None else None
     found = find_exhausted(budget, session.tally.spent, moment.wall) if budget is not None else None
     if found is None:
@@ -216,7 +216,7 @@ def _find_spent(session: Session, moment: Moment) -> Hold | None:
 
 
 def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
-    """Once for each wake: a yes covers its tries, and what joins it before it starts."""
+    """The question that a person must answer before the run. One yes covers the wake, its retries and later causes."""
     assert session.spec is not None and session.wake is not None
     if session.approved == session.wake.wake:
         return None
@@ -266,7 +266,7 @@ def _is_starving(core: Core, session: Session) -> bool:
 
 
 def _is_stuck(core: Core, session: Session) -> bool:
-    """Does an upstream wait for what does not end by itself? Going ahead of that is for a person to say (rule 31)."""
+    """Is an upstream stuck? Only a person may let the reader go ahead of it (rule 31)."""
     return any(core.busy[upstream].is_stuck for upstream in find_holding_upstreams(core, session))
 
 

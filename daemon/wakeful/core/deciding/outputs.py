@@ -22,7 +22,7 @@ _ABANDONING = ("interrupt", "cancel", "terminate")
 
 
 def has_succeeded(run: OpenRun, report: ProcessEnded) -> bool:
-    """Does its own word count, and is it a good one?"""
+    """Did the run succeed by its exit code, without a stop that outweighs it?"""
     is_abandoned = run.stop is not None and run.stop.why in _ABANDONING and run.staged is None
     return not is_abandoned and run.halt is None and report.problem is None and report.exit_code == 0
 
@@ -31,7 +31,7 @@ def stage_outputs(core: Core, decision: Decision, session: Session, report: Proc
     """Record what waits to be put in place, and put off the run's end until it is; False where nothing does."""
     run = session.run
     assert run is not None
-    # It is in place by now, or never was apart: this is the end.
+    # The outputs are in place, or were never staged: the run ends here.
     if run.staged is not None or not report.staged or not has_succeeded(run, report):
         return False
     core.looked.landing[session.id] = report
@@ -83,7 +83,7 @@ def _means(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
 
 
 def _recall_end(session: Session, run: OpenRun, staged: ev.OutputsStaged) -> ProcessEnded:
-    """As an earlier daemon knew it."""
+    """The end of the process as an earlier daemon recorded it."""
     return ProcessEnded(
         session=session.id,
         run_id=run.run_id,

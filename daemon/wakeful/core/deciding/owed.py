@@ -26,7 +26,7 @@ from wakeful.core.spec.session import (
 
 FIRST = "first"
 TOUCHED = "touched during run"
-# What a first run is made for; clocks and messages start at their declaration.
+# Binding kinds that cause a first run. Clocks and messages start at their declaration.
 FIRST_KINDS = (FileBinding, CommitsBinding, ProbeBinding, SessionBinding)
 
 
@@ -58,8 +58,9 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
 
 
 def read_mailbox(session: Session) -> tuple[int, str | None]:
-    """Up to which message the next run reads, and who is to answer them: messages put to one agent are not read by
-    another, and questions of one person are not read with those of others."""
+    """The last message that the next run reads, and the agent that answers it.
+
+    A run reads messages to one agent only, and questions of one person only."""
     unread = session.list_unread()
     if not unread:
         return session.mailbox.position, None
@@ -69,8 +70,7 @@ def read_mailbox(session: Session) -> tuple[int, str | None]:
 
 
 def list_addressed(session: Session) -> tuple[Unread, ...]:
-    """The messages of the next run, where one that waits is a question or put to an agent: those to one agent,
-    by one asker."""
+    """The messages that the next run answers: the first unread ones to the same agent, from the same person."""
     unread = session.list_unread()
     return tuple(takewhile(lambda one: (one.agent, one.asker) == (unread[0].agent, unread[0].asker), unread))
 
@@ -87,7 +87,7 @@ def find_activation(session: Session, *, is_aside: bool) -> int:
 
 
 def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
-    """The messages that a run is the first to deal with: those behind the first position, up to the second."""
+    """The messages that no run before this one has handled: those after the first position, up to the second."""
     return int(session.marks.seen.get("message", "0")), int(run.versions.get("message", "0"))
 
 
@@ -149,7 +149,7 @@ def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
     bounds = looked.bounds.get(session.id, ())
     new = [bound for bound in bounds if bound.wake and is_new(state, looked, session, bound)]
     if session.spec.run is None:
-        # Only questions are answered there.
+        # A session without `run` answers questions and does nothing else.
         new = [bound for bound in new if bound.kind == "message"]
     if not new:
         return new
@@ -226,7 +226,7 @@ def describe_causes(
     if is_first:
         causes.append(Cause(binding=FIRST, kind=FIRST, key=FIRST, reason="first sight", at=at))
     for bound in new_bindings(state, looked, session):
-        # At first sight every level version is new; only occurrences of their own stand beside it (rule 25).
+        # The cause `first` covers every level binding. Slots and messages are causes of their own (rule 25).
         if is_first and not (bound.is_clock or bound.kind == "message"):
             continue
         causes.append(_describe(state, looked, session, bound, at))
@@ -284,6 +284,6 @@ def start_versions(state: State, looked: Looked, session: Session) -> dict[str, 
     if session.activation.position:
         versions[ACTIVATION] = str(session.activation.position)
     if session.is_asked:
-        # Also where no binding is its mailbox: a container has none.
+        # A session without `run` has no message binding, but it is asked questions.
         versions["message"] = str(read_mailbox(session)[0])
     return versions

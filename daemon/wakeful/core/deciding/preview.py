@@ -33,7 +33,7 @@ class Imagined(Struct, frozen=True):
 
 
 def imagine_run(core: Core, session: Session, for_agent: str | None, at: int) -> Imagined:
-    """Raises CallerError where nobody would work in it."""
+    """Raises CallerError where no agent would work in the session."""
     if session.is_shut or session.spec is None:
         raise CallerError(
             f"{session.name} takes no more runs, so no model sees anything of it; "
@@ -73,7 +73,7 @@ def find_agent(core: Core, session: Session, for_agent: str | None) -> AgentSpec
 
 
 def is_wanted(core: Core, session: Session) -> bool:
-    """Would it run for something?"""
+    """Is anything owed that the session would run for?"""
     return session.run is not None or session.wake is not None or is_owed(core.state, core.looked, session)
 
 

@@ -21,7 +21,7 @@ class Lane(NamedTuple):
 class ReadyQueue:
     def __init__(self) -> None:
         self._lanes: dict[Lane, list[tuple[float, str]]] = {}
-        # Where each session waits; an entry that says otherwise is out of date.
+        # The rank and lane of each waiting session. A heap entry that differs is out of date.
         self._places: dict[str, tuple[float, Lane]] = {}
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class ReadyQueue:
         return place[0] if place is not None else None
 
     def put(self, session_id: str, rank: float, lane: Lane) -> None:
-        """Smallest rank first. Who waits already moves there."""
+        """Queue a session; the smallest rank goes first. A session that waits already moves to its new rank."""
         if self._places.get(session_id) != (rank, lane):
             self._places[session_id] = rank, lane
             heapq.heappush(self._lanes.setdefault(lane, []), (rank, session_id))
@@ -44,7 +44,7 @@ class ReadyQueue:
         self._places.pop(session_id, None)
 
     def take(self, has_slot: Callable[[Lane], bool]) -> str | None:
-        """The first of all for whom there is a slot, who waits no longer."""
+        """Remove and return the first session for which a slot is free."""
         open_lanes = [lane for lane in list(self._lanes) if has_slot(lane)]
         firsts = [(*first, lane) for lane in open_lanes if (first := self._pass_over_removed(lane)) is not None]
         if not firsts:

@@ -56,7 +56,7 @@ def find_third_leg(core: Core, session: Session) -> str | None:
     """Why a person is to be asked before this session runs, in words; None: it has two of the three at most."""
     spec = session.spec
     way_out = find_way_out(spec) if spec is not None else None
-    # Nearly everybody.
+    # The usual case.
     if spec is None or way_out is None:
         return None
     for member in _list_line(core, session):

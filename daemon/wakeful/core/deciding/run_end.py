@@ -24,7 +24,7 @@ from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.record.state import OpenRun, Session, Stop
 from wakeful.core.spec.session import CommitsBinding, CronBinding, EveryBinding, SessionSpec
 
-# A source always answers; should one hang all the same, a run is closed without its word after this long.
+# A source always answers. If one hangs all the same, the run is closed without its answer after this time.
 LONGEST_LAST_LOOK_SECONDS = 30.0
 LOST_RUNS_OF_A_WAKE = 3
 FIRST_BACKOFF_SECONDS = 1.0
@@ -33,7 +33,7 @@ LONGEST_BACKOFF_SECONDS = 300.0
 
 def attend_run(core: Core, decision: Decision, session: Session) -> None:
     ended = core.looked.ended.get(session.id)
-    # What it wrote is being put in place.
+    # The outputs of the run are being put in place.
     if ended is None and session.run is not None and session.run.staged is not None:
         return
     if ended is None:
@@ -197,7 +197,7 @@ def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -
         )
     stop = run.stop
     if run.staged is not None:
-        # Whoever terminates it now does so after the success (rule 23).
+        # A termination that comes now follows the success (rule 23).
         return ev.RunFinished(
             outcome="succeeded",
             is_final=True,
@@ -219,7 +219,7 @@ def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -
         case Stop(why="shutdown", by=by) if not is_success:
             return ev.RunFinished(outcome="interrupted", is_final=False, by=by, reason=_say_shutdown(stop), **facts)
     if run.halt is not None and run.halt.kind != "failed":
-        # It goes on from its last step when the hold is over: what woke it stays owed.
+        # The wake stays open: the next run continues from the last step when the hold is over.
         return ev.RunFinished(outcome="interrupted", is_final=False, by=DAEMON, reason=run.halt.words, **facts)
     if report is None:
         return ev.RunFinished(outcome="lost", is_final=False, reason="the daemon ended while it ran", **facts)
@@ -243,7 +243,7 @@ def _judge_failure(
         or (f"killed by signal {report.signal}" if report.signal else f"exit code {report.exit_code}")
     )
     retries = run.spec.run.retries if run.spec.run is not None else 0
-    # A session whose file is gone has nothing to try again for (rule 26); a traced run is for a person to look at.
+    # No retry for a session whose file is gone (rule 26), nor for a traced run, which a person looks at.
     if run.attempt >= retries or not session.declaration.is_declared or run.trace is not None:
         return ev.RunFinished(outcome="failed", is_final=True, reason=reason, **facts)
     failures = session.wake.failures if session.wake is not None else 0
@@ -279,7 +279,7 @@ def _add_findings(
     is_known = is_certain
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
-        # Who works aside has dealt with none of the inputs.
+        # A run aside handles none of the inputs.
         if look is None or (run.is_aside and not bound.is_written):
             continue
         # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase,
@@ -297,12 +297,12 @@ def _add_findings(
             ):
                 written[bound.name] = judged
         elif bound.is_both and bound.key in conflicted:
-            # It stays where it began: what others made of it wakes the session (rule 27).
+            # Seen stays at the start version, so the version of the others wakes the session (rule 27).
             continue
         elif bound.is_both and judged is not None and run.staged is not None and is_left_alone(look, run, bound.key):
             written[bound.name] = judged
         elif bound.is_both and judged is not None and whose == "own":
-            # Its own writes and nothing else: what is there now is what it left (rules 7, 15).
+            # Only the run wrote here: the present version is the one it left (rules 7, 15).
             written[bound.name] = judged
         elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
             # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.
@@ -327,7 +327,7 @@ def _add_findings(
 
 
 def _is_follow_up(run: OpenRun, key: str) -> bool:
-    """Did this run follow another one because the same input was touched during that?"""
+    """Is this run the follow-up of a run during which the same input was touched?"""
     return any(cause.key == key and cause.reason == TOUCHED for cause in run.causes)
 
 

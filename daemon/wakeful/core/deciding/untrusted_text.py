@@ -29,13 +29,13 @@ class Flow:
 
 
 class StrangersWords:
-    """The flow of a house as it stands, found when it is asked for."""
+    """The flow of untrusted text between all sessions, computed when it is asked for."""
 
     def __init__(self) -> None:
         self._known: tuple[tuple[int, frozenset[str]], Flow] | None = None
 
     def find(self, graph: Graph, state: State) -> Flow:
-        # Nearly every house.
+        # The usual case: no session reads untrusted text.
         if not state.spoken_to and not graph.labelled:
             return _NOTHING
         key = graph.generation, frozenset(state.spoken_to)

@@ -21,7 +21,7 @@ from wakeful.core.record.state import Session
 
 def begin_writing(core: Core, decision: Decision, session: Session, words: str, position: int, author: str) -> None:
     """Hold the session from the moment the call is recorded. `position` is that record, `words` say what it is."""
-    # Nobody looks at what an undeclared session writes, and it starts nothing.
+    # An undeclared session starts nothing, and its outputs are not looked at.
     if session.id not in core.looked.bounds:
         return
     known = core.looked.writing.get(session.id)
@@ -34,7 +34,7 @@ def begin_writing(core: Core, decision: Decision, session: Session, words: str, 
             # An earlier call's files are still being looked at.
             before[bound.key] = known.before[bound.key]
         elif look.version == session.marks.seen.get(bound.key, look.version):
-            # Else others changed it before, and it is owed for that.
+            # A version that is not seen was written by others before the call, and stays owed.
             before[bound.key] = look.version
     paths = known.paths if known is not None else frozenset()
     core.looked.writing[session.id] = Writing(words=words, position=position, author=author, before=before, paths=paths)
@@ -44,7 +44,7 @@ def begin_writing(core: Core, decision: Decision, session: Session, words: str, 
 def end_writing(core: Core, decision: Decision, session_id: str, paths: Iterable[str]) -> None:
     """The files are written, as far as they could be: now the session's outputs are looked at."""
     writing = core.looked.writing.get(session_id)
-    # Closed or undeclared meanwhile.
+    # The session was closed or undeclared in the meantime.
     if writing is None:
         return
     writing.paths |= frozenset(paths)

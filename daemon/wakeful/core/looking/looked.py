@@ -31,7 +31,7 @@ from wakeful.core.spec.session import (
 STEPS_REMEMBERED = 64
 SUCCESSES_TO_STARVE = 3
 PATHS_IN_A_CAUSE = 1000
-# A file that grew so often in a row, each time within `settle_max`, has a writer who keeps writing.
+# After so many looks in a row that found a file grown within `settle_max`, its writer counts as still writing.
 GROWTHS_TO_ADAPT = 2
 
 
@@ -45,7 +45,7 @@ class Bound(Struct, frozen=True, kw_only=True):
     binding: AnyBinding | None = None
     target: str | None = None
     is_implied: bool = False
-    # Asked at every dispatch, so worked out once.
+    # Computed once, because every dispatch asks for them.
     is_written: bool = False
     # Its own runs read and write it; what others make of it wakes it (rule 7).
     is_both: bool = False
@@ -208,7 +208,7 @@ class TargetLook:
             # It counts as what was read and is looked at again, after quiet (rule 12).
             self.first_dirt, self.last_dirt, self.is_urgent = moment.mono, moment.mono, False
         else:
-            # What is left is dirt that came after this look began.
+            # Changes after the beginning of this look remain.
             self.first_dirt = self.last_dirt
 
     def delta_since(self, old: str | None) -> Delta:
@@ -346,7 +346,7 @@ class Fairness:
         self.held_since.setdefault(reader_id, self._count)
 
     def may_starve(self, reader_id: str) -> bool:
-        """A quick no for nearly everyone, before the graph is asked who is upstream."""
+        """A cheap check before the graph is asked for upstreams: for most sessions the answer is no."""
         since = self.held_since.get(reader_id)
         return since is not None and self._latest_third > since
 
@@ -382,7 +382,7 @@ class Looked:
         self.refused: dict[str, str] = {}
         # By name: why what its file says now is not in force, in words. Read again at every start.
         self.untrusted: dict[str, str] = {}
-        # Why no run may start now, whoever asks: the disk is nearly full. The log goes on.
+        # The reason why no run may start: the disk is nearly full. The log is still written.
         self.shortage: str | None = None
         # Why `isolation: strict` cannot be had on this machine.
         self.laxity: str | None = None

@@ -98,7 +98,10 @@ Target = FileTarget | CommitsTarget | ProbeTarget | ServiceTarget
 
 
 def find_hidden(binding: FileBinding, written: tuple[str, ...]) -> tuple[str, ...]:
-    """Of what its session writes, what this binding does not mean (rule 7): `both` means its own."""
+    """Paths this binding must ignore because its own session writes them (rule 7).
+
+    A `both` binding keeps its own pattern.
+    """
     if binding.access == "write":
         return ()
     return tuple(pattern for pattern in written if pattern != binding.pattern) if binding.access == "both" else written
@@ -162,7 +165,7 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
 
 def _target_of_file(root: str, binding: FileBinding, hidden: tuple[str, ...]) -> FileTarget:
     """Hiding only what can overlap keeps equal bindings of different sessions shareable."""
-    # Not the identity: who writes a path and who reads it share one look.
+    # The key is not the binding's identity: a writer and a reader of one path share one look.
     what = (binding.pattern, binding.compare, "!".join(binding.exclude), ",".join(hidden))
     return FileTarget(
         key="\x1f".join(("file", root, *what, f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}")),

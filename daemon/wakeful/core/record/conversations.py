@@ -13,9 +13,9 @@ from wakeful.core.record.events import RunStarted
 from wakeful.core.record.knowledge import Conversation, Stretch, Talk, close_line
 from wakeful.core.record.state import Session
 
-# The session's own conversation, among those that wait.
+# The key of the session's own conversation in `talks`.
 OWN = ""
-# Conversations of persons that are kept. Whoever asked longest ago begins anew.
+# The number of persons' conversations that are kept. The oldest one is dropped, and its person begins a new one.
 MOST_TALKS = 32
 
 
@@ -55,8 +55,8 @@ def enter_talk(session: Session, event: RunStarted, seq: int) -> Session:
 
 
 def _open(session: Session, talk: Talk, event: RunStarted, seq: int) -> Session:
-    """With the questions of this run, each a stretch of its own:
-    records of others may stand between them and the start."""
+    """Enter a conversation with the questions of this run. Each question is a stretch of its own,
+    because records of others may stand between them and the start of the run."""
     last = int(event.versions.get("message", "0"))
     asked = [
         one.seq

@@ -27,7 +27,7 @@ from wakeful.core.record.state import (
 from wakeful.core.spec.budget import UNITS, Spent, charge
 from wakeful.core.spec.session import PromptRun, SessionSpec, observe_spec
 
-# As many as a command may start in a minute (rule 34 c).
+# The number of starts that a command may have in a minute (rule 34 c).
 STARTS_REMEMBERED = 120
 
 
@@ -73,7 +73,7 @@ def _fold_spec_declared(event: ev.SpecDeclared, session: Session, at: int, autho
             marks, seen={**marks.seen, **event.positions}, good={**marks.good, **event.positions}, self_fed={}
         ),
         lineage=replace(lineage, detached=()) if event.is_filed and lineage.detached else lineage,
-        # A new spec ends what only a new spec can mend (rules 21, 34); what a person must say stays to be said.
+        # A new spec ends the holds that wait for a new spec (rules 21, 34), but not those that wait for a person.
         hold=session.hold if session.hold is not None and session.hold.kind in ("snoozed", "apart") else None,
         wake=_forgive(session.wake),
     )
@@ -109,7 +109,7 @@ def _fold_session_adopted(event: ev.SessionAdopted, session: Session, at: int, a
 def _fold_activation_requested(
     event: ev.ActivationRequested, session: Session, at: int, author: str, seq: int
 ) -> Session:
-    # What was spent, and what a person was asked, is not lifted by asking for a run.
+    # An activation lifts neither a spent budget nor an open question.
     hold = session.hold if session.hold is not None and session.hold.kind in ("snoozed", "budget", "asking") else None
     return replace(
         session,
@@ -152,7 +152,7 @@ def _add_unread(session: Session, event: ev.MessageAdded, seq: int) -> tuple[Unr
     if not unread and event.agent is None and event.asker is None:
         return ()
     if not unread and session.mailbox.waking > seen:
-        # Those before it are for whoever works here.
+        # Earlier messages are not addressed to an agent by name.
         unread = (Unread(session.mailbox.waking),)
     return (*unread, Unread(event.position, event.agent, event.asker, event.activation, event.is_fresh, seq))
 
@@ -219,7 +219,7 @@ def _fold_wake_extended(event: ev.WakeExtended, session: Session, at: int, autho
 
 
 def _fold_wake_withdrawn(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int) -> Session:
-    # Nothing is left to be asked about.
+    # A question about a wake ends with the wake.
     hold = session.hold if session.hold is not None and session.hold.kind != "asking" else None
     if not event.versions:
         return replace(session, wake=None, hold=hold, question=None)
@@ -286,7 +286,7 @@ def _fold_run_started(event: ev.RunStarted, session: Session, at: int, author: s
 
 
 def _find_run_spec(spec: SessionSpec, event: ev.RunStarted) -> SessionSpec:
-    """The spec that a run works by. A session without `run` is asked for nothing but an answer."""
+    """The spec that a run works by. A run of a session without `run` answers a question."""
     if spec.run is None:
         return replace(spec, run=PromptRun(prompt=""))
     return observe_spec(spec) if event.trace == "observed" else spec
@@ -352,7 +352,8 @@ def _fold_run_finished(event: ev.RunFinished, session: Session, at: int, author:
     run = session.run
     assert run is not None
     ended = _end_run(session, run, event, at, seq)
-    # An answer neither mends what a run before it left half done, nor leaves it so before its last try.
+    # A run aside, which answers a question, neither completes the outputs of an earlier run nor makes them suspect
+    # before its last attempt.
     is_kept = run.is_aside and (not event.is_final or event.outcome in ("succeeded", "cancelled"))
     return replace(ended, marks=replace(ended.marks, is_suspect=session.marks.is_suspect)) if is_kept else ended
 
@@ -397,7 +398,7 @@ def _end_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int, seq
         ),
     )
     if session.knowledge.asker is not None:
-        # Messages before an answer in a person's own conversation are still news to the session's work.
+        # A run in a person's own conversation has not handled the messages to the session itself.
         session = replace(session, knowledge=replace(session.knowledge, dealt_from=before))
     return _move_marks(session, run, event)
 
@@ -405,7 +406,7 @@ def _end_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int, seq
 def _charge_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int) -> dict[str, Spent]:
     if run.spec.budget is None:
         return session.tally.spent
-    # What an agent's turns took was charged when each was answered.
+    # The tokens and the money of an agent's turns were charged with each answer.
     known = ("runs",) if run.agent is None else ("runs", "tokens", "usd")
     used = {name: amount for name in UNITS if name not in known and (amount := getattr(event.usage, name))}
     return charge(session.tally.spent, run.spec.budget, at, event.periods, **used)
@@ -432,7 +433,7 @@ def _keep_open(session: Session, event: ev.RunFinished) -> OpenWake | None:
 
 
 def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Session:
-    """The end for good: seen moves to what the run saw, good only with success (rules 15-17)."""
+    """The run ended for good: seen moves to its start versions, good only with success (rules 15-17)."""
     succeeded = event.outcome == "succeeded"
     left = {
         binding.identity: event.written[binding.name] for binding in run.spec.files if binding.name in event.written
@@ -460,7 +461,7 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
 
 def _count_self_fed(session: Session, run: OpenRun, event: ev.RunFinished) -> dict[str, SelfFed]:
     """A row of runs goes on where the input stood still between the last run's end and this one's start (rule 34 b)."""
-    # An answer aside deals with none of the inputs.
+    # A run aside handles none of the inputs.
     if run.is_aside:
         return session.marks.self_fed
     known = {key: before.runs for key, before in session.marks.self_fed.items() if run.versions.get(key) == before.left}
@@ -480,7 +481,7 @@ def _fold_slot_skipped(event: ev.SlotSkipped, session: Session, at: int, author:
 def _fold_clock_rebased(event: ev.ClockRebased, session: Session, at: int, author: str, seq: int) -> Session:
     run = session.run
     if run is not None and event.key in run.versions:
-        # It counts as seen when the run ends, and must not be ahead of the clock then.
+        # The slot of the run becomes seen when the run ends, and must not be ahead of the clock then.
         run = replace(run, versions={**run.versions, event.key: event.run_slot or event.new})
     return replace(
         session,
@@ -530,7 +531,7 @@ def _fold_question_answered(event: ev.QuestionAnswered, session: Session, at: in
 
 
 def _fold_session_terminated(event: ev.SessionTerminated, session: Session, at: int, author: str, seq: int) -> Session:
-    # What was asked of it is closed with it: opened again, it does not run by itself for an old activation.
+    # Termination uses up open activations: a reopened session does not run for an old one.
     seen = (
         {**session.marks.seen, ACTIVATION: str(session.activation.position)}
         if session.activation.position
@@ -552,7 +553,7 @@ def _fold_session_reopened(event: ev.SessionReopened, session: Session, at: int,
 
 
 def _forgive(wake: OpenWake | None) -> OpenWake | None:
-    """A person or a new spec said go on: the loop's chain, the back-off and the crash count start anew."""
+    """A person or a new spec lets the session go on: reset the chain, the back-off and the count of lost runs."""
     if wake is None:
         return None
     return replace(wake, chain=(), lost=0, retry_at=None, attempt=0, failures=0)

@@ -59,16 +59,16 @@ def _fold_session_rewound(event: ev.SessionRewound, session: Session, at: int, a
 
 
 def _find_news(session: Session, event: ev.SessionRewound) -> Conversation:
-    """What of the past's conversation no run has dealt with, now that later runs have."""
+    """The conversation of the past position, with only those messages as recent that no later run has handled."""
     past = event.recollection.conversation
     if event.to < session.knowledge.dealt_from:
         return replace(past, recent=0, recent_bytes=0)
-    # While that run was under way it had dealt with nothing yet.
+    # The position lies inside the last run, which had handled nothing yet.
     return past.keep_late() if event.to < session.knowledge.dealt_until else past
 
 
 def _fold_outputs_adopted(event: ev.OutputsAdopted, session: Session, at: int, author: str, seq: int) -> Session:
-    # As what a run left: it is no news to the session, and what others make of it later is drift.
+    # Adopted outputs count as written by a run: they do not wake the session, and later changes by others are drift.
     return replace(
         session,
         marks=replace(
@@ -83,7 +83,7 @@ def _fold_session_forked(event: ev.SessionForked, session: Session, at: int, aut
 
 def _fold_session_merged(event: ev.SessionMerged, session: Session, at: int, author: str, seq: int) -> Session:
     facts = {key: fact for key, fact in session.knowledge.facts.items() if key not in event.retracted}
-    # Set here by this record; who said so in the fork stays with it.
+    # The seq is that of this record; the author is the one who set the fact in the fork.
     facts |= {fact.key: replace(fact, seq=seq) for fact in event.taken}
     return replace(
         session,
@@ -130,7 +130,7 @@ def _fold_conversation_compressed(
         messages=event.kept_messages,
         size_bytes=event.kept_bytes,
     )
-    # How much the model takes in now is known with its next answer.
+    # The next answer of the model tells the new size.
     return replace(session, knowledge=replace(session.knowledge, conversation=conversation, size_tokens=0))
 
 
@@ -139,7 +139,7 @@ def _fold_session_migrated(event: ev.SessionMigrated, session: Session, at: int,
 
 
 def _fold_session_frozen(event: ev.SessionFrozen, session: Session, at: int, author: str, seq: int) -> Session:
-    # Why it slept before is not forgotten: given up, the move leaves it as it was.
+    # The hold stays: if the move is given up, the session sleeps for the same reason as before.
     return replace(session, move=replace(session.move, id=event.move, to=event.to))
 
 
@@ -160,9 +160,9 @@ def _fold_session_arrived(event: ev.SessionArrived, session: Session, at: int, a
         last_active_at=at,
     )
     if event.is_foreign:
-        # Nobody here has read the text that its file had there.
+        # The text of the file on the other host was never read here.
         session = replace(session, declaration=replace(session.declaration, foreign_until=seq, text_digest=""))
-    # The file that declared it lies elsewhere.
+    # The file that declared the session is on another host.
     return (
         session
         if event.needs_trust is None
@@ -179,7 +179,7 @@ def _fold_session_restored(event: ev.SessionRestored, session: Session, at: int,
 
 
 def _fold_payload_erased(event: ev.PayloadErased, session: Session, at: int, author: str, seq: int) -> Session:
-    # Whoever replays folds the stand-in at its place; the state in memory is folded anew when the payload went.
+    # A replay folds the stand-in instead of the payload. The daemon folds the session anew after an erasure.
     return session
 
 

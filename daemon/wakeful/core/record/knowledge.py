@@ -45,13 +45,13 @@ class Conversation(Struct, frozen=True, kw_only=True):
 
     stretches: tuple[Stretch, ...] = ()
     summary: str | None = None
-    # How many messages that is, and their size.
+    # The number of these messages, and their size.
     messages: int = 0
     size_bytes: int = 0
-    # Of those that no run which ended for good has seen: a conversation that begins anew begins with them.
+    # Messages that no finished run has handled. A fresh conversation begins with them.
     recent: int = 0
     recent_bytes: int = 0
-    # And of those since the last run started, which become the recent ones when it ends for good.
+    # Messages since the last run started. They become the recent ones when the run ends for good.
     late: int = 0
     late_bytes: int = 0
 
@@ -68,7 +68,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
         )
 
     def grow(self, text: str) -> Conversation:
-        """What an agent was told besides messages takes room, too."""
+        """Count text that an agent was given besides messages, such as the results of tools."""
         size = count_bytes(text)
         return replace(
             self,
@@ -78,7 +78,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
         )
 
     def keep_late(self) -> Conversation:
-        """The run since whose start the late ones came has dealt with all before them."""
+        """Drop the messages the finished run has handled; keep those that arrived after it started."""
         return replace(self, recent=self.late, recent_bytes=self.late_bytes)
 
 
@@ -159,7 +159,7 @@ def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stret
 
 
 def cut_line(line: tuple[Stretch, ...], session: str, first: int) -> tuple[Stretch, ...]:
-    """What of a line lies in the session's own log, from a record on: nothing of the branches it left."""
+    """The part of a line that lies in the session's own log, from a record on, without abandoned branches."""
     own = (
         one
         for one in line or (Stretch(session, 1),)
@@ -171,7 +171,7 @@ def cut_line(line: tuple[Stretch, ...], session: str, first: int) -> tuple[Stret
 def split_stretches(
     stretches: tuple[Stretch, ...], session: str, seq: int
 ) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
-    """What lies before this record, and what begins with it. Taken from behind: a line may touch one log twice."""
+    """The stretches before a record, and those from it on. The newest match counts: a line may touch one log twice."""
     for place in range(len(stretches) - 1, -1, -1):
         one = stretches[place]
         if one.session == session and one.first <= seq and (one.last is None or seq <= one.last):
@@ -191,8 +191,8 @@ class MergedFacts(Struct, frozen=True, kw_only=True):
 def merge_facts(
     base: Mapping[str, Fact], ours: Mapping[str, Fact], theirs: Mapping[str, Fact], *, fork: str, numbers_from: int
 ) -> MergedFacts:
-    """Three ways, key by key: who did not change it gives way, the same change is one,
-    two different ones are a question."""
+    """A three-way merge, key by key: an unchanged side gives way, equal changes are one change,
+    and two different changes are a conflict."""
     taken: list[Fact] = []
     retracted: list[str] = []
     conflicts: list[Conflict] = []

@@ -33,7 +33,7 @@ from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import UnknownSession
 
 GENERAL_POOL = ""
-# Of agents: no pool of a spec can be called so.
+# The pool of agents. No spec can name a pool like this.
 AGENT_POOL = "\0agents"
 # The key under which `seen` counts the activations that were dealt with.
 ACTIVATION = "activation"
@@ -46,7 +46,7 @@ class OpenWake(Struct, frozen=True, kw_only=True):
     requested_at: int
     causes: tuple[Cause, ...]
     chain: tuple[str, ...] = ()
-    # Of the record that opened it.
+    # The record that opened the wake.
     seq: int = 0
     # Failed starts under this wake: `attempt` counts those on `tried` versions (rule 21).
     attempt: int = 0
@@ -79,16 +79,16 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     mixed: bool = False
     resumed_from: int | None = None
     stop: Stop | None = None
-    # How many daemons it has had.
+    # The number of daemons that the run has had.
     daemons: int = 1
-    # It has succeeded: what it wrote is being put in place (rule 27), or is there.
+    # The run has succeeded: its outputs are being put in place (rule 27), or are there.
     staged: OutputsStaged | None = None
     landed: OutputsLanded | None = None
-    # Of the record that started it.
+    # The record that started the run.
     seq: int = 0
-    # `observed`: its spec says so, too, whatever the session's does.
+    # With `observed`, the run's spec differs from the session's.
     trace: TraceWord | None = None
-    # Who works in it, and how far it has come. None: a program does.
+    # The agent that works in the run, and its progress. None: a command runs.
     agent: AgentSpec | None = None
     is_aside: bool = False
     progress: Progress = Progress()
@@ -137,14 +137,14 @@ class LastRun(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     written: dict[str, str] = {}
     usage: Usage = Usage()
-    # How many daemons it had.
+    # The number of daemons that the run had.
     daemons: int = 1
-    # Of its outputs, what was not put in place because others had changed it.
+    # Outputs that were not put in place because others had changed them.
     kept: tuple[KeptOutput, ...] = ()
-    # Of the record that ended it.
+    # The record that ended the run.
     seq: int = 0
     trace: TraceWord | None = None
-    # Which try it was, and on which versions, where it failed for good (rule 21).
+    # The attempt, and the versions it failed on for good (rule 21).
     attempt: int = 0
     failed_on: dict[str, str] | None = None
 
@@ -321,7 +321,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def is_shut(self) -> bool:
-        """Does its log take nothing but what opens it again?"""
+        """Is the session closed? Its log takes nothing but the call that opens it again."""
         return self.is_terminated or self.is_frozen or self.move.has_departed or self.archive is not None
 
     def seen_from(self, store: str) -> Session:
@@ -337,7 +337,7 @@ class Session(Struct, frozen=True, kw_only=True):
         )
 
     def recollect(self) -> Recollection:
-        """What this position hands on to a fork, or to the session gone back to it."""
+        """The knowledge that a fork, or a rewind to this position, takes over."""
         return Recollection(
             line=close_line(self.lineage.line, self.id, self.seq),
             facts=self.knowledge.facts,
@@ -374,7 +374,7 @@ class Session(Struct, frozen=True, kw_only=True):
         return any(one.asker is not None for one in self.list_unread())
 
     def is_apart(self, asker: str) -> bool:
-        """Is a question of this person out of the present conversation? In one that is everybody's, none is."""
+        """Does a question of this person need another conversation? A shared conversation takes every question."""
         is_shared = self.spec is not None and self.spec.conversation == "continue"
         return asker != self.knowledge.asker and not (self.knowledge.asker is None and is_shared)
 
@@ -387,12 +387,12 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def is_armed(self) -> bool:
-        """May wakes be requested? A disabled session is owed, as any that sleeps, but not woken."""
+        """May wakes be requested? A disabled session can be owed a wake, but none is requested."""
         return self.is_live and self.spec is not None and self.spec.enabled
 
     @property
     def owner(self) -> str | None:
-        """The agent whose session it is: whom it was migrated to, else whom its spec names."""
+        """The agent that owns the session: the one it was migrated to, else the one that its spec names."""
         return self.declaration.agent or (self.spec.agent if self.spec is not None else None)
 
     @property
@@ -457,7 +457,7 @@ class State:
         self.ids: dict[str, str] = {}
         self.running: set[str] = set()
         self.braked: set[str] = set()
-        # Sessions in whose mailbox strangers may speak.
+        # Sessions with untrusted text in their mailbox.
         self.spoken_to: set[str] = set()
         self.used: dict[str, int] = {}
 
