@@ -54,6 +54,7 @@ format: $(CHECK_READY) ## sort imports and format
 
 docs: $(READY) ## write the reference of docs/commands.md from the table of verbs
 	$(BIN)/python scripts/write_commands_page.py
+	$(BIN)/python scripts/write_lifecycle_page.py
 
 test: $(READY) ## the whole suite, in about seven minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)

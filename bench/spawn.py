@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from table import Row, print_table
-from wakeful.core.observations import ProcessEnded, RunRecovered
+from wakeful.core.record.observations import ProcessEnded, RunRecovered
 from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import Protected

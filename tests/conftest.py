@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from e2e.box import Box
 from wakeful.runners.isolation.namespace import leave_mounts
 
 # A shared machine stalls for longer than any fixed deadline: slowness is measured by bench/, never by a test.
@@ -94,3 +95,11 @@ def private_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
         monkeypatch.setenv(f"GIT_{role}_NAME", "Test Person")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "person@example.invalid")
     return home
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    """A real daemon in a folder of its own, gone with everything it started."""
+    made = Box(tmp_path)
+    yield made
+    made.close()

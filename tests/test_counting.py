@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from waiting import eventually, eventually_async
 from wakeful.core.calls.values import Called, Note, ResumeAll, Send, SleepAll
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import DaemonStarted, Declaration, SpecsRead
+from wakeful.core.record.observations import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError

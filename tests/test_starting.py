@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, OperatorError

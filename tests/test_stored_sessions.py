@@ -9,8 +9,8 @@ from wakeful.core.calls.values import Activate, Called, Note, Open, Rename, Send
 from wakeful.core.decide import decide
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import Moment, SpecsRead
 from wakeful.core.record.events import Event, NoteAdded, SessionOpened, SpecDeclared
+from wakeful.core.record.observations import Moment, SpecsRead
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import CallerError, InternalError

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.core.agents.prices import Price, Prices, find_meant_model
-from wakeful.core.observations import Declaration
+from wakeful.core.agents.prices import Prices, find_meant_model
+from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
+from wakeful.core.spec.budget import Price
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError
@@ -38,7 +39,7 @@ from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.templates import Glob
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
-from wakeful.text.counting import TellFar, tell_nobody
+from wakeful.text.display import TellFar, tell_nobody
 
 SETTINGS_FILE = "wakeful.yaml"
 SPECS_FOLDER = "sessions.d"

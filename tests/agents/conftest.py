@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from agents.provider import Provider
-from e2e.conftest import box as box
 
 
 @pytest.fixture

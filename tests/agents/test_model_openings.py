@@ -12,8 +12,8 @@ from agents.provider import Call, Provider, Say, Think
 from agents.provider.script import Turn
 from agents.reaching import ADD, PROVIDERS, ask, hear, reach
 from wakeful.agents.contract import ModelRequest, ToolOffer
-from wakeful.agents.models import encoded_opening as opening
-from wakeful.agents.models import providers
+from wakeful.agents.models.provider_model import encoded_opening as opening
+from wakeful.agents.models.provider_model import providers
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.files import FileTools
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall

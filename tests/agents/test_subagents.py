@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 import pytest
 
 from agents.provider import Call, Hold, Provider, Reply, Route, Routes, Say
 from agents.provider.script import Usage
+from agents.test_images import PNG
 from agents.test_runs import KEY, declare
 from e2e.box import Box
 from waiting import eventually
@@ -97,6 +100,24 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     shown = box.json("show", "docs")
     assert shown["handoff"] == "The page is true." and shown["last_runs"][0]["subagents"]["reviewer"]["tokens"] == 650
     assert "sub-agent reviewer: 650 tokens" in box.words("show", "docs")
+
+
+def test_a_sub_agent_is_shown_an_image_that_it_reads(box: Box, provider: Provider) -> None:
+    """The image is kept as one of its caller's is, and named in the record of its call."""
+    play(provider, (Call("delegate", WORK), Say("Done.")), (Call("read", {"path": "a.png"}), Say("A square.")))
+    declare_team(box, provider)
+    box.spec(
+        "docs",
+        "agent: docs\nobjective: Look.\nbindings: {shots: {file: '*.png', settle: 0ms}}\n"
+        "run: {prompt: What is on it?}\n",
+    )
+    (box.folder / "a.png").write_bytes(PNG)
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert base64.b64encode(PNG).decode() in json.dumps(list_asked(provider, "claude-other")[-1].raw)
+    returned = [record["payload"] for record in box.log("docs", "--kind", "tool_returned")]
+    assert [len(one.get("images", ())) for one in returned if one.get("sub")] == [1]
 
 
 def test_a_sub_agent_that_cannot_go_on_is_told_to_its_caller(box: Box, provider: Provider) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from e2e.box import Box
 
@@ -34,13 +31,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    made = Box(tmp_path)
-    yield made
-    made.close()
 
 
 def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:

@@ -25,7 +25,7 @@ from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Found
 from wakeful.core.looking.targets import FileTarget
-from wakeful.core.observations import (
+from wakeful.core.record.observations import (
     DaemonStarted,
     Declaration,
     Enforceable,

@@ -11,8 +11,8 @@ from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
 from wakeful.api.routes.causal_chain import MOST_LINKS, Walk
 from wakeful.core.calls.values import Activate, Send
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import PathChange
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import PathChange
 from wakeful.core.spec.session import MessageBinding
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog

@@ -11,7 +11,7 @@ from api.conftest import SocketConnection, Speaker
 from api.small_daemon import RunningDaemon, declare, reads
 from wakeful.cli.client import Client
 from wakeful.cli.exit_codes import Failure
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 
 NOBODY = 65534
 

@@ -12,10 +12,11 @@ from waiting import eventually
 from wakeful.api.service import PathVerdict
 from wakeful.core.calls.values import Note
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
-from wakeful.core.observations import PathChange
 from wakeful.core.record.events import SpecDeclared
+from wakeful.core.record.observations import PathChange
 from wakeful.core.spec.session import CommandRun
 from wakeful.eventlog.codec import KINDS
+from wakeful.verbs.table import VERBS
 from wakeful.views.records import TIMED
 
 PAYROLL = declare(
@@ -50,6 +51,33 @@ def test_rows_have_the_keys_of_the_contract_in_its_order(rested: RunningDaemon, 
     assert rows[1]["last_run"]["outcome"] == "succeeded"
     assert RFC3339.fullmatch(rows[1]["last_run"]["finished_at"])
     assert [cause["binding"] for cause in rows[1]["last_run"]["causes"]] == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "target"),
+    [
+        ("list", "/sessions"),
+        ("log", "/sessions/payroll/log"),
+        ("facts", "/sessions/payroll/facts"),
+        ("search", "/search?text=EUR"),
+        ("export", "/export"),
+        ("plan", "/plan"),
+        ("plan", "/plan?path=/project/salaries.csv"),
+        ("costs", "/costs"),
+        ("diff", "/diff?a=payroll@2&b=payroll"),
+    ],
+)
+def test_an_answer_has_the_fields_that_the_table_of_verbs_tells(
+    rested: RunningDaemon, speaker: Speaker, verb: str, target: str
+) -> None:
+    """In this order; a field may be absent only where the table says so."""
+    speaker.call("remember", name="payroll", **{"key": "currency", "value": "EUR"})
+    shape, told = VERBS[verb].shape, VERBS[verb].answer
+    reply = speaker.get(target)
+    found = reply.lines if shape == "lines" else reply.json if shape == "list" else [reply.json]
+    assert found
+    for document in found:
+        assert list(document) == [field.name for field in told if field.name in document or not field.is_optional]
 
 
 def test_brief_rows_are_what_a_table_needs(rested: RunningDaemon, speaker: Speaker) -> None:

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from wakeful.core.agents.turns import Answered, SubWork, TokenUsage, ToolCall
-from wakeful.core.observations import Denied, KeptOutput, StagedOutput, Traced
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import Origin, Recollection
+from wakeful.core.record.observations import Denied, KeptOutput, StagedOutput, Traced
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.codec import KINDS

@@ -9,7 +9,8 @@ from api.small_daemon import declare, reads, writes
 from wakeful.core.calls.values import Activate, Called, Interrupt, Sleep, Terminate
 from wakeful.core.decide import decide
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import (
+from wakeful.core.record.events import Cause, ChangedPath
+from wakeful.core.record.observations import (
     DaemonStarted,
     Declaration,
     LookResult,
@@ -21,7 +22,6 @@ from wakeful.core.observations import (
     TargetLooked,
     TargetsHinted,
 )
-from wakeful.core.record.events import Cause, ChangedPath
 from wakeful.core.spec.session import (
     CommandRun,
     Confinement,

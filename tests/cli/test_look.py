@@ -15,7 +15,7 @@ from waiting import eventually
 from wakeful.cli import read_plain_list
 from wakeful.cli.client import Options
 from wakeful.core.calls.values import Activate, Note, Sleep
-from wakeful.core.observations import PathChange
+from wakeful.core.record.observations import PathChange
 from wakeful.core.spec.session import CommandRun, CronBinding, SessionSpec
 
 

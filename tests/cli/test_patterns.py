@@ -13,7 +13,7 @@ import pytest
 from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import Command
 from waiting import eventually
-from wakeful.core.observations import SpecsRead
+from wakeful.core.record.observations import SpecsRead
 
 TICKETS = tuple(declare(f"ticket@{number}", reads("a", f"{number}.md")) for number in (1, 2, 3))
 

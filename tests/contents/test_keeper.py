@@ -14,7 +14,7 @@ from core.specs import read, session, write
 from core.world import World as CoreWorld
 from waiting import eventually_async
 from wakeful.core.deciding.queue import Lane
-from wakeful.core.observations import OutputsKept, ProcessEnded, RunRecovered
+from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.run_files import backlog as backlog_module
 from wakeful.run_files import keeper as keeper_module
 from wakeful.run_files.backlog import Backlog

@@ -8,7 +8,7 @@ from core.specs import read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
-from wakeful.core.observations import FilesWritten
+from wakeful.core.record.observations import FilesWritten
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 

@@ -6,14 +6,15 @@ from msgspec.structs import replace
 
 from core.specs import read, session
 from core.world import World
-from wakeful.core.agents.prices import Price, find_cost, find_worst_case
+from wakeful.core.agents.prices import find_cost, find_worst_case
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.acting_agent import find_acting, find_owner
 from wakeful.core.deciding.agent_obstacles import list_keys, list_needed
 from wakeful.core.looking.targets import ServiceTarget, target_of
-from wakeful.core.observations import AgentsRead, SecretsSeen
+from wakeful.core.record.observations import AgentsRead, SecretsSeen
 from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSpec
+from wakeful.core.spec.budget import Price
 from wakeful.core.spec.session import PromptRun, ServiceBinding, SessionSpec, Settings
 
 CLAUDE = ModelSpec(provider="anthropic", model="claude-sonnet-4-5", key="ANTHROPIC_API_KEY")

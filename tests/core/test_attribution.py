@@ -14,8 +14,8 @@ from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall, WroteFile
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.attribution import find_blurred
-from wakeful.core.observations import AgentsRead
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentSpec, McpServer
 from wakeful.core.spec.session import Confinement, FileBinding, PromptRun, SessionSpec
 

@@ -17,8 +17,8 @@ from wakeful.core.spec.budget import (
     find_exhausted,
     find_periods,
     find_turn,
-    is_zone_known,
 )
+from wakeful.core.spec.zones import is_zone_known
 
 SHANGHAI, KOLKATA, BERLIN = "Asia/Shanghai", "Asia/Kolkata", "Europe/Berlin"
 
@@ -119,7 +119,7 @@ def test_a_fold_asks_no_zone_database_for_what_the_event_says(monkeypatch: pytes
     def refuse(name: str) -> None:
         raise AssertionError(f"asked for {name}")
 
-    monkeypatch.setattr("wakeful.core.spec.budget.ZoneInfo", refuse)
+    monkeypatch.setattr("wakeful.core.spec.zones.ZoneInfo", refuse)
     assert charge({}, budget, at, periods, runs=1) == expected
     assert find_periods((Budget(run=Amounts(runs=1)), None), at) is None
 
@@ -131,7 +131,7 @@ def test_a_zone_that_the_machine_does_not_know_counts_as_utc(monkeypatch: pytest
         raise ZoneInfoNotFoundError(name)
 
     at, midnight = us("2026-03-01 20:00:00", "UTC"), us("2026-03-01 00:00:00", "UTC")
-    monkeypatch.setattr("wakeful.core.spec.budget.ZoneInfo", lose)
+    monkeypatch.setattr("wakeful.core.spec.zones.ZoneInfo", lose)
     for name in ("Asia/Shanghai", "UTC"):
         assert charge({}, Budget(day=Amounts(runs=9), timezone=name), at, runs=1)["day"].since == midnight
     assert is_zone_known("UTC") and not is_zone_known("Asia/Shanghai")

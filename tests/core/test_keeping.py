@@ -8,7 +8,7 @@ from core.specs import read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
-from wakeful.core.observations import OutputsKept, ProcessEnded
+from wakeful.core.record.observations import OutputsKept, ProcessEnded
 
 
 def ending() -> tuple[World, ProcessEnded]:

@@ -5,7 +5,7 @@ import pytest
 from core.specs import read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
-from wakeful.core.observations import RoomSeen
+from wakeful.core.record.observations import RoomSeen
 from wakeful.core.spec.limits import HOLD_BELOW_BYTES, find_mark, judge_room
 
 SHORT = RoomSeen("room on disk: 1.0 MB free beside the log, 100 MB wanted")

@@ -6,7 +6,7 @@ from core.specs import commits, cron, every, read, session
 from core.world import START_US, World
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.clock_slots import slot_us
-from wakeful.core.observations import LookResult, TargetLooked
+from wakeful.core.record.observations import LookResult, TargetLooked
 from wakeful.core.spec.session import Confinement, Settings, Window
 
 

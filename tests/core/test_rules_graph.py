@@ -9,7 +9,7 @@ from core.specs import after, cron, every, read, service, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.graph import Graph
-from wakeful.core.observations import AgentsRead
+from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
 from wakeful.core.spec.session import PromptRun, Settings
 

@@ -11,9 +11,9 @@ from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.plan import RecoverRun, StartProcess, StopProcess
-from wakeful.core.observations import ClockTicked, Moment, ProcessEnded, RunAttached, RunRecovered
 from wakeful.core.record import fold as reducer
 from wakeful.core.record.flat_state import decode_flat, flatten
+from wakeful.core.record.observations import ClockTicked, Moment, ProcessEnded, RunAttached, RunRecovered
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError
 

@@ -5,7 +5,7 @@ import pytest
 from core.specs import after, cron, read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
-from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 
 
 def at_rest(*specs, **keys) -> World:

@@ -5,7 +5,7 @@ import pytest
 from core.specs import read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
-from wakeful.core.observations import (
+from wakeful.core.record.observations import (
     DaemonStopping,
     KeptOutput,
     LandingEnded,

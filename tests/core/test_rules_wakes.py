@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from core.specs import after, commits, cron, every, read, service, session, write
 from core.world import World, declare
 from wakeful.core.calls import values as calls
-from wakeful.core.observations import DaemonStopping, SpecsRead
 from wakeful.core.record.events import SessionTerminated
+from wakeful.core.record.observations import DaemonStopping, SpecsRead
 from wakeful.core.spec.session import Confinement, SessionSpec, Settings, Window, digest_noticed
 
 

@@ -3,7 +3,7 @@
 from core.specs import after, read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
-from wakeful.core.observations import SecretsSeen
+from wakeful.core.record.observations import SecretsSeen
 
 MISSING = "needs a secret: token (wakeful secret set token)"
 

@@ -11,8 +11,8 @@ from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import SubSpent, SubWork, ToolCall, WroteFile
 from wakeful.core.deciding.acting_agent import narrow_for_sub
 from wakeful.core.deciding.agent_obstacles import list_needed
-from wakeful.core.observations import AgentsRead
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentLimits, AgentSpec, McpServer, ModelSpec, ToolPolicy
 from wakeful.core.spec.budget import Amounts, Budget
 from wakeful.errors import CallerError

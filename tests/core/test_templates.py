@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.specs import read, session
 from core.world import World, declare
-from wakeful.core.observations import SpecsRead
+from wakeful.core.record.observations import SpecsRead
 
 REFUSED = {"ticket@": "ticket@.yaml:1:1: unknown key"}
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from core.specs import read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
-from wakeful.core.observations import SecretsSeen
+from wakeful.core.record.observations import SecretsSeen
 from wakeful.core.spec.session import Confinement, FileBinding, SessionSpec, Settings
 from wakeful.errors import CallerError
 

@@ -10,15 +10,14 @@ from msgspec.structs import replace
 from core.specs import read, session, write
 from core.world import World
 from wakeful.core.agents import steps as work
-from wakeful.core.agents.prices import Price
 from wakeful.core.agents.turns import Answered, TokenUsage, ToolCall
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.acting_agent import find_hand_off_rule, merge_tools
-from wakeful.core.observations import AgentsRead
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import AgentsRead
 from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import AgentLimits, AgentSpec, ModelSpec
-from wakeful.core.spec.budget import Amounts, Budget
+from wakeful.core.spec.budget import Amounts, Budget, Price
 from wakeful.core.spec.session import PromptRun, SessionSpec
 from wakeful.errors import CallerError
 

@@ -24,7 +24,11 @@ from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.plan import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.looking.patterns import Excludes, Pattern
 from wakeful.core.looking.targets import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
-from wakeful.core.observations import (
+from wakeful.core.record.events import Event, RunStarted
+from wakeful.core.record.flat_state import decode_flat, flatten
+from wakeful.core.record.fold import fold
+from wakeful.core.record.lifecycle import find_stage, is_allowed, name_stage
+from wakeful.core.record.observations import (
     ClockTicked,
     DaemonStarted,
     Declaration,
@@ -40,9 +44,6 @@ from wakeful.core.observations import (
     TargetsHinted,
     Usage,
 )
-from wakeful.core.record.events import Event, RunStarted
-from wakeful.core.record.flat_state import decode_flat, flatten
-from wakeful.core.record.fold import fold
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec, Settings
 from wakeful.core.take import Observation
@@ -99,6 +100,14 @@ Program = Callable[["World", Process], dict[str, str]]
 def recompute(world: World, process: Process) -> dict[str, str]:
     """What every process of this world does: each output is a digest of all inputs."""
     return world.outputs_of(process.run.spec, process.inputs or {})
+
+
+def check_transition(before: Session | None, event: type[Event], after: Session) -> None:
+    """An event leads only where the table of the lifecycle says."""
+    if before is None:
+        return
+    source, target = name_stage(find_stage(before)), name_stage(find_stage(after))
+    assert is_allowed(event, source, target), f"{event.__name__} led from {source} to {target}"
 
 
 class World:
@@ -187,9 +196,10 @@ class World:
         for index, entry in enumerate(self.log[:upto]):
             if index == snapshot_at:
                 sessions = {one: decode_flat(msgspec.json.encode(flatten(s))) for one, s in sessions.items()}
-            sessions[entry.session] = fold(
-                sessions.get(entry.session), entry.event, seq=entry.seq, at=entry.at, author=entry.author
-            )
+            before = sessions.get(entry.session)
+            after = fold(before, entry.event, seq=entry.seq, at=entry.at, author=entry.author)
+            check_transition(before, type(entry.event), after)
+            sessions[entry.session] = after
         return sessions
 
     # -- observations -----------------------------------------------------------------------------

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from e2e.box import Box
+from git_repository import git
 from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
 from wakeful.runners.isolation import bubblewrap
 from wakeful.runners.isolation.landlock import probe_abi
 
 pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel cannot confine anything")
 LEVELS = ["standard", "strict"]
-WHO = {
-    "GIT_AUTHOR_NAME": "A",
-    "GIT_AUTHOR_EMAIL": "a@example.com",
-    "GIT_COMMITTER_NAME": "A",
-    "GIT_COMMITTER_EMAIL": "a@example.com",
-}
 # What a run is opened: the commits, or files around them.
 BINDINGS = {"commits": "{commits: .}", "commits of a part": "{commits: part/}", "files": "{file: '**/*.md'}"}
-
-
-def git(folder: Path, *words: str) -> str:
-    command = ["git", "-c", "protocol.file.allow=always", *words]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | WHO | {"GIT_CONFIG_GLOBAL": "/dev/null"},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
 
 
 def make_repository(folder: Path, subject: str) -> Path:

@@ -16,7 +16,7 @@ import pytest
 
 from e2e.box import WAKEFUL, Box
 from waiting import PATIENCE_SECONDS, eventually
-from wakeful.text.escaping import escape, escape_lines
+from wakeful.text.display import escape, escape_lines
 from wakeful.verbs.table import COMMANDS
 
 # Moves and colours (not one of ours), a title, a link, a bell, a line of its own, the right-to-left override, a joker for a C1 control.

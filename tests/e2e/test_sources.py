@@ -10,26 +10,21 @@ from pathlib import Path
 import pytest
 
 from e2e.box import Box
+from git_repository import git
 from ports import held_port
 from waiting import eventually
 
 
-def git(box: Box, *arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments], cwd=box.folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
 def commit(box: Box, path: str, text: str) -> str:
     box.write(path, text)
-    git(box, "add", path)
-    git(box, "commit", "-q", "-m", f"change {path}")
-    return git(box, "rev-parse", "HEAD")
+    git(box.folder, "add", path)
+    git(box.folder, "commit", "-q", "-m", f"change {path}")
+    return git(box.folder, "rev-parse", "HEAD")
 
 
 def test_a_commit_in_the_bound_folder_wakes_and_others_do_not(box: Box) -> None:
     """The version is the tree of branch:path; the causes name the commit and the paths."""
-    git(box, "init", "-q", "-b", "main")
+    git(box.folder, "init", "-q", "-b", "main")
     commit(box, "src/a.py", "a = 1\n")
     box.spec(
         "docs",
@@ -48,7 +43,7 @@ def test_a_commit_in_the_bound_folder_wakes_and_others_do_not(box: Box) -> None:
 
 def test_each_commit_runs_one_by_one_in_order(box: Box) -> None:
     """Three commits while it was down are three runs, each with its own commit."""
-    git(box, "init", "-q", "-b", "main")
+    git(box.folder, "init", "-q", "-b", "main")
     commit(box, "src/a", "0\n")
     box.spec(
         "each",
@@ -125,7 +120,7 @@ def test_a_service_that_is_down_puts_the_session_to_sleep(box: Box) -> None:
 
 def test_a_rebase_under_way_holds_file_wakes(box: Box) -> None:
     """`queued: git rebase` while the marker stands; the wake comes when it is gone."""
-    git(box, "init", "-q", "-b", "main")
+    git(box.folder, "init", "-q", "-b", "main")
     commit(box, "in.txt", "1\n")
     box.spec(
         "read",
@@ -142,7 +137,7 @@ def test_a_rebase_under_way_holds_file_wakes(box: Box) -> None:
 
 def test_an_exported_tree_is_clean_and_gone_after_the_run(box: Box) -> None:
     """`export: true` hands over what was committed, not what lies in the working tree; a cancel during it is obeyed."""
-    git(box, "init", "-q", "-b", "main")
+    git(box.folder, "init", "-q", "-b", "main")
     commit(box, "src/a.py", "a = 1\n")
     box.write("src/a.py", "not committed\n")
     box.spec(
@@ -161,8 +156,8 @@ def test_an_exported_tree_is_clean_and_gone_after_the_run(box: Box) -> None:
     box.write("hang", "")
     for number in range(500):
         box.write(f"src/m{number}.py", "x\n")
-    git(box, "add", "src")
-    git(box, "commit", "-q", "-m", "many")
+    git(box.folder, "add", "src")
+    git(box.folder, "commit", "-q", "-m", "many")
     box.wait_for("docs", state="running")
     box.ask("cancel", "docs")
     row = box.wait_at_rest("docs", runs=2)

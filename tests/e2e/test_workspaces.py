@@ -7,12 +7,12 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from e2e.box import Box
+from git_repository import git_without_hooks as git
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -25,22 +25,6 @@ SUMMING = """
       out:  {{file: "out/**", access: write}}
     run: {{command: [sh, -c, 'mkdir -p out; cat data/*.txt > out/sum.txt'], retries: 0}}
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    settings = [
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b.c",
-        "-c",
-        "init.defaultBranch=main",
-        "-c",
-        "core.hooksPath=/dev/null",
-    ]
-    done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def listing(folder: Path) -> dict[str, bytes]:

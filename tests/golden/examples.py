@@ -11,10 +11,10 @@ from typing import TypeAlias
 import msgspec
 
 from wakeful.core.agents.turns import Answered, SubSpent, SubWork, TokenUsage, ToolCall
-from wakeful.core.observations import Denied, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
+from wakeful.core.record.observations import Denied, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.state import Knowledge, Session
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSettings, ModelSpec

@@ -46,15 +46,13 @@ SECONDS_EACH = 300
 def build(mutant: Mutant, folder: Path) -> Path:
     """The package with one text exchanged: links to all of it but the broken file."""
     package = folder / "wakeful"
-    place = find_place(mutant)
-    own = package / place.parent
-    own.mkdir(parents=True)
-    for entry in PACKAGE.iterdir():
-        if entry.name not in (place.parent.name, "__pycache__"):
-            (package / entry.name).symlink_to(entry)
-    for entry in (PACKAGE / place.parent).iterdir():
-        if entry.name != "__pycache__":
-            (own / entry.name).symlink_to(entry)
+    place = Path(mutant.file)
+    # A real folder for each one on the way to the file; everything beside it is a link.
+    for folder in reversed(place.parents):
+        (package / folder).mkdir(parents=True)
+        for entry in (PACKAGE / folder).iterdir():
+            if entry.name != "__pycache__" and folder / entry.name not in place.parents:
+                (package / folder / entry.name).symlink_to(entry)
     source = (PACKAGE / place).read_text()
     if source.count(mutant.old) != 1:
         raise SystemExit(
@@ -66,15 +64,11 @@ def build(mutant: Mutant, folder: Path) -> Path:
     return package
 
 
-def find_place(mutant: Mutant) -> Path:
-    return Path(mutant.file) if "/" in mutant.file else Path("core", mutant.file)
-
-
 def order_tests(mutant: Mutant) -> list[str]:
-    match find_place(mutant).parent.name:
+    match Path(mutant.file).parts[0]:
         case "sources":
             return [str(SOURCES_TESTS)]
-        case "contents":
+        case "run_files":
             return [str(CONTENTS_TESTS)]
     first = next(name for last, name in SECTIONS if mutant.rule <= last)
     rest = [name for name in ALL if name != first and name not in LAST]

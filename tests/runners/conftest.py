@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from waiting import eventually_async
-from wakeful.core.observations import Output, ProcessEnded, RunRecovered
+from wakeful.core.record.observations import Output, ProcessEnded, RunRecovered
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.process import proc
 from wakeful.runners.process.children import Children, become_subreaper

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from waiting import PATIENCE_SECONDS, eventually_async
-from wakeful.core.observations import RunRecovered
+from wakeful.core.record.observations import RunRecovered
 from wakeful.runners.process import orphans, proc
 
 pytestmark = pytest.mark.asyncio

@@ -15,7 +15,7 @@ import pytest
 
 from runners.conftest import Bench
 from waiting import eventually_async
-from wakeful.core.observations import ProcessEnded, StagedOutput
+from wakeful.core.record.observations import ProcessEnded, StagedOutput
 from wakeful.core.spec.session import Confinement, FileBinding, RunLimits, SessionSpec
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from runners.conftest import Bench
-from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.spec.session import Confinement, SessionSpec
 from wakeful.runners.isolation import trace as tracing
 from wakeful.runners.isolation.landlock import probe_abi

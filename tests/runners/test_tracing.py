@@ -12,7 +12,7 @@ import pytest
 
 from runners.conftest import Bench
 from waiting import eventually_async
-from wakeful.core.observations import Denied, ProcessEnded
+from wakeful.core.record.observations import Denied, ProcessEnded
 from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation import trace as tracing

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from runners.conftest import Bench
 from waiting import eventually_async
-from wakeful.core.observations import ProcessEnded
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.spec.session import Confinement
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.prepare import warm_server

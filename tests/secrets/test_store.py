@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.calls.values import Note
-from wakeful.core.observations import LookResult, PathChange, TargetLooked
+from wakeful.core.record.observations import LookResult, PathChange, TargetLooked
 from wakeful.errors import CallerError, OperatorError
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import (

@@ -33,7 +33,7 @@ from wakeful.api.gate import connections, protocol
 from wakeful.api.gate.callers import GONE, Peer, Unknown
 from wakeful.api.gate.connections import MOST_CONNECTIONS, MOST_OF_ONE_RUN, Connections
 from wakeful.cli.client import Client
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 
 FAR = 600.0
 FOLLOW = b"GET /follow HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -323,13 +323,6 @@ def test_a_reader_that_takes_nothing_is_cut_off(daemon: RunningDaemon, monkeypat
 
 
 # -- without descriptors ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    made = Box(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("is_defended", [True, False])

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from e2e.box import Box
+from git_repository import git
 from waiting import eventually
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
@@ -83,12 +83,6 @@ class Canaries:
 
     def trace(self, name: str) -> str:
         return str(self._sang / name)
-
-
-def git(folder: Path, *words: str, text: str | None = None) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, input=text, timeout=60)
-    assert done.returncode == 0, f"git {words}: {done.stderr}"
-    return done.stdout.strip()
 
 
 def configure(config: Path, settings: dict[str, str]) -> None:
@@ -273,13 +267,6 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path, Canaries(tmp_path))
-
-
-@pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    made = Box(tmp_path)
-    yield made
-    made.close()
 
 
 def environ_of(project: Project) -> dict[str, str]:

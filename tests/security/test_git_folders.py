@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from e2e.box import Box
+from git_repository import git
 from ordinary_user import OrdinaryBox
 from waiting import eventually
 from wakeful.agents.tools.bound_files import Bounds
@@ -25,12 +26,6 @@ from wakeful.runners.isolation.landlock import probe_abi
 pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel cannot confine anything")
 LEVELS = {"open": "none", "shut": "standard", "strict": "strict"}
 SETTINGS = "wakeful.yaml"
-WHO = {
-    "GIT_AUTHOR_NAME": "A",
-    "GIT_AUTHOR_EMAIL": "a@example.com",
-    "GIT_COMMITTER_NAME": "A",
-    "GIT_COMMITTER_EMAIL": "a@example.com",
-}
 
 
 class RootBox(Box):
@@ -50,18 +45,6 @@ def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
     made = RootBox(folder)
     yield made
     made.close()
-
-
-def git(folder: Path, *words: str) -> str:
-    settings = ["-c", "protocol.file.allow=always", "-c", "safe.directory=*"]
-    return subprocess.run(
-        ["git", *settings, *words],
-        cwd=folder,
-        env=os.environ | WHO | {"GIT_CONFIG_GLOBAL": "/dev/null"},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
 
 
 def make_repository(folder: Path) -> Path:
@@ -225,7 +208,7 @@ def test_a_spec_that_names_git_may_write_it(yard: Box) -> None:
     declare(yard, script, levels)
     yard.spec("shut", (yard.specs / "shut.yaml").read_text() + "allow: {write: [.git]}\n")
     carry_out(yard, levels)
-    assert git(yard.folder / "shut", "log", "-1", "--format=%s") == "by-the-run\n"
+    assert git(yard.folder / "shut", "log", "-1", "--format=%s") == "by-the-run"
 
 
 @pytest.mark.parametrize("level", ["standard", "strict"])

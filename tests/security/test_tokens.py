@@ -27,7 +27,7 @@ from wakeful.api.gate.scopes import RULES
 from wakeful.api.gate.tokens import Tokens
 from wakeful.api.routes import calls as calling
 from wakeful.api.routes import retention as retaining
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError
 from wakeful.verbs.verb import SCOPES
 

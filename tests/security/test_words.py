@@ -7,7 +7,6 @@ canary shows whether any shell read one of them; the control hands the same name
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from e2e.box import Box
+from git_repository import git
 
 # Each would leave a file named `sang` in the folder of whatever shell reads it.
 HOSTILE = (
@@ -68,14 +68,6 @@ def box(tmp_path: Path) -> Iterator[Box]:
     made.close()
 
 
-def git(box: Box, *words: str, **environ: str) -> str:
-    done = subprocess.run(
-        ["git", *words], cwd=box.folder, capture_output=True, text=True, env=os.environ | environ, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 def sang(box: Box) -> list[Path]:
     return [path for path in box.folder.rglob("sang") if box.state not in path.parents]
 
@@ -127,13 +119,13 @@ def test_names_of_files_reach_a_run_as_bytes_and_no_shell(box: Box) -> None:
 
 def test_refs_subjects_and_trees_reach_a_run_as_data(box: Box) -> None:
     """A branch whose name is an order, commits whose subjects are, and an exported tree whose files are."""
-    git(box, "init", "-q", "-b", "main")
+    git(box.folder, "init", "-q", "-b", "main")
     for name in HOSTILE:
         box.write(f"src/{name}", "1")
-    git(box, "add", "-A", "src")
-    git(box, "commit", "-q", "-m", "first")
+    git(box.folder, "add", "-A", "src")
+    git(box.folder, "commit", "-q", "-m", "first")
     for number, ref in enumerate(REFS):
-        git(box, "branch", ref)
+        git(box.folder, "branch", ref)
         box.spec(
             f"ref{number}",
             CHANGED.replace(
@@ -147,9 +139,9 @@ def test_refs_subjects_and_trees_reach_a_run_as_data(box: Box) -> None:
         box.wait_at_rest(f"ref{number}", runs=1)
     assert set(json.loads(box.read("kept/tree"))) == set(HOSTILE)
     before = box.row("ref0")["runs"]
-    git(box, "checkout", "-q", REFS[0])
+    git(box.folder, "checkout", "-q", REFS[0])
     box.write("src/-rf", "2")
-    git(box, "commit", "-q", "-a", "-m", "; touch sang\n\n$(touch sang)\n-rf /")
+    git(box.folder, "commit", "-q", "-a", "-m", "; touch sang\n\n$(touch sang)\n-rf /")
     box.wait_at_rest("ref0", runs=before + 1)
     assert "touch sang" in box.read("kept/causes")
     assert sang(box) == []

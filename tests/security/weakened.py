@@ -12,7 +12,7 @@ import sys
 from wakeful.api.gate import callers as peers
 from wakeful.api.gate import connections, gate, protocol
 from wakeful.cli import main
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 from wakeful.runners.isolation import file_system_answers as looking
 from wakeful.runners.isolation import programs, reach
 from wakeful.runners.isolation import written_places as writing

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from waiting import eventually_async
 from wakeful.core.looking.targets import FileTarget
-from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects
 from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.source import FileSource

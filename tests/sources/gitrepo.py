@@ -7,7 +7,7 @@ from pathlib import Path
 
 from waiting import eventually_async
 from wakeful.core.looking.targets import CommitsTarget
-from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.git.source import CommitSource
 
 

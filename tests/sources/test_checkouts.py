@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from git_repository import git
 from wakeful.sources.git.checkouts import Checkouts
 
 pytestmark = pytest.mark.asyncio
-
-
-def git(folder: Path, *words: str) -> str:
-    settings = [
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b.c",
-        "-c",
-        "init.defaultBranch=main",
-        "-c",
-        "protocol.file.allow=always",
-    ]
-    done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def make(folder: Path, *options: str) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from waiting import eventually_async
-from wakeful.core.observations import ClockTicked
+from wakeful.core.record.observations import ClockTicked
 from wakeful.sources.host import Clock, Clocks, describe_jump
 
 

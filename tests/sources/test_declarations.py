@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from credentials import acting_as
-from wakeful.core.observations import AgentsRead, SettingsRead, SpecsRead
+from wakeful.core.record.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.settings import ProjectReader
 from wakeful.sources.declarations.declarations import LEAST_POLL_SECONDS, Declarations

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from waiting import eventually_async
-from wakeful.core.observations import AgentsRead, SettingsRead, SpecsRead
+from wakeful.core.record.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.settings import SETTINGS_FILE, ProjectReader
 from wakeful.sources.declarations import watch as declarations_watch
 from wakeful.sources.declarations.declarations import Declarations

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from git_repository import git
 from sources.files_world import World, look_now, open_world
 from waiting import eventually_async
 from wakeful.core.looking.targets import FileTarget
@@ -279,10 +280,6 @@ async def test_polls_come_often_while_things_change_and_rarely_while_they_do_not
 
 
 # -- git ----------------------------------------------------------------------------------------------------------------
-
-
-def git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True)
 
 
 async def test_a_look_waits_while_git_rewrites_the_working_tree(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from processes import is_alive
 from waiting import eventually_async
 from wakeful.core.looking.targets import ProbeTarget
-from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.checks import probes
 from wakeful.sources.checks.probes import ProbeSource
 

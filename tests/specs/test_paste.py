@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.core.observations import Denied
+from wakeful.core.record.observations import Denied
 from wakeful.core.spec.session import SessionSpec
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_text

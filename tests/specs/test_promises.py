@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from core.specs import read, session
-from wakeful.core.agents.prices import Price
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
-from wakeful.core.spec.budget import Amounts, Budget
+from wakeful.core.spec.budget import Amounts, Budget, Price
 from wakeful.core.spec.session import CronBinding, MessageBinding, PromptRun, SessionSpec
 from wakeful.specs.check_warnings import find_unkept
 

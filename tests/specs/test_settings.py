@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.agents.prices import Price
+from wakeful.core.spec.budget import Price
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError

@@ -78,7 +78,7 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "POST /tokens/revoke": credentials.revoke_token,
 }
 ROUTES = (
-    # Asked in the turns of agents, and routes are tried in this order.
+    # Routes are tried in this order, and agents ask for the first three in every turn.
     Route("/work/steps", agent_work.record_steps, methods=["POST"]),
     Route("/work/redact", agent_work.redact, methods=["POST"]),
     Route("/work/words", agent_work.take_words, methods=["POST"]),

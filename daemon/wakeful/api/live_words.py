@@ -67,7 +67,7 @@ class LiveWords:
         # The number of the first piece that is kept, and their size.
         self._first = 0
         self._size_bytes = 0
-        # By session and run: the request whose answer comes, and the last turn that was answered.
+        # Session and run -> the request whose answer comes, and the last turn that was answered.
         self._open: dict[tuple[str, int], tuple[int, int, _Turn]] = {}
         self._answered: dict[tuple[str, int], int] = {}
         # Set when words came. One goes with whoever waits for it.

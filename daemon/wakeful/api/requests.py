@@ -1,4 +1,4 @@
-"""What a request asks, and how its answer looks. Shared by all routes.
+"""Queries of requests, and the shapes of answers. Shared by all routes.
 
 The query is read into numbers, moments, kinds and the session that a path names; a wrong value is refused in words,
 never taken for "no bound". Answers are JSON documents, lines of JSON, and errors as `{error: words}`.

@@ -59,7 +59,7 @@ class ControlSocket:
             lifespan="off",
             ws="none",
             log_config=None,
-            # Nobody stands between: a header that says otherwise is not believed, nor looked for.
+            # No proxy stands between: a header that says otherwise is not believed, nor looked for.
             proxy_headers=False,
             h11_max_incomplete_event_size=LONGEST_REQUEST_BYTES,
         )
@@ -146,7 +146,7 @@ class ControlSocket:
 
 
 def name_run_id(service: Service, run_id: str) -> str:
-    """As people know it: `payroll#3`."""
+    """A run as people know it: `payroll#3`."""
     session_id, _, run = run_id.rpartition(".")
     session = service.core.state.sessions.get(session_id)
     return run_id if session is None else f"{session.name}#{run}"
@@ -182,7 +182,7 @@ def bind_socket(path: str) -> socket.socket:
 
 
 def _refuse_open_folder(folder: str) -> None:
-    """Who can put another socket in our place is spoken to by everybody who means us, tokens and all."""
+    """Refuse a folder where others could put a socket in our place: clients would tell it their tokens."""
     found = os.stat(folder)
     is_replaceable = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     if is_replaceable or found.st_uid not in (os.geteuid(), 0):

@@ -1,4 +1,4 @@
-"""What the API asks of the daemon: the one facade between the socket and the loop.
+"""The daemon as the API knows it: the one facade between the socket and the loop.
 
 `Daemon` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is called
 on the loop. Reading never changes anything; `call` is the only way in, and it returns when the call is on disk.
@@ -15,7 +15,7 @@ from wakeful.api.live_words import LiveWords, Said
 from wakeful.core.calls.values import Call, Reply, Work
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
-from wakeful.core.observations import Enforceable, Moment, ProcessOwner, Usage
+from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
@@ -65,7 +65,7 @@ class LiveLine:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Whose token it is: the run that may speak for its own session, and for no other."""
+    """The run that a token was given to. It may speak for its own session, and for no other."""
 
     session_id: str
     name: str
@@ -163,7 +163,7 @@ class Service(Protocol):
         ...
 
     def usage(self, session_id: str) -> Usage | None:
-        """What the present run's processes used until now; None when none is under way."""
+        """The resources that the present run has used so far; None when none is under way."""
         ...
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
@@ -182,7 +182,7 @@ class Service(Protocol):
         ...
 
     def enforceable(self) -> Enforceable:
-        """What isolation means on this machine."""
+        """The parts of isolation that this machine can enforce."""
         ...
 
     def find_tracing_obstacle(self) -> str | None:

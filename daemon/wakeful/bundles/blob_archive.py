@@ -27,11 +27,11 @@ _PRIVATE = 0o600 << 16
 
 
 class ArchiveDamaged(OperatorError):
-    """What was written cannot be read back; nothing was removed."""
+    """The archive cannot be read back as it was written. Nothing was removed."""
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What went into a file of the archive."""
+    """The blobs that went into one file of the archive."""
 
     path: Path
     blobs: int
@@ -140,7 +140,7 @@ def _read_all(blobs: Blobs, addresses: Iterable[str]) -> Iterator[tuple[str, byt
         try:
             yield address, blobs.get(address)
         except (UnknownBlob, DamagedBlob):
-            continue  # gone meanwhile, or damaged: that one stays where it is, for whoever reads it to be told
+            continue  # gone meanwhile, or damaged: it stays where it is, and its reader is told
 
 
 def _write(path: Path, contents: Iterable[tuple[str, bytes]]) -> int:

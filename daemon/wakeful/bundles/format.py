@@ -1,4 +1,4 @@
-"""What a bundle is: one gzip file of JSON lines, and the limits within which one is read.
+"""The format of a bundle: one gzip file of JSON lines, and the limits within which one is read.
 
 The first line is the manifest, then come the records in order, the blobs, the scratch files, and an end with counts and
 the SHA-256 of all lines before it. Contents larger than a line come as chunks after the line that names them. The gzip
@@ -41,7 +41,7 @@ class BundleNotWritten(CallerError):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one bundle may hold. A bundle that declares more is refused before it is inflated."""
+    """The limits of one bundle. A bundle that declares more is refused before it is inflated."""
 
     total_bytes: int = 64 * 1024**3
     line_bytes: int = 32 * 1024**2
@@ -120,7 +120,7 @@ AnyLine: TypeAlias = Manifest | RecordLine | BlobLine | FileLine | ChunkLine | E
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a whole bundle was found to hold. `digest` names the file: the SHA-256 in its header, in hexadecimal."""
+    """The contents of a whole bundle, as found. `digest` names the file: the SHA-256 in its header, in hexadecimal."""
 
     manifest: Manifest
     digest: str

@@ -1,4 +1,4 @@
-"""What the log leans on outside of itself, looked at: the bundles of archived sessions,
+"""Checks the files that the log needs outside of itself: the bundles of archived sessions,
 and the blobs that records name.
 
 Called by doctor, beside a running daemon or without one. It reads, and says what is gone or damaged; it changes nothing
@@ -83,7 +83,7 @@ def find_broken_archives(log: ArchivingLog, folder: Path) -> Iterator[BrokenArch
 
 
 def find_file_damage(path: Path) -> str | None:
-    """What is wrong with a bundle's bytes, in words; None when they are those that were written."""
+    """The damage of a bundle's bytes, in words; None when they are as they were written."""
     try:
         with path.open("rb") as file:
             total, digest = read_header(file.read(HEADER_BYTES))

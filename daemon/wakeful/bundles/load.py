@@ -33,13 +33,13 @@ from wakeful.bundles.scratch_files import ScratchFolder, ScratchNames
 from wakeful.eventlog.chain import NOTHING, hash_bytes, hash_record
 from wakeful.eventlog.contract import Head, PayloadStore, Progress, Record, RecordImports
 from wakeful.system.blobs import SHORT_BYTES, Blobs, address_of
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 BATCH_RECORDS = 500
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What a load brought in. `records` is 0 where the log held all of them already."""
+    """The result of a load. `records` is 0 where the log held all of them already."""
 
     contents: Contents
     head: Head
@@ -49,7 +49,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def inspect(path: Path, limits: Limits | None = None) -> Manifest:
-    """What a bundle says of itself, quickly and unverified."""
+    """Read a bundle's description of itself, quickly and unverified."""
     with OpenBundle(path, limits) as bundle:
         return bundle.read_manifest()
 

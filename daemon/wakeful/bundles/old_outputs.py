@@ -1,4 +1,4 @@
-"""Which blobs of old runs may leave their place: what they printed, and the contents of files they read and wrote.
+"""The blobs of old runs that may move to the archive: their output, and the contents of files they read and wrote.
 
 Retention asks, once a day and off the loop; bundles/retention_rules.py says which runs are beyond a bound. A blob goes
 only where no run that stays, no workspace's base and no merge names it, in any session, those loaded from elsewhere
@@ -25,7 +25,7 @@ _PAGE = 1_000
 
 
 class DueOutputs(msgspec.Struct, frozen=True):
-    """What may go, oldest first: the blobs, and by session how many runs' and how many bytes."""
+    """Blobs that may move, oldest first, and for each session the number of runs and bytes."""
 
     addresses: tuple[str, ...]
     sessions: dict[str, tuple[int, int]]

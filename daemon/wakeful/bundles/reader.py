@@ -37,7 +37,7 @@ from wakeful.bundles.format import (
     write_declaration,
 )
 from wakeful.eventlog.contract import Progress
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 _READ_BYTES = 64 * 1024
 _INFLATED_BYTES = 1024 * 1024

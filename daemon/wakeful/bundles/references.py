@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from wakeful.core.agents.turns import Image
-from wakeful.core.observations import Output
+from wakeful.core.record.observations import Output
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import Record
 from wakeful.run_files.file_record import read_record
@@ -25,14 +25,14 @@ _ADDRESS = re.compile(r"blake2b-(?:[0-9a-f]{40}|[0-9a-f]{64})")
 
 
 class _Finished(msgspec.Struct):
-    """What of a run's end names blobs."""
+    """The fields of a run's end that name blobs."""
 
     output: Output = Output()
     files: str | None = None
 
 
 class _Prompt(msgspec.Struct):
-    """What a run's model was told."""
+    """The fields of a prompt that name blobs."""
 
     instructions: str | None = None
     opening: str | None = None
@@ -49,14 +49,14 @@ class _Base(msgspec.Struct):
 
 
 class _Branched(msgspec.Struct):
-    """What of a fork's first record, or of a merge, names blobs."""
+    """The fields of a fork's first record, or of a merge, that name blobs."""
 
     workspace: _Base | None = None
     record: str | None = None
 
 
 class _Merged(msgspec.Struct):
-    """What a merge's record names besides its files."""
+    """The blobs that a merge's record names besides its files."""
 
     base: str | None = None
     marked: tuple[dict[str, str], ...] = ()
@@ -100,7 +100,7 @@ class References:
             self._add_files(finished.files)
 
     def _add_prompt(self, payload: bytes) -> None:
-        """What a model was told is a part of the conversation, which goes on wherever the session does."""
+        """Add the prompt: it is a part of the conversation, which moves with the session."""
         try:
             prompt = _decode_prompt(payload)
         except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""What is due for the archive, and why: pure decisions over sizes, ages and counts that were gathered elsewhere.
+"""Decides what is due for the archive, and why: pure functions of sizes, ages and counts that were gathered elsewhere.
 
 The daemon asks now and then and carries out what people allowed. Nothing here deletes: a session that is due is moved
 to a bundle and can be loaded back, an output that is due belongs to a bundle first. What could still wake, is owed, was
@@ -15,13 +15,13 @@ import msgspec
 from wakeful.core.record.events import Outcome
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Retention
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 _MICROSECONDS = 1_000_000
 _DAY_SECONDS = 86_400
 # The outputs of failed runs are what people come back for.
 FAILED_KEEP_SECONDS = 90.0 * _DAY_SECONDS
-# What stays at hand of the outputs of a session for which nobody said anything.
+# The outputs of a session that stay at hand where its spec does not say.
 USUAL_OUTPUTS = Retention(keep_seconds=30.0 * _DAY_SECONDS, size_bytes=1_000_000_000)
 
 

@@ -32,7 +32,7 @@ from wakeful.bundles.scratch_files import find_files, read_file
 from wakeful.bundles.writer import BundleWriter
 from wakeful.eventlog.contract import Head, LogReader, PayloadStore, Progress, Record, RecordImports
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 _PROGRESS_RECORDS = 1_000
 

@@ -180,7 +180,7 @@ class Client:
         return connection
 
     def _await_answer(self, connection: socket.socket) -> None:
-        """Until the first byte is there, or the end. Nothing is taken off the connection."""
+        """Wait until the first byte or the end is there. Nothing is taken off the connection."""
         if sys.stderr.isatty():
             self._await_visibly(connection)
         else:

@@ -85,7 +85,7 @@ MODULES = {
     "daemon": "verbs.daemon",
 }
 _CALLS = "verbs.calls"
-# Told last, in this order.
+# The help lists these options last, in this order.
 _SHARED = ("--json", "--socket", "--help")
 
 
@@ -256,7 +256,7 @@ def wakeful(ctx: click.Context, socket: str | None, is_json: bool) -> int:
     ctx.obj = Options(socket, is_json)
     if ctx.invoked_subcommand is not None:
         return DONE
-    # Who types the name alone wants to know what it can do; a script that forgot its verb must still notice.
+    # A person who types the name alone gets the help. A script that forgot its verb must still notice.
     click.echo(ctx.get_help())
     return USAGE
 

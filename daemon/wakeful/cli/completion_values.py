@@ -1,5 +1,4 @@
-"""What a shell is offered when somebody presses Tab: names of sessions, checkpoints, runs, facts, asked of the daemon
-as it is now.
+"""The completions that a shell offers: names of sessions, checkpoints, runs and facts, as the daemon knows them now.
 
 An argument of the table of verbs names one of these completions. Asking never takes longer than a moment and never
 says a word: without a daemon nothing is offered. Only what needs no quoting in a shell is offered.
@@ -12,7 +11,7 @@ import io
 import os
 import re
 import signal
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -35,7 +34,7 @@ Offer = Callable[[click.Context], Iterable[str]]
 def complete(
     completion: Completion, ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """What a shell is offered for an argument with this completion."""
+    """The words that a shell offers for an argument with this completion."""
     match completion:
         case "file" | "folder":
             # Files are the shell's own to list.
@@ -76,7 +75,7 @@ def _complete_named_key(ctx: click.Context, param: click.Parameter, incomplete: 
 
 
 def offer(find: Offer, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """What of the offer begins so.
+    """The words that begin so.
 
     Silent, whatever goes wrong: a word on the terminal would stand in the line being typed.
     """
@@ -161,8 +160,8 @@ def _ask(ctx: click.Context, route: str, **query: Any) -> Any:
     return Client(place.path, read_token(), pid=place.pid, project=place.project).get(route, **query)
 
 
-def _list_secrets(ctx: click.Context) -> Collection[str]:
-    """Those in our own folder: a tab asks no daemon for this."""
+def _list_secrets(ctx: click.Context) -> Iterable[str]:
+    """The secrets in our own folder. No daemon is asked for them."""
     return list_names(SecretPlaces(find_secrets())) if ctx.params.get("what") != "list" else ()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from wakeful.cli.text import columns, wrap
 from wakeful.errors import WakefulError
-from wakeful.text.escaping import escape_lines
+from wakeful.text.display import escape_lines
 
 INTERRUPTED = 130
 
@@ -26,7 +26,7 @@ def conclude(run: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read us has seen enough (`wakeful log | head`). Python would complain while closing stdout.
+        # The reader has seen enough (`wakeful log | head`). Python would complain while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
 

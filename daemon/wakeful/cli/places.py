@@ -14,7 +14,7 @@ import sys
 from typing import NamedTuple
 
 from wakeful.system.state_folder import PROJECT_STATE, SOCKET_FILE, find_project, read_address
-from wakeful.text.escaping import escape
+from wakeful.text.display import escape
 
 # Where the machine's daemons listen, each in a folder named after its account.
 MACHINE_RUNTIME = "/run/wakeful"
@@ -85,7 +85,7 @@ def _usual_sockets() -> list[str]:
 
 
 def say_project_down(state: str) -> str:
-    """That the project's daemon is down, and on a line of its own, to be copied, the command that starts it."""
+    """Say that the project's daemon is down, and on a line of its own, to be copied, the command that starts it."""
     return (
         f"the daemon of this project is down: none answers for {escape(state)}; start it with:\n"
         f"  {escape(say_start(state))}"
@@ -104,7 +104,7 @@ def say_start(state: str) -> str:
 
 
 def _quote(path: str) -> str:
-    """As a shell takes it. By hand: shlex alone takes a millisecond to import, of every command."""
+    """Quote a word for a shell. By hand: shlex alone takes a millisecond to import, of every command."""
     is_plain = path.isascii() and all(sign.isalnum() or sign in "/._-" for sign in path)
     return path if is_plain else "'" + path.replace("'", "'\\''") + "'"
 

@@ -44,7 +44,7 @@ def _is_of(name: str, wanted: str) -> bool:
 
 
 def find_template(name: str) -> str | None:
-    """As core/spec/session.py says it, which takes longer to import than all of this takes to run."""
+    """The same as in core/spec/session.py, which takes longer to import than this whole command takes to run."""
     folder, slash, last = name.rpartition("/")
     head, mark, _ = last.partition(TEMPLATE_MARK)
     return f"{folder}{slash}{head}{mark}" if mark else None

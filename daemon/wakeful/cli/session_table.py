@@ -24,7 +24,7 @@ _QUEUED = "queued: "
 # The activity of a session that `--asks` finds, beside the words of `--state` and `--failed`.
 _ASKING = {"asks": "asking"}
 
-# As the daemon sends it (`brief_row` in views/session_rows.py); times are microseconds:
+# A row as the daemon sends it (`brief_row` in views/session_rows.py); times are microseconds:
 # name, state, runs, last outcome, when that ended, remark, what comes next by itself, when, why it is gone.
 Row = list[Any]
 

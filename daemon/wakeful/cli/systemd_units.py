@@ -143,7 +143,7 @@ def _signed(text: str) -> str:
 
 
 def _read(name: str) -> str:
-    """As shipped: inside an installed package, or beside it in a checkout."""
+    """A unit as it is shipped: inside an installed package, or beside it in a checkout."""
     package = Path(__file__).parent.parent
     inside = package / "systemd" / name
     return (inside if inside.exists() else package.parent.parent / "systemd" / name).read_text()

@@ -1,7 +1,7 @@
 """Text for a terminal: tables, colour, times, and nothing from outside that a terminal would obey.
 
 Colour only where a person looks (a terminal, no NO_COLOR). Everything that came from a name, a path, a message or a
-run's output goes through `escape` (escaping.py) before it is printed. Plain code:
+run's output goes through `escape` (text/display.py) before it is printed. Plain code:
 a table library costs more start-up than the whole command.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from wakeful.text.counting import count as count
-from wakeful.text.escaping import escape as escape
-from wakeful.text.escaping import escape_lines as escape_lines
-from wakeful.text.escaping import escape_output as escape_output
+from wakeful.text.display import count as count
+from wakeful.text.display import escape as escape
+from wakeful.text.display import escape_lines as escape_lines
+from wakeful.text.display import escape_output as escape_output
 
 NARROWEST = 40
 COLOURS = {
@@ -40,7 +40,7 @@ def paint(text: str, colour: str) -> str:
 
 
 def columns() -> int:
-    """As wide as the terminal, or as COLUMNS says, or 80. By hand: shutil alone takes as long to import as json."""
+    """The width of the terminal, or COLUMNS, or 80. By hand: shutil alone takes as long to import as json."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and int(said) > 0:
         return max(int(said), NARROWEST)
@@ -195,7 +195,7 @@ def fold(text: str, width: int) -> list[str]:
 def _part(word: str, width: int) -> list[str]:
     parts = []
     while measure(word) > width:
-        # What fits beside an ellipsis, in a column that has one more.
+        # `fit` leaves room for an ellipsis, so it is given one more column.
         most = max(len(fit(word, width + 1)) - 1, 1)
         cut = word.rfind("/", 1, most) + 1 or most
         parts.append(word[:cut])
@@ -219,6 +219,6 @@ def format_folded_table(head: Sequence[str], rows: Sequence[Sequence[str]], note
 
 
 def say_slots(slots: dict[str, Any]) -> str:
-    """Those of commands, and those of agents where one is taken."""
+    """The slots of commands, and those of agents where one is taken."""
     agents = f", {slots['agents']['used']} of {slots['agents']['of']} for agents" if slots["agents"]["used"] else ""
     return f"{slots['used']} of {count(slots['of'], 'slot')}{agents}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from wakeful.core.calls.values import Called
-from wakeful.core.deciding.activation import answer_activation
+from wakeful.core.calls.values import Activate, Ask, Call, Called, Trace
 from wakeful.core.deciding.busy import refresh_busy
 from wakeful.core.deciding.clock_bindings import follow_set_clock
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.dispatch import dispatch, offer_slots, settle_finished
+from wakeful.core.deciding.holds import find_hold_of_start
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import Moment
+from wakeful.core.deciding.may_start import find_queue_words
+from wakeful.core.deciding.owed import is_activation_owed
+from wakeful.core.record.observations import Moment
 from wakeful.core.take import Observation, take
 
 
@@ -22,7 +24,7 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
         _dispatch_affected(core, decision)
     settle_finished(core, decision)
     if isinstance(observation, Called):
-        answer_activation(core, decision, observation.call)
+        _answer_activation(core, decision, observation.call)
     if decision.forget:
         # Asked for and given up within one decision: nobody follows it any more.
         targets = core.looked.targets
@@ -40,3 +42,23 @@ def _dispatch_affected(core: Core, decision: Decision) -> None:
         dispatch(core, decision, session_id)
         # What it emitted about itself it has taken into account.
         decision.affected.pop(session_id, None)
+
+
+def _answer_activation(core: Core, decision: Decision, call: Call) -> None:
+    """Add to the reply of a call that asks for a run what keeps that run from starting (rule 20).
+
+    Only when everything that follows from the call is decided, it is known whether the run started."""
+    if not isinstance(call, Activate | Ask | Trace) or decision.reply is None:
+        return
+    session = core.state.by_name(call.name)
+    if session.run is not None or not is_activation_owed(session):
+        return
+    if session.brake is not None:
+        decision.reply += ": it runs when `wakeful resume --all` releases the brake"
+        return
+    decision.held = find_hold_of_start(core, session, decision.moment)
+    if decision.held is not None:
+        decision.held_until = session.hold.until if session.hold is not None else None
+        decision.reply += f" but held: {decision.held}"
+    elif (words := find_queue_words(core, session, decision.moment)) is not None and words != "starting":
+        decision.reply += f" and queued: {words}"

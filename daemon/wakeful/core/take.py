@@ -22,7 +22,8 @@ from wakeful.core.deciding.outputs import land_outputs
 from wakeful.core.deciding.run_end import begin_end, finish_run, take_kept_outputs
 from wakeful.core.deciding.written_files import end_writing
 from wakeful.core.looking.looked import TargetLook
-from wakeful.core.observations import (
+from wakeful.core.record import events as ev
+from wakeful.core.record.observations import (
     AgentsRead,
     ClockTicked,
     DaemonStarted,
@@ -42,7 +43,6 @@ from wakeful.core.observations import (
     TargetLooked,
     TargetsHinted,
 )
-from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import is_refused
 

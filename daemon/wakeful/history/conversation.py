@@ -21,7 +21,7 @@ from wakeful.core.record.state import OpenRun, Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader, Record
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered")
 # What takes room of it.

@@ -1,4 +1,4 @@
-"""What a run's model is told, in one order: instructions, the conversation so far, and what this run opens with.
+"""Assembles the context of a run's model: instructions, the conversation so far, and the opening of this run.
 
 Instructions are ours and those of whoever set the session up: rules, the agent's prompt, the objective. Everything else
 is data, quoted and labelled: facts, hand-off, what changed, summary, memory, messages, and then what the session is
@@ -32,8 +32,7 @@ from wakeful.model_context.parts import Part, Room
 from wakeful.model_context.project_rules import read_rules
 from wakeful.model_context.recorded_turns import Turns, has_opened, read_messages, read_sub_turns, read_turns
 from wakeful.system.blobs import Blobs
-from wakeful.text.counting import count
-from wakeful.text.escaping import escape
+from wakeful.text.display import count, escape
 
 CONVERSATION = "conversation"
 # Of what a model takes in; the rest is for tools and for what an estimate is wrong by.

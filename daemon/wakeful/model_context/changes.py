@@ -15,11 +15,11 @@ from wakeful.core.record.events import Cause, ChangedPath
 from wakeful.core.spec.session import SessionSpec
 from wakeful.model_context.diffs import ReadChanged, diff_sides
 from wakeful.model_context.parts import Room
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 _MOST_COMMITS = 20
 _ID_DIGITS = 12
-# Of a diff that does not fit, a piece of less is of no use to anybody.
+# A diff that does not fit is cut to a piece of at least this size: a smaller one is useless.
 _LEAST_TOKENS = 100
 
 

@@ -95,7 +95,7 @@ class FileSides:
 
 
 def read_now(root: str, path: str) -> Side:
-    """What stands there, read through no link."""
+    """Read the file at the path, through no link."""
     try:
         with open_folder(root, path) as (folder, last):
             descriptor = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)

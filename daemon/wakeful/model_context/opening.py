@@ -21,7 +21,7 @@ from wakeful.model_context.changes import describe_changes
 from wakeful.model_context.diffs import ReadChanged
 from wakeful.model_context.parts import Part, Room
 from wakeful.model_context.recorded_turns import MAILBOX, Turns, Word
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.views.times import say_time
 
 _RUN = "run:"
@@ -138,7 +138,7 @@ def _say_prompt(session: Session, run: OpenRun, *, is_new: bool) -> str:
 
 
 def _say_last(session: Session, run: OpenRun) -> str | None:
-    """Of a run that failed: whoever tries again should know why."""
+    """The reason why the last run failed, for the next attempt."""
     last = session.last_run
     if last is None or last.outcome != "failed":
         return None

@@ -291,7 +291,7 @@ class _Reader:
         self._conflicts: list[int] = []
         self._told_conflicts = 0
         self._is_shortened = False
-        # Openings whose text is not kept any more: nobody knows which facts they told.
+        # Openings whose text is not kept any more, so the facts in them are unknown.
         self._has_gone = False
         self._remembered: dict[str, str] = {}
         self._told: set[tuple[str, str | None]] = set()

@@ -25,7 +25,7 @@ MOST_WAITING = 100_000
 # as long as three looks at a changed file: a burst of 50,000 files settled a second sooner where nothing was kept.
 LONGEST_WAY_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
-# What is named by a record and not flushed by anybody is flushed so long after, for all runs of that time at once.
+# Contents that a record names are flushed at most so long after it, for all runs of that time at once.
 FLUSH_SECONDS = 2.0
 # A daemon that stops goes on for so long, enough for what is kept of one run.
 CLOSING_SECONDS = 2.0

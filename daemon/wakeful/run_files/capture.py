@@ -32,7 +32,7 @@ NO_FILE = "not a file"
 LATE = "not read in time"
 SECRET = "holds a secret"
 OUTSIDE = "leads outside"
-# What will not be kept next time either, as long as the file stays as it is (None: it was kept).
+# Why a file was not kept, which holds as long as the file stays as it is (None: it was kept).
 LASTING = (None, TOO_LARGE, NO_FILE, SECRET, OUTSIDE)
 # Files, executable or not, whose mode nobody asked for.
 _MODES = {"f": 0o644, "x": 0o755}
@@ -59,7 +59,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Sight(Protocol):
-    """What a look saw at one path: `digest` is 20 bytes of blake2b, empty where only the stat was compared."""
+    """The state of one path at a look: `digest` is 20 bytes of blake2b, empty where only the stat was compared."""
 
     @property
     def kind(self) -> str: ...
@@ -90,7 +90,7 @@ class Outside(NotKept):
 
 
 class Moved(NotKept):
-    """What stands at the path is not what was looked at."""
+    """The file at the path changed since it was looked at."""
 
     def __init__(self) -> None:
         super().__init__(CHANGED)
@@ -134,7 +134,7 @@ class Capture:
         return tuple([self._take_one(root, *one, is_later) for one in zip(paths, names, sights, strict=True)])
 
     def hand_over(self) -> list[Wanted]:
-        """What is to be kept later, once."""
+        """The contents that are to be kept later; each is handed over once."""
         wanted, self._wanted = self._wanted, []
         return wanted
 

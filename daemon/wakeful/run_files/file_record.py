@@ -53,7 +53,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a binding's target held at one look: in place, or as the address of a list in parts (path_lists.py)."""
+    """The contents of a binding's target at one look: in place,
+    or as the address of a list in parts (path_lists.py)."""
 
     version: str | None = None
     entries: tuple[Entry, ...] = ()

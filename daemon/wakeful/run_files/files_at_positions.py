@@ -16,7 +16,7 @@ from wakeful.run_files.file_record import GONE, Entry, RunFiles, read_record
 from wakeful.run_files.path_lists import read_entries
 from wakeful.run_files.replay_comparison import LARGEST_TEXT_BYTES, MOST_DIFF_LINES
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 Change = Literal["added", "removed", "changed"]
 # Beyond these a path is counted, and no longer named.
@@ -46,7 +46,7 @@ Files = dict[str, Held]
 
 
 def read_files(blobs: Blobs, newest_first: Iterable[Wrote]) -> Files | None:
-    """What the last run found and left, and what merges brought since. None where no run's files are known."""
+    """The files that the last run found and left, and those of merges since. None where no run's files are known."""
     merges: list[RunFiles] = []
     for wrote in newest_first:
         try:
@@ -65,7 +65,7 @@ def read_files(blobs: Blobs, newest_first: Iterable[Wrote]) -> Files | None:
 
 
 def read_found(blobs: Blobs, wrote: Wrote) -> Files | None:
-    """What a run found: the nearest thing to a position before any run."""
+    """The files that a run found: the nearest thing to a position before any run."""
     try:
         bindings = read_record(blobs, wrote.address).bindings
         return {entry.name: Held(one.name, entry) for one in bindings for entry in read_entries(blobs, one.before)}
@@ -74,7 +74,7 @@ def read_found(blobs: Blobs, wrote: Wrote) -> Files | None:
 
 
 def _read_left(blobs: Blobs, record: RunFiles) -> Files:
-    """Of what it may write what it left, of the rest what it found."""
+    """The files that the run left in its outputs, and those that it found elsewhere."""
     sides = (
         (one.name, one.after if one.is_written and one.after is not None else one.before) for one in record.bindings
     )

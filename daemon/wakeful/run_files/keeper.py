@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.run_end import has_last_look
-from wakeful.core.observations import OutputsKept, ProcessEnded, RunRecovered
+from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import WakefulError

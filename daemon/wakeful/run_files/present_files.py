@@ -1,4 +1,4 @@
-"""What stands at a path now, and how it is replaced: through folders that are opened one by one, never through a link.
+"""Looks at a path and replaces its content, through folders that are opened one by one, never through a link.
 
 `restore` and `replay` are its callers. A path is given as a root, which may be reached by links, and a name below it,
 which may not: a run that swapped a folder for a link must not make us write elsewhere. Every call blocks.
@@ -60,7 +60,7 @@ def _open_part(folder: int, part: str, is_made: bool) -> int:
 
 
 def look_at(root: str, name: str) -> Entry | None:
-    """What stands there now, None when nothing does. A folder has kind d."""
+    """The file at the path now, None when there is none. A folder has kind d."""
     try:
         with open_folder(root, name) as (folder, last):
             return _look(folder, last, name)
@@ -95,7 +95,7 @@ def read_content(root: str, name: str) -> bytes:
 def write_file(root: str, name: str, content: bytes, mode: int, *, is_flushed: bool) -> None:
     """Whole or not at all, under its own name at once; folders on the way are made."""
     with open_folder(root, name, is_made=True) as (folder, last):
-        # Names that end so are excluded from every binding: nobody wakes for half a file.
+        # Names that end so are excluded from every binding, so that half a file wakes no session.
         temporary = f".wakeful-{secrets.token_hex(6)}.tmp"
         descriptor = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.observations import ProcessEnded
 from wakeful.core.record.events import RunFinished
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
@@ -48,7 +48,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What may be asked for: another command, a verdict although something is missing, the copy for oneself."""
+    """The options of a replay: another command, a verdict although something is missing, keeping the copy."""
 
     command: tuple[str, ...] | None = None
     is_partial: bool = False
@@ -82,7 +82,7 @@ class Replays:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[ProcessEnded]] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
-        # What a daemon that died left behind.
+        # Folders that a daemon left when it died.
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def take(self, ended: object) -> bool:
@@ -103,7 +103,7 @@ class Replays:
             raise
 
     async def carry_out(self, prepared: Prepared) -> AsyncIterator[dict[str, Any]]:
-        """What is missing, then the report. Whoever stops listening ends the run."""
+        """Yield the missing contents, then the report. A caller that stops listening ends the run."""
         run_id = prepared.run.run_id
         ended: asyncio.Future[ProcessEnded] | None = None
         try:
@@ -114,12 +114,12 @@ class Replays:
                 prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
             )
             self.runner.prepare(order).launch()
-            # Shielded: whoever stops listening must not make the end itself unheard.
+            # Shielded: a caller that stops listening must not cancel the end itself.
             end = await asyncio.shield(ended)
             report = await asyncio.to_thread(judge, self._blobs, prepared, end)
             yield report | {"seconds": round(time.monotonic() - began, 3)}
         finally:
-            # Nothing may be awaited here: whoever asked may be gone, and this be cancelled.
+            # Nothing may be awaited here: the caller may be gone, and this task cancelled.
             if ended is not None and not ended.done():
                 self.runner.stop(run_id, "kill", 0.0)
             self._clean(prepared.folder, ended)

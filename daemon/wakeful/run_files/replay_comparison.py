@@ -1,4 +1,4 @@
-"""What a replay left beside what the recorded run left: the same, or how it differs.
+"""Compares the files of a replay with those of the recorded run.
 
 Called by `replay` off the loop. Texts are compared by lines, within bounds; everything else by digest.
 """
@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from wakeful.core.looking.patterns import Excludes, parse_under
-from wakeful.core.observations import Output
+from wakeful.core.record.observations import Output
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.run_files.file_record import Entry, RunFiles
 from wakeful.run_files.path_lists import read_entries
 from wakeful.run_files.present_files import look_at, read_content
 from wakeful.system.blobs import Blobs, UnknownBlob, address_of
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 Verdict = Literal["same", "different", "missing", "added"]
 # Comparing lines takes time that grows with the square of their number: larger texts are told by their digests.
@@ -34,7 +34,7 @@ def compare_files(blobs: Blobs, files: RunFiles, spec: SessionSpec, copy: str) -
         if one.is_written:
             recorded |= {entry.name: entry for entry in read_entries(blobs, one.after)}
     found = [_compare(blobs, copy, name, recorded[name]) for name in sorted(recorded)]
-    # What the run found and deleted has to be gone here as well, and what only the replay wrote is told.
+    # Files that the run deleted must be gone here as well. Files that only the replay wrote are reported.
     others = [name for name in _list_outputs(spec, copy) if name not in recorded]
     return found + [
         _view(name, "different" if name in known else "added", None, look_at(copy, name)) for name in others
@@ -42,7 +42,7 @@ def compare_files(blobs: Blobs, files: RunFiles, spec: SessionSpec, copy: str) -
 
 
 def compare_output(blobs: Blobs, recorded: Output, now: Output) -> dict[str, Any]:
-    """What was printed, as far as it was kept."""
+    """Compare the printed output, as far as it was kept."""
     before, after = (_read_output(blobs, one) for one in (recorded, now))
     if (recorded.total_bytes, before) == (now.total_bytes, after):
         return {"verdict": "same", "diff": None}

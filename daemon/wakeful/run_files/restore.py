@@ -38,13 +38,13 @@ class Step(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     # The last run that changed it, or another write of the session, in words.
     run: int | str
-    # What it goes back to (None: to nothing), and what was there when the plan was made.
+    # The content to restore (None: no file), and the content that was there when the plan was made.
     wanted: Entry | None = None
     present: Entry | None = None
 
 
 class Restore(Struct, frozen=True, kw_only=True):
-    """What it takes to undo runs. `unrecorded` are runs whose files nobody knows: what they wrote stays as it is."""
+    """The plan to undo runs. `unrecorded` are runs whose files are not recorded: their files stay as they are."""
 
     root: str
     steps: tuple[Step, ...]
@@ -52,7 +52,7 @@ class Restore(Struct, frozen=True, kw_only=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """What became of one step. `kept` is the blob that holds what was overwritten by force."""
+    """The result of one step. `kept` is the blob of the content that was overwritten by force."""
 
     path: str
     ending: Ending

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from wakeful.core.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered, Usage
+from wakeful.core.record.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered, Usage
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.budget import Amounts
 from wakeful.core.spec.session import Confinement, RunLimits

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.observations import AgentsRead, SecretsSeen, SpecsRead
+from wakeful.core.record.observations import AgentsRead, SecretsSeen, SpecsRead
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import OperatorError
@@ -28,7 +28,7 @@ _LOOK_SECONDS = 1.0
 # While nobody lacks one: files that were replaced by hand, and names that came by a bundle.
 _SELDOM_SECONDS = 30.0
 _WILDCARD = re.compile(r"[*?\[]")
-# Of one name: who rotates a secret every minute does not fill the memory.
+# Values of one name: a secret that is rotated every minute must not fill the memory.
 _MOST_VALUES = 16
 
 
@@ -103,7 +103,8 @@ class KnownSecrets:
     def hand_out(self, names: Iterable[str]) -> tuple[Secret, ...]:
         """The values as they are now.
 
-        Raises OperatorError where one is missing or refused, and tells nobody: who asks may be amid a plan.
+        Raises OperatorError where one is missing or refused. Reports nothing:
+        the caller may be in the middle of a plan.
         """
         given = []
         for name in names:
@@ -244,7 +245,7 @@ class KnownSecrets:
 
 
 class RedactingFormatter(logging.Formatter):
-    """For what libraries log: their messages and tracebacks may quote what they were given."""
+    """Redacts log messages of libraries: messages and tracebacks may quote arguments."""
 
     def __init__(self, known: KnownSecrets) -> None:
         super().__init__()

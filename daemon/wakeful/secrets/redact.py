@@ -18,7 +18,7 @@ from wakeful.secrets.shapes import WHITESPACE, Shape, find_shapes, fold
 _WORD = re.compile(b"[^" + re.escape(WHITESPACE) + b"]+")
 # Of a shape, what is searched for in a tail that may go on.
 _LEAD_BYTES = 8
-# Searched at once: no other thread goes on meanwhile, and the loop is one of them.
+# Searched in one step. No other thread runs meanwhile, and the loop is one of them.
 _PIECE_BYTES = 256 * 1024
 # Less than this is sampled: every `_STRIDE` bytes, `_SAMPLE_BYTES` are looked up in a set.
 # Shapes that fit between two samples are searched for.

@@ -194,5 +194,5 @@ def _list(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        # Not there, or not ours to read: nothing comes from it, and who needs a secret is told what is missing.
+        # Missing or not readable by us: it yields nothing, and a session that needs the secret is told what is missing.
         return []

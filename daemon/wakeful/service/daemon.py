@@ -32,7 +32,8 @@ from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.core.calls.values import Call, Reply, Work
 from wakeful.core.deciding.decision import Entry
 from wakeful.core.looking.path_reports import Bounds, Compared
-from wakeful.core.observations import (
+from wakeful.core.record.events import RunFinished
+from wakeful.core.record.observations import (
     DaemonStarted,
     DaemonStopping,
     Enforceable,
@@ -41,7 +42,6 @@ from wakeful.core.observations import (
     ProcessOwner,
     Usage,
 )
-from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError, WakefulError
@@ -63,7 +63,7 @@ from wakeful.system.journal import ERROR, WARNING
 from wakeful.system.process_tuning import Affinity
 from wakeful.system.state_folder import remove_address, write_address
 from wakeful.system.systemd import Supervisor, is_restarting
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.trust.desk import TrustDesk
 from wakeful.views.narration import Voice, grade, narrate, suggest_edit
 from wakeful.workspaces.fork_workspaces import Workspaces

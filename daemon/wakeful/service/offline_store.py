@@ -29,7 +29,7 @@ from wakeful.eventlog.state_lock import REMOTE, find_file_system, find_holder
 from wakeful.history.run_output import RunOutput, check_run, read_output
 from wakeful.history.stored_sessions import VerifiableLog, load_sessions
 from wakeful.system.blobs import Blobs
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 __all__ = [
     "REMOTE",

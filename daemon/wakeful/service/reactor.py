@@ -23,8 +23,8 @@ from wakeful.core.deciding.decision import Decision, Entry
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.plan import LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.looking.targets import Target
-from wakeful.core.observations import ClockTicked, Moment
 from wakeful.core.record.events import RunFinished, RunReadopted, RunStarted, SessionArrived, SpecDeclared, SpecRemoved
+from wakeful.core.record.observations import ClockTicked, Moment
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError, InternalError

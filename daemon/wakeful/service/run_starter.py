@@ -22,8 +22,8 @@ from wakeful.api.service import RunIdentity
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import find_unseen
 from wakeful.core.looking.targets import target_of
-from wakeful.core.observations import ProcessEnded
 from wakeful.core.record.events import MessageAdded
+from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding
 from wakeful.errors import OperatorError, WakefulError

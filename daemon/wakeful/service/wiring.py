@@ -27,7 +27,7 @@ from wakeful.bundles.scratch_files import remove_unfinished
 from wakeful.core.deciding.acting_agent import gather_team
 from wakeful.core.deciding.agent_obstacles import list_needed
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import (
+from wakeful.core.record.observations import (
     AgentsRead,
     ProcessEnded,
     RoomSeen,

@@ -16,7 +16,7 @@ from wakeful.sources.checks.services import ServiceSource
 from wakeful.sources.contract import LatestLook, Source
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.git.source import CommitSource
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 
 class AllSources:

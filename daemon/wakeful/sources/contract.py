@@ -17,7 +17,7 @@ from msgspec import Struct
 from wakeful.core.deciding.plan import Look
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.looking.targets import Target
-from wakeful.core.observations import TargetLooked, TargetsHinted
+from wakeful.core.record.observations import TargetLooked, TargetsHinted
 
 SourceReport = Callable[[TargetsHinted | TargetLooked], None]
 TargetT = TypeVar("TargetT", bound=Target, contravariant=True)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from wakeful.core.observations import ClockTicked, RoomSeen
+from wakeful.core.record.observations import ClockTicked, RoomSeen
 from wakeful.core.spec.limits import find_mark, judge_room
 from wakeful.sources.contract import read_boot_seconds
 

@@ -50,7 +50,7 @@ from wakeful.specs.templates import (
 )
 from wakeful.specs.translate import FileKind, Finding, find_nearest, find_value, translate
 from wakeful.specs.yaml_text import MAX_BYTES, Marks, Path, Value, read_mapping, read_marks, shorten
-from wakeful.text.counting import TellFar, tell_nobody
+from wakeful.text.display import TellFar, tell_nobody
 
 AGENTS = "agents"
 SUFFIX = ".yaml"

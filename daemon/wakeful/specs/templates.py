@@ -23,7 +23,7 @@ from wakeful.specs.problem import show_name
 from wakeful.specs.scalars import find_name_problem
 from wakeful.specs.translate import Finding
 from wakeful.specs.yaml_text import Path, Value, shorten
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 FOR_EACH = "for_each"
 PLACEHOLDERS = ("path", "stem")

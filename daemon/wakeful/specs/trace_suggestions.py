@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from wakeful.core.looking.granted_places import find_cache
 from wakeful.core.looking.patterns import contains
-from wakeful.core.observations import Denied
+from wakeful.core.record.observations import Denied
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, Confinement, SessionSpec
 from wakeful.specs.new import name_binding, quote, spell_in_list
 

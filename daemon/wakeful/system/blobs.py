@@ -1,4 +1,4 @@
-"""Content-addressed files: what is too large for an event and too small for a file system of its own.
+"""Content-addressed files: contents that are too large for an event.
 
 Runners put a run's output here before its end is reported, and `contents` what the run read and wrote; views and the
 API read it. A blob is on disk when `put` or `flush` returns, is never changed, and is checked against its address when
@@ -33,7 +33,8 @@ _PIECE_BYTES = 1024 * 1024
 _MOST_REMEMBERED = 200_000
 # What is being written: a crash leaves at worst a file here, which the next daemon removes.
 _UNFINISHED = "unfinished"
-# What such files are called: nobody else's. Asking tempfile for each name takes a third of what a small content costs.
+# The names of such files, which nothing else uses. Asking tempfile for each name takes a third of what a small content
+# costs.
 _ours = secrets.token_hex(8)
 _numbers = itertools.count()
 
@@ -47,11 +48,11 @@ class DamagedBlob(OperatorError):
 
 
 class SecretContent(OperatorError):
-    """The content holds the value of a secret, and is kept by nobody."""
+    """The content holds the value of a secret, and must not be kept."""
 
 
 class Sizes(NamedTuple):
-    """What the store holds. `unfinished` are files that a crash left half written; they belong to nobody."""
+    """The sizes of the store. `unfinished` are files that a crash left half written; nothing refers to them."""
 
     blobs: int
     size_bytes: int
@@ -69,7 +70,7 @@ class Elsewhere(Protocol):
 
 
 class Screen(Protocol):
-    """Knows what must not be kept. False while it knows of nothing."""
+    """Finds secrets in contents. False while it knows no secret."""
 
     def find(self, content: bytes) -> str | None:
         """The name of a secret whose value stands there, or None."""
@@ -219,7 +220,7 @@ class Blobs:
                 os.unlink(self._path(address))
 
     def remove_unfinished(self) -> None:
-        """Before anybody writes: what a daemon that died was writing belongs to nobody."""
+        """Remove the files that a daemon was writing when it died. Called before anything is written."""
         for name in _list(os.path.join(self._folder, _UNFINISHED)):
             os.unlink(os.path.join(self._folder, _UNFINISHED, name))
 

@@ -1,4 +1,4 @@
-"""Where git keeps the repository of a checkout, and whether that repository says the same.
+"""Where git keeps the repository of a checkout, and whether that repository confirms it.
 
 A `.git` file is a pointer, and a run may have written it: what it leads to counts where git's own way back leads to
 this checkout. A linked worktree's folder lies in `worktrees/` of its repository and names the checkout; a submodule's

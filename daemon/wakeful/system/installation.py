@@ -19,12 +19,12 @@ from wakeful.errors import OperatorError
 
 NAME = "wakeful"
 EXTRA = "agents"
-# The one that all others of the extra are used through, and the one that external agents are spoken with.
+# The library that speaks with models, and the library that speaks with external agents.
 _LIBRARIES = ("pydantic_ai", "acp")
 
 
 class NotInstalled(OperatorError):
-    """A session thinks, and the libraries for it are missing."""
+    """A session needs an agent, and the libraries for agents are missing."""
 
 
 def has_agents() -> bool:

@@ -1,4 +1,4 @@
-"""The cores that the daemon's threads may use: those it was started with, whatever a run says later.
+"""Limits on the daemon's own process: the cores that its threads may use, and its memory allocator.
 
 A process may move the threads of every process of its user to other cores. Isolation cannot refuse that to runs
 (runners/isolation/seccomp.py says why), so the daemon looks now and then, and takes its cores back.

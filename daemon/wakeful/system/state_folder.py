@@ -63,7 +63,7 @@ def find_project() -> Found:
 def _judge(folder: str) -> str | None:
     """Why a folder is passed over, in words; empty where there is none, None where it can be used."""
     try:
-        # Of a link both count: who may change it chooses among all folders of its target's owner.
+        # Of a symbolic link both owners count: a user who may change the link chooses among all folders of the other.
         owners = {os.lstat(folder).st_uid, (found := os.stat(folder)).st_uid} - {os.geteuid()}
     except OSError:
         return ""

@@ -1,10 +1,11 @@
-"""Talking to systemd: ready, status, watchdog, stopping, the socket it listens on for us, the descriptors it keeps.
+"""The protocol with systemd: ready, status, watchdog, stopping, the socket it listens on for us,
+the descriptors it keeps.
 
-Silent where nobody listens.
+Does nothing where no supervisor listens.
 
 Fire and forget over a datagram socket. WATCHDOG=1 is sent only when the reactor made progress or had
 nothing to do: a loop that hangs must be seen to hang. A socket that systemd hands over is systemd's: it is never
-unlinked or bound anew here, or who connects during a restart would find nobody.
+unlinked or bound anew here, because clients that connect during a restart would be refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from wakeful.errors import OperatorError
 
 # SD_LISTEN_FDS_START: descriptors that systemd hands over begin behind the three standard ones.
 FIRST_HANDED_OVER = 3
-# Who is being stopped has a minute: a manager that does not answer must not cost much of it.
+# A service that is being stopped has a minute. A manager that does not answer must not cost much of it.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -75,7 +76,7 @@ class KeepingSupervisor:
 
 
 def find_keeper(environ: Mapping[str, str] = os.environ) -> KeepingSupervisor | None:
-    """None where nobody would keep anything. systemd says so in FDSTORE from 254 on; for older ones our units do."""
+    """None where no store is offered. systemd says so in FDSTORE from 254 on; for older ones our units do."""
     address, capacity = environ.get("NOTIFY_SOCKET", ""), environ.get("FDSTORE", "")
     return KeepingSupervisor(address, int(capacity)) if address and capacity.isdigit() and int(capacity) else None
 

@@ -1,9 +1,8 @@
-"""Lines that say the same again and again: the first few of a minute are printed,
-the rest is counted and told in one line.
+"""Suppresses repeated lines: the first few of a minute are printed, the rest are counted and reported in one line.
 
-The daemon's voice asks it about every line that stands for no record of the log, and the log handler of libraries about
-every traceback: a fault that comes back at each turn of the loop wrote 147,914 tracebacks in 18 seconds. What is
-recorded is told as often as it is recorded.
+The daemon's printer asks about every line that does not stand for a record of the log, and the log handler of libraries
+about every traceback. A fault that came back at each turn of the loop once wrote 147,914 tracebacks in 18 seconds.
+Records are always printed, however often they repeat.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-# So many of the same are printed in a period.
+# How many times the same line is printed in a period.
 PRINTED = 3
 PERIOD_SECONDS = 60.0
-# So many different lines are remembered; beyond, the oldest is forgotten.
+# How many different lines are remembered. Beyond that the oldest is forgotten.
 _MOST_KNOWN = 64
 
 
@@ -27,14 +26,13 @@ class Repeats:
         self._known: dict[str, tuple[float, int]] = {}
 
     def take(self, line: str) -> bool:
-        """Count the line; whether it is to be printed."""
+        """Count the line, and tell whether to print it."""
         began, times = self._known.get(line, (self._clock(), 0))
         self._known[line] = (began, times + 1)
         return times < PRINTED
 
     def end_periods(self, *, is_over: bool = False) -> list[str]:
-        """The summary of lines that were not printed: those whose period is over,
-        or all where nothing more is printed."""
+        """Summaries of the lines that were not printed, for the periods that are over. `is_over`: for all periods."""
         now, told = self._clock(), []
         for line, (began, times) in list(self._known.items()):
             if is_over or now - began >= PERIOD_SECONDS or len(self._known) > _MOST_KNOWN:
@@ -45,9 +43,9 @@ class Repeats:
 
 
 class RepeatsFilter(logging.Filter):
-    """For a handler: lets the first few of the same through.
+    """A filter for a log handler: lets the first few of the same message pass.
 
-    The same is what fails at the same place in the same way.
+    Two messages are the same if their first lines, errors and places in the code are.
     """
 
     def __init__(self, repeats: Repeats, tell: Callable[[str], None]) -> None:

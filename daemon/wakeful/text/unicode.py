@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any
 
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 _HALF = re.compile("[\ud800-\udfff]")
 # In JSON text a half may also stand as an escape of six characters.
@@ -25,7 +25,7 @@ def make_sendable(text: str) -> str:
 
 
 def tell_sendable(text: str) -> str:
-    """Likewise, with a last line for the reader where a half has become an escape."""
+    """The same, with a last line that tells the reader about halves that became escapes."""
     if not _HALF.search(text):
         return text
     lone = len(_HALF.findall(_join_halves(text)))
@@ -86,9 +86,9 @@ def _has_escaped_half(arguments: str) -> bool:
 
 
 def _read_json(text: str) -> Any:
-    """The standard library reads halves, which others refuse.
+    """Parse JSON with the standard library, which accepts lone halves.
 
-    None where it is no JSON: then it is refused as such, in other words.
+    None: this is not JSON, and another check refuses it as such.
     """
     try:
         return json.loads(text)

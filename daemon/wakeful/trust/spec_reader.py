@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.core.observations import Declaration
+from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionBinding, SessionSpec, Settings
 from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading
@@ -27,7 +27,7 @@ from wakeful.specs.file_ownership import find_others
 from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.problem import Problem
 from wakeful.specs.prompt_file import StatKey
-from wakeful.text.counting import TellFar
+from wakeful.text.display import TellFar
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
 from wakeful.trust.path_trust import FindRun, PathTrust, read_mark
 from wakeful.trust.programs import Programs, list_programs

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.verb import NAME, Argument, Verb, reads
+from wakeful.verbs.verb import NAME, Argument, Field, Verb, reads
 
 # `log` and `history` are one route, `facts` and `recall` another.
 RECORDS = reads("/sessions/{name}/log", "path", is_for_runs=True)
 FACTS = reads("/sessions/{name}/facts", "path", is_for_runs=True)
+
+# The fields of a session in a list.
+ROW = (
+    Field("name", "text", "the session's name"),
+    Field("id", "text", "its identity, which a rename keeps"),
+    Field("state", "text", "suspended, running, sleeping, terminated or archived"),
+    Field("reason", "text", "why it sleeps, or null"),
+    Field("agent", "text", "the agent that works in it, or null"),
+    Field("priority", "number", "0 to 100"),
+    Field("queued", "text", "what its wake waits for, or null"),
+    Field("owed", "list", "the bindings with a newer version than the one last seen"),
+    Field("runs", "number", "how many runs it has had"),
+    Field("last_run", "object", "run, outcome, started_at, finished_at and causes, or null"),
+)
+# The fields of a record.
+RECORD = (
+    Field("seq", "number", "its number within its session"),
+    Field("at", "moment", "when it was recorded"),
+    Field("kind", "text", "what was recorded, such as run_finished"),
+    Field("author", "text", "who did it, such as person:ana, run:payroll#7 or wakeful"),
+    Field("run", "number", "the run it belongs to, or null"),
+    Field("payload", "object", "what it says; null: erased or archived"),
+    Field("hash", "text", "the hash of the chain up to it"),
+)
+# A record together with its session.
+NAMED_RECORD = (Field("session", "text", "the name of its session"), Field("id", "text", "its session's id"), *RECORD)
+FACT = (
+    Field("key", "text", "its name"),
+    Field("value", "text", "what is known"),
+    Field("author", "text", "who said so"),
+    Field("seq", "number", "the record that says so"),
+    Field("rationale", "text", "why, or null"),
+    Field("confidence", "number", "0 to 1, or null"),
+    Field("source", "number", "the seq of the record it was drawn from, or null"),
+)
 
 # The options by which `log` and `history` choose records; each narrows what the others leave.
 RECORD_FILTERS = (
@@ -73,6 +108,8 @@ VERBS = (
             Argument("is_asking", "flag", "--asks", help="Only sessions that wait for an answer.", only="terminal"),
         ),
         routes=(reads("/sessions"),),
+        answer=ROW,
+        shape="list",
     ),
     Verb(
         name="top",
@@ -111,6 +148,15 @@ VERBS = (
             ),
         ),
         routes=(reads("/top"),),
+        answer=(
+            Field("at", "moment", "when it was true"),
+            Field("version", "text", "the daemon's version"),
+            Field("started_at", "moment", "when the daemon started"),
+            Field("daemon", "object", "its pid, CPU and memory"),
+            Field("slots", "object", "how many runs may be under way, and how many are"),
+            Field("runs", "object", "what each run under way uses, by its session's id"),
+            Field("sessions", "list", "the rows of `list`"),
+        ),
     ),
     Verb(
         name="show",
@@ -160,6 +206,8 @@ VERBS = (
             Argument("is_following", "flag", "--follow", help="Go on with what will be recorded.", only="terminal"),
         ),
         routes=(RECORDS,),
+        answer=RECORD,
+        shape="lines",
     ),
     Verb(
         name="history",
@@ -185,6 +233,8 @@ VERBS = (
             ),
         ),
         routes=(RECORDS,),
+        answer=RECORD,
+        shape="lines",
     ),
     Verb(
         name="follow",
@@ -270,6 +320,8 @@ VERBS = (
             Argument("words", metavar="[NAME]", is_repeated=True, completion="session", only="terminal"),
         ),
         routes=(FACTS,),
+        answer=FACT,
+        shape="list",
     ),
     Verb(
         name="recall",
@@ -285,6 +337,8 @@ VERBS = (
             Argument("words", metavar="[NAME] [KEY]", is_repeated=True, completion="named key", only="terminal"),
         ),
         routes=(FACTS,),
+        answer=FACT,
+        shape="list",
     ),
     Verb(
         name="why",
@@ -338,6 +392,14 @@ VERBS = (
         ),
         arguments=(Argument("path", "file", metavar="[PATH]...", is_repeated=True, completion="file"),),
         routes=(reads("/plan"),),
+        answer=(
+            Field("now", "list", "without a path: what is owed, queued and running", is_optional=True),
+            Field("slots", "object", "without a path: how many runs may be under way", is_optional=True),
+            Field("paths", "list", "the paths that were asked about", is_optional=True),
+            Field("waves", "list", "the sessions that would wake, in order", is_optional=True),
+            Field("unmatched", "list", "the paths that wake nobody", is_optional=True),
+            Field("default_excludes", "list", "patterns that are never looked at unless named"),
+        ),
     ),
     Verb(
         name="diff",
@@ -363,6 +425,19 @@ VERBS = (
             ),
         ),
         routes=(reads("/diff"),),
+        answer=(
+            Field("a", "object", "the first side: name, seq and at"),
+            Field("b", "object", "the second side"),
+            Field("session", "list", "what differs in the session itself"),
+            Field("facts", "list", "facts that differ"),
+            Field("memory", "list", "keys of the conversation's memory that differ"),
+            Field("todo", "list", "items of the to-do list that differ"),
+            Field("handoff", "object", "both hand-offs where they differ, or null"),
+            Field("spec", "list", "keys of the spec that differ"),
+            Field("bindings", "list", "versions that differ"),
+            Field("files", "list", "what runs wrote in between"),
+            Field("contents", "list", "with contents: what changed in the files", is_optional=True),
+        ),
     ),
     Verb(
         name="search",
@@ -397,6 +472,8 @@ VERBS = (
             ),
         ),
         routes=(reads("/search", "query"),),
+        answer=(*NAMED_RECORD, Field("excerpt", "text", "the words around the find")),
+        shape="lines",
     ),
     Verb(
         name="costs",
@@ -427,6 +504,12 @@ VERBS = (
             Argument("is_csv", "flag", "--csv", help="Print CSV, with plain numbers.", only="terminal"),
         ),
         routes=(reads("/costs"),),
+        answer=(
+            Field("since", "moment", "the bound that was asked for, or null"),
+            Field("by", "list", "the keys that rows are summed by"),
+            Field("rows", "list", "the sums"),
+            Field("total", "object", "the sum of all rows"),
+        ),
     ),
     Verb(
         name="export",
@@ -469,5 +552,12 @@ VERBS = (
             ),
         ),
         routes=(reads("/export", "query"),),
+        answer=(
+            *NAMED_RECORD,
+            Field("parent", "text", "the record that led to it, or null"),
+            Field("rationale", "text", "why, or null"),
+            Field("payload_hash", "text", "the hash of what it says"),
+        ),
+        shape="lines",
     ),
 )

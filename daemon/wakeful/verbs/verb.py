@@ -120,7 +120,10 @@ class Verb(NamedTuple):
     is_repeatable: bool = False
     # It closes, removes, replaces or goes back: never suggested to a person who mistyped.
     is_dangerous: bool = False
+    # The fields of its answer over HTTP; empty where they are not described.
     answer: tuple[Field, ...] = ()
+    # The answer is one document, a list of them, or a stream with one a line.
+    shape: Literal["document", "list", "lines"] = "document"
 
     @property
     def is_call(self) -> bool:

@@ -1,4 +1,4 @@
-"""What runs cost: one row a run, kept as columns, and their sums by session, agent, cause and day.
+"""The costs of runs: one row a run, kept as columns, and their sums by session, agent, cause and day.
 
 `Ledger` takes the records of all sessions in the order of recording and forgets everything but figures: 250,000 runs
 are 17 MB, and their sums take a quarter of a second, where reading a million records again would take five. A cache of
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.core.agents.turns import SubSpent
-from wakeful.core.observations import Output, Usage
+from wakeful.core.record.observations import Output, Usage
 from wakeful.errors import CallerError
 from wakeful.views.records import Exported
 from wakeful.views.times import show_time

@@ -12,7 +12,7 @@ from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.loop_guard import AGENTS, COMMANDS, find_pause, name_binding
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import find_queue_words
-from wakeful.core.observations import Moment
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 
 _PACED = "paced, "

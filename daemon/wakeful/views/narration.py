@@ -17,14 +17,13 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 
 from wakeful.core.agents.turns import name_actor
-from wakeful.core.observations import Traced
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session
 from wakeful.core.record.todo import count_items
 from wakeful.core.spec.session import FileBinding
 from wakeful.system.journal import INFO, NOTICE, WARNING, Journal, Priority
-from wakeful.text.counting import count
-from wakeful.text.escaping import escape
+from wakeful.text.display import count, escape
 from wakeful.text.repeated_lines import Repeats
 
 PATHS_SHOWN = 3

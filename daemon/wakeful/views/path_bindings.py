@@ -1,4 +1,4 @@
-"""Which bindings a path belongs to, by the same patterns and excludes that looking uses.
+"""The bindings that a path belongs to, by the same patterns and excludes that looks use.
 
 `why` and `plan` ask here. A walk over all specs: a question a person asks now and then, never on the way of a wake.
 """

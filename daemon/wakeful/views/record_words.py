@@ -1,7 +1,6 @@
-"""Words for the records that the daemon's narration passes over: what `log` and `history` print of them.
+"""A line of words for each kind of record that the daemon's narration leaves out, as `log` and `history` print it.
 
-Narration tells what a person waits for; a log leaves nothing out, and has a line of words for every kind. Nothing is
-escaped here: who prints, escapes.
+Narration prints what a person waits for. The log leaves nothing out. Nothing is escaped here: the printer does that.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 from wakeful.core.agents.turns import name_actor
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import Origin
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 
 def tell(event: ev.Event) -> str:

@@ -1,6 +1,6 @@
-"""What a search found: records with their session, and the piece of text around the first word that was looked for.
+"""The results of a search: records with their session, and an excerpt around the first word of the search.
 
-Which records match is the log's answer; here it is only shown. Nothing is escaped: who prints, escapes.
+The log decides which records match. Nothing is escaped here: the printer does that.
 """
 
 from __future__ import annotations

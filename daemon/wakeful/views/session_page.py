@@ -1,24 +1,27 @@
 """Everything about one session: what `show` prints, now or folded up to an earlier seq.
 
 `show` needs the living core, since versions now, last looks and queues are not in the log. `show_past` needs only a
-session folded up to some seq: what was recorded, and nothing that was merely looked at.
+session folded up to some seq: what was recorded, and nothing that was merely looked at. `view_participants` lists who
+spoke or acted in the session, how often and when last, and the role of each.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
-from msgspec import structs
+from msgspec import Struct, structs
 
+from wakeful.core.calls.roles import PERSON, find_role
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import is_new, version_now
 from wakeful.core.looking.granted_places import list_granted_reads
 from wakeful.core.looking.looked import Bound, TargetLook, bounds_of
-from wakeful.core.observations import Moment, Usage
 from wakeful.core.record.events import Hold
 from wakeful.core.record.knowledge import Fact
+from wakeful.core.record.lifecycle import name_state
+from wakeful.core.record.observations import Moment, Usage
 from wakeful.core.record.state import Session
 from wakeful.core.spec.budget import PERIODS, UNITS, Amounts, Budget, Spent
 from wakeful.core.spec.session import (
@@ -36,7 +39,7 @@ from wakeful.core.spec.session import (
 )
 from wakeful.views.causes import view_causes, view_last_run, view_open_run
 from wakeful.views.knowledge import view_forks, view_knowledge
-from wakeful.views.session_rows import list_row, name_state
+from wakeful.views.session_rows import list_row
 from wakeful.views.times import show_time, show_time_or_none
 
 
@@ -71,7 +74,7 @@ def show(
 def show_past(session: Session) -> dict[str, Any]:
     """The session as its log knew it at `session.seq`."""
     words = _recorded_hold_words(session)
-    state = name_state(session, words)
+    state = name_state(session, is_held=words is not None)
     spec = session.spec
     bounds = bounds_of(spec)[0] if spec is not None else ()
     return {
@@ -286,3 +289,44 @@ def _say_period(seconds: float) -> str:
         (one for one in ((86400, "d"), (3600, "h"), (60, "m")) if seconds >= one[0] and seconds % one[0] == 0), (1, "s")
     )
     return f"{seconds / size:g}{unit}"
+
+
+# The daemon's own author, which is not a participant.
+DAEMON = "wakeful"
+
+
+class Part(Struct, frozen=True):
+    records: int
+    last_at: int
+
+
+def add_part(parts: dict[str, Part], author: str, at: int) -> None:
+    """One more record. All runs of a session are one participant: nobody asks for the part of run 4,711."""
+    if author == DAEMON:
+        return
+    who = author.partition("#")[0] if author.startswith("run:") else author
+    before = parts.get(who)
+    parts[who] = Part(1, at) if before is None else Part(before.records + 1, max(at, before.last_at))
+
+
+def view_participants(session: Session, parts: Mapping[str, Part], uids: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Those who did something, the latest first, then those who only have a role.
+
+    `uids` are of authors whom the spec names by uid.
+    """
+    by_uid = {str(uid) for uid in uids.values()}
+    people = session.spec.people if session.spec is not None else {}
+    named = {f"{PERSON}{name}" for name in people if name not in by_uid} | uids.keys()
+    rows = sorted(parts.items(), key=lambda one: (-one[1].last_at, one[0])) + [
+        (who, None) for who in sorted(named - parts.keys())
+    ]
+    return [
+        {
+            "author": who,
+            # A run speaks for its session, and has no role of its own.
+            "role": find_role(session, who, uids.get(who)) if who.startswith(PERSON) else None,
+            "records": part.records if part is not None else 0,
+            "last_at": show_time(part.last_at) if part is not None else None,
+        }
+        for who, part in rows
+    ]

@@ -17,27 +17,17 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import Queue, find_queue, say_queue
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.looking.targets import ServiceTarget
-from wakeful.core.observations import Moment
+from wakeful.core.record.lifecycle import StateWord, name_state
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.views.causes import view_last_run
-from wakeful.views.schedule import NextWord, find_next_slot
+from wakeful.views.why_not import NextWord, find_next_slot
 
-StateWord = Literal["suspended", "running", "sleeping", "terminated", "archived"]
 # Why a session is not in the table of `list`, unless it is asked for.
 GoneWord = Literal["terminated", "undeclared"]
 # The filters of `list`: a state, `undeclared`, which is a reason to sleep, how the last run ended, or an open question.
 WANTED_WORDS = (*get_args(StateWord), "undeclared", "failed", "asks")
 FAILURES = ("failed", "lost")
-
-
-def name_state(session: Session, hold_words: str | None) -> StateWord:
-    if session.archive is not None:
-        return "archived"
-    if session.is_terminated:
-        return "terminated"
-    if session.run is not None:
-        return "running"
-    return "sleeping" if hold_words is not None else "suspended"
 
 
 def list_row(core: Core, session: Session, moment: Moment) -> dict[str, Any]:
@@ -66,7 +56,7 @@ def _find_state(core: Core, session: Session, moment: Moment) -> tuple[StateWord
     hold_words = (
         None if session.is_terminated or session.archive is not None else find_hold_words(core, session, moment)
     )
-    return name_state(session, hold_words), hold_words
+    return name_state(session, is_held=hold_words is not None), hold_words
 
 
 def _find_owed(core: Core, session: Session) -> list[str]:
@@ -202,7 +192,7 @@ def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tok
         return f"queued: {queue.words}"
     if row["owed"] and row["state"] != "running":
         return f"new: {', '.join(row['owed'])}"
-    # Whoever looks at the list knows whom nothing holds back.
+    # So that a reader of the list sees which sessions run without isolation.
     if _is_unisolated(session):
         return "not isolated"
     return _say_size(session.knowledge.size_tokens, long_tokens) if session.knowledge.size_tokens else ""

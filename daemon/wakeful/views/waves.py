@@ -1,4 +1,5 @@
-"""What would wake if these paths changed, in the order of the graph; and what is owed or queued now.
+"""The sessions that would wake if these paths changed, in the order of the graph;
+and those that are owed or queued now.
 
 The answer is an upper bound: a session whose output comes out unchanged stops the wave there (early cutoff, rule 33).
 """
@@ -11,7 +12,7 @@ from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import owed_names
-from wakeful.core.observations import Moment
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import DEFAULT_EXCLUDES
 from wakeful.views.path_bindings import find_woken, wakes_reader

@@ -1,7 +1,7 @@
 """Why: sentences from the log and the core about a session, an output or an input.
 
 Each answer has `words` for people and the values they were made from for programs. Sentences never go beyond what is
-recorded or was looked at: where the log cannot tell, they say so. Nothing is escaped here: who prints, escapes.
+recorded or was looked at: where the log cannot tell, they say so. Nothing is escaped here: the printer does that.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from wakeful.core.agents.turns import DownServer
 from wakeful.core.deciding.dispatch import gather_causes
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.targets import FileTarget
-from wakeful.core.observations import Moment
 from wakeful.core.record.events import Cause
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.views.causes import view_causes
 from wakeful.views.loop_guard import say_guard
 from wakeful.views.path_bindings import Reached, means_path
 from wakeful.views.records import Recorded, say_cost, say_spent, view_runs
-from wakeful.views.schedule import NextSlot, find_next_slot
 from wakeful.views.session_rows import FAILURES, list_row
 from wakeful.views.times import say_shown, say_time, shorten, show_time, show_time_or_none
-from wakeful.views.why_not import find_changed, find_next_try, say_silence
+from wakeful.views.why_not import NextSlot, find_changed, find_next_slot, find_next_try, say_silence
 
 PATHS_SHOWN = 5
 

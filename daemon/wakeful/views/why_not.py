@@ -1,20 +1,20 @@
-"""Why a session does not run: what changed for it, what it waits for, and the moment of its next try.
+"""Why a session does not run: what changed for it, what it waits for, and the moments of its next try and next slot.
 
-Told from state and looked alone, as `list` is, for `why`. Nothing that changed is passed over: a session that is
-disabled, undeclared, outside its window or waiting for all of its bindings says what came meanwhile. What paces a
-session that starts too often is told by its verdict.
+Made from state and looks alone, for `why` and `list`. No change is left out: a session that is disabled, undeclared,
+outside its window or waiting for all of its bindings says what came meanwhile. A session that waits for something other
+than time has no next moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import WaitsForTime, judge_start
 from wakeful.core.deciding.owed import is_activation_owed, is_new
 from wakeful.core.looking.looked import Bound
-from wakeful.core.observations import Moment
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.views.times import say_time
 
@@ -110,3 +110,29 @@ def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:
         return wake.retry_at
     verdict = judge_start(core, session, moment)
     return verdict.deadline.until if isinstance(verdict, WaitsForTime) else None
+
+
+# The change that comes with the moment: a hold ends, a question counts as denied, a queued wake starts,
+# a slot falls due.
+NextWord = Literal["goes on", "denied", "next start", "next slot"]
+
+
+class NextSlot(NamedTuple):
+    """A slot to come: its binding, and the moment it falls due, in microseconds."""
+
+    binding: str
+    at: int
+
+
+def find_next_slot(core: Core, session: Session) -> NextSlot | None:
+    """The first slot that wakes the session; None while a hold keeps slots from waking it."""
+    # A newer version, such as a slot, ends `failed` and no other hold (rule 21).
+    is_held = session.brake is not None or (session.hold is not None and session.hold.kind != "failed")
+    if is_held or not session.is_armed or session.run is not None or session.wake is not None:
+        return None
+    clocks = (bound for bound in core.looked.bounds.get(session.id, ()) if bound.is_clock and bound.wake)
+    looks = ((bound.name, core.looked.clocks.get((session.id, bound.key))) for bound in clocks)
+    slots = [
+        NextSlot(name, clock.next_due) for name, clock in looks if clock is not None and clock.next_due is not None
+    ]
+    return min(slots, key=lambda slot: slot.at, default=None)

@@ -143,7 +143,7 @@ def _copy(spec: SessionSpec, destination: str, name: str) -> None:
     if words is not None and _leads_inside(spec.root, name, words):
         write_link(destination, name, words)
     elif words is not None:
-        # A link that leads outside becomes the file it led to: nobody must write through it.
+        # A link that leads outside becomes the file it led to, so that nothing is written through it.
         _copy_led_to(spec, destination, name)
 
 
@@ -178,5 +178,5 @@ def _copy_content(descriptor: int, destination: str, name: str) -> None:
             copy.flush()
             found = os.fstat(descriptor)
             os.fchmod(copy.fileno(), found.st_mode & 0o777)
-            # Whoever goes by times (make) finds what it would find there.
+            # Programs that compare times (make) find the same times as in the parent.
             os.utime(copy.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))

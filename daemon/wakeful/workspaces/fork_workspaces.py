@@ -141,7 +141,7 @@ class Workspaces:
     # -- merging --------------------------------------------------------------------------------
 
     async def plan(self, session: Session, fork: Session, base: str, *, is_dry: bool) -> Plan:
-        """What a merge of the fork's workspace would do to the files of `session`."""
+        """Plan a merge of the fork's workspace into the files of `session`."""
         if session.spec is None or fork.spec is None or fork.lineage.workspace is None:
             return Plan(changes=(), record=None)
         theirs = fork.spec.root
@@ -161,7 +161,7 @@ class Workspaces:
         return await plan_merge(self._blobs, self._git, sides, base, is_dry=is_dry)
 
     async def find_base(self, record: str) -> str:
-        """What a merge left to be compared with by the next."""
+        """The base that the last merge left for the next one."""
         return (await asyncio.to_thread(read_merge, self._blobs, record)).base
 
     async def begin(self, record: str) -> None:

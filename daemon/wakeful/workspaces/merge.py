@@ -22,7 +22,7 @@ from wakeful.run_files.present_files import InTheWay, look_at, read_content
 from wakeful.run_files.restore import is_same, say_problem, show_name
 from wakeful.sources.contract import Git
 from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.workspaces.contents import (
     LARGEST_KEPT_BYTES,
     NOT_WRITTEN,
@@ -137,7 +137,7 @@ def _read_sides(blobs: Blobs, sides: Sides, base_address: str) -> tuple[dict[str
 
 
 def _settle(settled: dict[str, Entry], name: str, theirs: Entry | None) -> None:
-    """What the next merge compares with: what the fork has now was dealt with."""
+    """The base of the next merge: the fork's present contents, which this merge has handled."""
     if theirs is None:
         settled.pop(name, None)
     else:
@@ -177,7 +177,7 @@ async def _judge(
 
 
 def _keep_ours(keep: Keep, sides: Sides, change: Change) -> Change:
-    """What is overwritten is kept, so that a rewind can give it back."""
+    """Keep the contents that will be overwritten, so that a rewind can restore them."""
     assert change.before is not None
     if change.before.kind not in ("f", "x", "l"):
         return replace(
@@ -216,7 +216,7 @@ async def _unite(blobs: Blobs, git: Git, keep: Keep, sides: Sides, change: Chang
             reason=f"both changed {count(merged.conflicts, 'place')}; yours is kept, both are marked in {where}",
             marked=keep(merged.text),
         )
-    # Of the x bit, who did not change it gives way.
+    # The executable bit: the side that changed it counts.
     kind = theirs.kind if base is not None and ours.kind == base.kind else ours.kind
     mode = ours.mode | 0o111 if kind == "x" else ours.mode & ~0o111
     entry = replace(

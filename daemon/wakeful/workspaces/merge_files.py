@@ -21,7 +21,7 @@ CHANGED_SINCE = "changed by other hands since it was compared; yours stays, the 
 
 
 def write_merge(blobs: Blobs, record: MergeRecord) -> list[dict[str, Any]]:
-    """What could not be done as recorded, path by path; empty when all was."""
+    """Write the files, and return the problems by path; empty where all was done as recorded."""
     failed = []
     files = record.bindings[0]
     before = {entry.name: entry for entry in files.before.entries} if files.before is not None else {}

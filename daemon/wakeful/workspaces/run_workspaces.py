@@ -34,7 +34,7 @@ _TREE = "tree"
 # A word of a command or script that may name a file; of a long script so many are looked at.
 _WORD = re.compile(r"[\w./+~@,%-]+")
 _MOST_WORDS = 200
-# What bindings leave out by default because tools put it there.
+# Folders that bindings leave out by default, because tools make them.
 _INSTALLED = (".venv", "node_modules")
 
 
@@ -57,7 +57,7 @@ class RunPlaces:
         self._is_closed = Event()
 
     def close(self) -> None:
-        """What is being filled is given up, at the next file: nobody waits for it any more."""
+        """Stop filling workspaces, at the next file: no run waits for them any more."""
         self._is_closed.set()
 
     async def make(self, spec: SessionSpec, run_id: str) -> RunPlace:
@@ -113,7 +113,7 @@ def _move(spec: SessionSpec, root: str, *, is_worktree: bool) -> SessionSpec:
             "or remove workspace"
         )
     confinement = spec.confinement
-    # What `allow` opens is reached where it is.
+    # Places that `allow` opens are used where they are.
     confinement = replace(
         confinement,
         allow_read=tuple(os.path.join(spec.root, path) for path in confinement.allow_read),

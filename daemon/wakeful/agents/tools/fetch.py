@@ -25,7 +25,7 @@ from wakeful.agents.tools import html_text
 from wakeful.agents.tools.tool import Arguments, CheckedTool, ResultLimit
 from wakeful.agents.tools.web_request import MOST_BYTES, FetchRefused, Page, request_page
 from wakeful.core.agents.quoting import quote_block
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 # The encodings of text on the web. Codecs that unpack, or take long, are left out.
 _CHARSET = re.compile(

@@ -28,7 +28,7 @@ from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool, Resu
 from wakeful.core.agents.steps import Around
 from wakeful.core.agents.turns import WroteFile
 from wakeful.core.looking.patterns import contains
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.text.unicode import make_sendable
 
 _MOST_LINES = 2_000

@@ -10,7 +10,7 @@ import struct
 
 from msgspec import Struct
 
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 MOST_BYTES = 3_500_000
 MOST_IMAGES = 4

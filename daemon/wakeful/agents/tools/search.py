@@ -27,7 +27,7 @@ from wakeful.agents.tools.file_replace import read_content
 from wakeful.agents.tools.files import is_binary, redact_content
 from wakeful.agents.tools.pages import Redact, redact_nothing
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 DEADLINE_SECONDS = 10.0
 MOST_BYTES = 256 * 1024 * 1024

@@ -1,1 +1,1 @@
-"""Who is calling, and what they may reach: connections, callers, tokens, scopes."""
+"""The gate: it finds out who calls and how far they reach. Connections, callers, tokens, scopes."""

@@ -23,7 +23,7 @@ from typing import Protocol, overload
 
 from wakeful.api.gate.tokens import Token
 from wakeful.api.service import RunIdentity
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 
 _CREDENTIALS = struct.Struct("3i")
 # Linux 6.5, include/uapi/asm-generic/socket.h; Python has no name for it yet.

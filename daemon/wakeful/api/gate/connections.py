@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 from wakeful.api.gate.callers import Peer, Unknown
-from wakeful.core.observations import ProcessOwner
-from wakeful.text.counting import count
+from wakeful.core.record.observations import ProcessOwner
+from wakeful.text.display import count
 
 MOST_CONNECTIONS = 512
 # An agent uses one for each call under way, and keeps what it used for a moment.
 MOST_OF_ONE_RUN = 32
-# Of all places this part is for people alone.
+# This share of all places is kept for people.
 KEPT_SHARE = 1 / 8
 FEWEST_KEPT = 1
-# Of the descriptors that are free when the daemon starts this part is for connections;
+# This share of the descriptors that are free when the daemon starts is for connections;
 # runs, watches and the log need the rest.
 DESCRIPTOR_SHARE = 1 / 2
 FEWEST_CONNECTIONS = 4
@@ -144,7 +144,7 @@ class Connections:
 
 
 def find_most() -> tuple[int, int]:
-    """As many connections as the limit of open files leaves, and refused clients that are waited for besides."""
+    """How many connections the limit of open files leaves, and how many refused clients may be waited for besides."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS, MOST_PARTING

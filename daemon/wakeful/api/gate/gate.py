@@ -22,24 +22,24 @@ from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.tokens import Tokens, is_token
 from wakeful.api.requests import Forbidden, answer_error, find_status
 from wakeful.api.service import Service
-from wakeful.core.observations import ProcessOwner
+from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import CallerError, WakefulError
 
 # The names under which clients of other programs put tokens into addresses.
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
 
 
-# What these answer is read from the log, where a state that `/sessions` showed a moment ago must be found. Not
+# These answers are read from the log, which must have the state that `/sessions` showed a moment ago. Not
 # `/sessions` itself, nor `/doctor`: while the disk hangs, people must still see what there is.
 FROM_THE_LOG = ("/sessions/", "/why", "/diff", "/export", "/costs", "/search")
 
 
 class Unauthorised(CallerError):
-    """Nobody we know: what was shown opens nothing."""
+    """The caller is not known: the token opens nothing."""
 
 
 class Gate:
-    """Every request passes here before it is routed: who calls, and whether that reaches so far."""
+    """The gate around the application."""
 
     def __init__(self, app: Starlette, service: Service) -> None:
         self._app = app
@@ -143,7 +143,7 @@ def _refuse_in_address(scope: Scope) -> None:
 
 
 def _repeat(body: bytes, receive: Receive) -> Receive:
-    """What was read to be judged is read again by the route, to the byte."""
+    """Give the route the same body again that was read to be judged."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:

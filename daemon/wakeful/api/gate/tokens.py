@@ -23,7 +23,7 @@ from wakeful.errors import CallerError, OperatorError
 from wakeful.verbs.verb import Scope
 
 TOKENS_FILE = "tokens.json"
-# Told apart from a run's token by sight, also by those who search for secrets that leaked.
+# People, and programs that search for leaked secrets, tell it from a run's token by this prefix.
 PREFIX = "wakeful"
 SECRET_BYTES = 32
 ID_BYTES = 4
@@ -42,7 +42,7 @@ class TokensUnwritten(OperatorError):
 
 
 class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of one.
+    """A token as it is kept.
 
     `session` is an id: a token follows a rename, and does not reach the next bearer of a name.
     """

@@ -43,7 +43,7 @@ from wakeful.specs.yaml_text import MAX_BYTES
 from wakeful.system.blobs import DamagedBlob, SecretContent, UnknownBlob
 from wakeful.system.openat2 import open_beneath
 
-# What stays of a conversation that is made shorter, of what it may have before it is.
+# The share of its allowed length that a conversation keeps when it is made shorter.
 KEPT_SHARE = 0.3
 # Tries to record a summary while the log of its session grows.
 TRIES = 5

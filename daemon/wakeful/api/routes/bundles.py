@@ -43,7 +43,7 @@ from wakeful.eventlog.contract import Conflict
 from wakeful.history.positions import fold_at
 from wakeful.specs.scalars import find_name_problem
 from wakeful.system.blobs import Blobs
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.trust.desk import describe
 
 Progress = Callable[[int, int], None]
@@ -181,7 +181,7 @@ async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
     """Its records as they are, inert; and a session of its own that goes on from their end."""
     _refuse_archived(desk, path)
     staged = desk.scratch(f"{STAGED}{secrets.token_hex(8)}")
-    # Those of an older bundle are read alone: a newer one goes on where they end.
+    # The records of an older bundle may be here, only to be read. A newer bundle goes on where they end.
     is_read_alone = inspect(path).session not in desk.service.core.state.sessions
     loaded = await asyncio.to_thread(
         take_bundle, desk.log, desk.blobs, path, scratch=staged, progress=desk.tell, is_inert=True, extend=is_read_alone
@@ -362,7 +362,7 @@ async def move(desk: Desk, body: MoveBody) -> Answer:
     elif session.move.has_departed:
         raise CallerError(f"{body.name} was moved already; fork it to go on from its record here")
     assert session.move.id is not None
-    # Asked again before the receipt came: the same move, and the same bundle once more.
+    # The move was asked for again before the receipt came: it is the same move, and the same bundle once more.
     about = {"move": session.move.id, "host": socket.gethostname()}
     saved = await asyncio.to_thread(_save, desk, session, path, None, "migrate", about)
     answer = _say_saved(body.name, saved, f"frozen, and cut to {path}")
@@ -436,7 +436,7 @@ async def _stream(
             answer = {"error": f"{error.filename or 'a file'}: {error.strerror}"}
         await lines.put({**answer, "is_last": True})
 
-    # Whoever stops listening does not stop it: half a load would have to be done again.
+    # A client that stops listening does not stop it: half a load would have to be done again.
     acting = asyncio.create_task(run(), name="bundle")
     _UNDER_WAY.add(acting)
     acting.add_done_callback(_UNDER_WAY.discard)

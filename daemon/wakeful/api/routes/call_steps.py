@@ -21,7 +21,7 @@ More = dict[str, Any]
 
 
 class Preview(Struct, frozen=True):
-    """What a dry run found: nothing was recorded."""
+    """The findings of a dry run: nothing was recorded."""
 
     words: str
     found: dict[str, Any]

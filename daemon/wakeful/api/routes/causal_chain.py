@@ -128,7 +128,7 @@ class Walk:
         yield from self._log.read(wake.session, from_seq=wake.seq + 1, to_seq=start.seq - 1, kinds=("wake_extended",))
 
     def _origin(self, wake: Record | str) -> tuple[Origin, tuple[str, int] | None]:
-        """What a wake followed from, and the run to go on with."""
+        """The cause of a wake, and the run to go on with."""
         if isinstance(wake, str):
             return Origin(
                 wake or None,
@@ -199,7 +199,7 @@ def _covers(session: Session, writer: Session, binding: FileBinding, cause: Caus
 
 
 def _find_left(record: Record, binding: FileBinding) -> str | None:
-    """What this record says its session left of a binding; None where it says nothing of it."""
+    """The version of a binding that a record says its session left; None where it says nothing."""
     finished, adopted = _decode(record, RunFinished), _decode(record, OutputsAdopted)
     if finished is not None:
         return finished.written.get(binding.name)

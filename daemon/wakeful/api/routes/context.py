@@ -81,7 +81,7 @@ def drop_changed_raw(before: Entry, after: Entry) -> Entry:
 
 
 async def _compare_commits(service: Service, session: Session) -> dict[str, Compared]:
-    """What was committed since the last success, by binding.
+    """The commits since the last success, by binding.
 
     Objects are named by their content: the same ids give the same bytes.
     """

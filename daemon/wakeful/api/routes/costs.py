@@ -31,7 +31,7 @@ class Accounts:
     def __init__(self) -> None:
         self._ledger = Ledger()
         self._turn = Lock()
-        # Of sessions that were archived before this daemon started: what of their archives is still to be counted.
+        # Archives of sessions that were archived before this daemon started, and are still to be counted.
         self._archived: dict[str, dict[int, bytes]] = {}
 
     def sum_by(

@@ -23,7 +23,7 @@ from wakeful.system.blobs import DamagedBlob, UnknownBlob
 from wakeful.views.why import FileWriter
 
 WRITING = ("run_finished", "session_merged", "session_rewound")
-# Of so many records of runs and calls, one wrote what is there now, or nobody knows.
+# So many records of runs and calls are read to find the one that wrote a file.
 MOST_RECORDS = 400
 
 

@@ -38,14 +38,14 @@ class LiveFollower:
         self._names = names
         self._heard = heard
         self._position = self._words.position
-        # By session: what it waits for, since when, and whether that was told.
+        # Session -> what it waits for, since when, and whether that was told.
         self._waiting: dict[str, tuple[str, float, bool]] = {}
         self._words.listeners.add(heard)
         # Words of a turn under way are told at once.
         heard.set()
 
     async def wait(self) -> None:
-        """Until there may be something to tell."""
+        """Wait until there may be something to tell."""
         if self._names is None:
             await self._heard.wait()
             return

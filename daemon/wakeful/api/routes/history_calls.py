@@ -46,7 +46,7 @@ from wakeful.history.positions import find_seq, fold_at, fold_position, fold_unt
 from wakeful.run_files.restore import Restore, carry_out, keep_record, plan_restore, say_write, view_done, view_restore
 from wakeful.specs.scalars import find_name_problem, parse_model_name
 from wakeful.system.blobs import DamagedBlob, UnknownBlob
-from wakeful.text.counting import count
+from wakeful.text.display import count
 from wakeful.views.differences import compare
 
 # Shorter words stand everywhere.
@@ -380,7 +380,7 @@ def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival:
 
 
 def _check_model(service: Service, session: Session, body: Any) -> None:
-    """As in an agent's file: a name that is none, or one that nobody could reach, is refused before it is recorded."""
+    """Refuse a model that is no name of one, or that could not be reached, as an agent's file does."""
     if body.model is None:
         return
     try:

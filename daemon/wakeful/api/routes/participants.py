@@ -1,4 +1,4 @@
-"""Who takes part in a session: the authors of its records, how much each did, and when last;
+"""The participants of a session: the authors of its records, how much each did, and when last;
 and whose role its spec says by uid.
 
 Counted from the log, once, and then only what was recorded since: a cache, kept while the daemon lives. What the daemon
@@ -16,7 +16,7 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.record.state import Session
 from wakeful.eventlog.codec import KINDS
 from wakeful.eventlog.contract import LogReader
-from wakeful.views.people import Part, add_part
+from wakeful.views.session_page import Part, add_part
 
 # Nearly all records of a long log, and never a person's.
 _OF_THE_DAEMON = (

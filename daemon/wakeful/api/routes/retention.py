@@ -25,7 +25,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.session import Retention
 from wakeful.errors import CallerError
 from wakeful.system.blobs import Blobs
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 OUTPUTS = "outputs"
 
@@ -68,7 +68,7 @@ def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
 
 
 async def find_outputs(desk: Desk) -> DueOutputs:
-    """What of old runs may leave its place, by the session's own bounds, the daemon's, or the usual ones."""
+    """The outputs of old runs that are due, by the session's own bounds, the daemon's, or the usual ones."""
     core = desk.service.core
     general = core.settings.retention
     usual = general if general != Retention() else USUAL_OUTPUTS
@@ -81,7 +81,7 @@ async def find_outputs(desk: Desk) -> DueOutputs:
 
 
 async def archive_outputs(desk: Desk, due: DueOutputs) -> Moved | None:
-    """Into one file of this round, read back before anything leaves its place."""
+    """Move outputs into one file of this round, which is read back before anything leaves its place."""
     if not due.addresses:
         return None
     archive = BlobArchive(desk.state / ARCHIVE / OUTPUTS)
@@ -90,12 +90,12 @@ async def archive_outputs(desk: Desk, due: DueOutputs) -> Moved | None:
 
 
 def _at_hand(desk: Desk) -> Blobs:
-    """Without what was moved before: that needs no second look."""
+    """The blobs that are not archived yet."""
     return Blobs(str(desk.state / "blobs"))
 
 
 async def find_due(service: Service) -> tuple[Due, ...]:
-    """Who may go now. Without a bound anywhere nobody is asked for, and nothing is read."""
+    """The sessions that are due. Where no bound is set, nothing is read."""
     core = service.core
     general = core.settings.retention
     own = {

@@ -52,7 +52,7 @@ async def _answer(
 
 
 def _search(service: Service, text: str, limit: int, bounds: dict[str, Any], session: Session | None) -> bytes:
-    """Of one session also what it came with, when it was forked or loaded."""
+    """Search the log. A search of one session includes the records it was forked or loaded with."""
     sessions, words = service.core.state.sessions, split_words(text)
     if session is None:
         found = service.log.search(text, limit=limit, **bounds)
@@ -62,7 +62,7 @@ def _search(service: Service, text: str, limit: int, bounds: dict[str, Any], ses
         for past, last in pasts.items():
             records = service.log.search(text, limit=limit, **{**bounds, "session": past})
             found += [record for record in records if last is None or record.seq <= last]
-    # Nobody opens what was loaded to be read: it has the name of a session that came of it.
+    # Records that were loaded only to be read have the name of the session that came of them.
     named = {
         one.lineage.origin.session: f"{one.name}, before it was loaded"
         for one in sessions.values()

@@ -30,10 +30,9 @@ from wakeful.eventlog.codec import decode, hash_state
 from wakeful.history.positions import fold_position
 from wakeful.history.run_output import check_run
 from wakeful.views.narration import narrate
-from wakeful.views.people import DAEMON, view_participants
 from wakeful.views.record_words import tell
 from wakeful.views.records import encode_line, view_record, view_runs
-from wakeful.views.session_page import show, show_past, view_facts
+from wakeful.views.session_page import DAEMON, show, show_past, view_facts, view_participants
 from wakeful.views.session_rows import WANTED_WORDS, Rows
 from wakeful.views.times import show_time
 from wakeful.views.why import view_down
@@ -94,7 +93,7 @@ async def read_session(request: Request) -> Response:
     roster: Roster = request.app.state.roster
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
     down = await asyncio.to_thread(list_down, service.log, session) if session.owner is not None else ()
-    # Asked again, since the loop went on meanwhile: what follows is of one moment.
+    # The session is found again, since the loop went on meanwhile: the rest is of one moment.
     session = find_session(request, service)
     records = service.log.read(
         session.id, kinds=("run_started", "run_readopted", "run_finished"), limit=RUN_RECORDS, newest_first=True
@@ -125,7 +124,7 @@ async def find_past(service: Service, session: Session, position: str) -> Sessio
 
 
 def find_problem(problems: dict[str, str], session: Session) -> str | None:
-    """What is wrong with its own file, or with its agent's."""
+    """The problem of its own file, or of its agent's file."""
     agent = session.spec.agent if session.spec is not None else None
     return problems.get(session.name) or (problems.get(f"agents/{agent}") if agent is not None else None)
 
@@ -245,7 +244,7 @@ def _measure_daemon(pid: int) -> dict[str, float | int]:
 
 
 def _view_runs(service: Service) -> dict[str, dict[str, object]]:
-    """By session's id. Between two processes of a run there is nothing to measure."""
+    """The runs under way by the id of their session. Between two processes of a run there is nothing to measure."""
     found: dict[str, dict[str, object]] = {}
     for session_id in service.core.state.running:
         run = service.core.state.get(session_id).run

@@ -21,20 +21,20 @@ from wakeful.api.requests import answer_json, find_session, read_number, service
 from wakeful.api.routes.call_steps import CallSteps
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
-from wakeful.core.observations import Traced
 from wakeful.core.record.events import RunFinished
+from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.specs.trace_suggestions import Paste, spell, suggest
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 # A trace is looked for among so many of the latest runs, where none is named.
 _LATEST = 100
 
 
 async def prepare_trace(service: Service, body: Any) -> calls.Trace:
-    """Said before anything runs: a trace without strace would be a run for nothing."""
+    """Refuse a trace where strace is missing, before anything runs."""
     obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
     if obstacle is not None:
         raise OperatorError(obstacle)

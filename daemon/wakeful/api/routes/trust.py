@@ -30,7 +30,7 @@ class Accepting(Struct, frozen=True, kw_only=True):
 
 
 class Attaching(Struct, frozen=True, kw_only=True):
-    """Without `digest`: show what would be attached, and do nothing."""
+    """A project to attach. Without `digest`: show what would be attached, and do nothing."""
 
     folder: str
     project: str | None = None

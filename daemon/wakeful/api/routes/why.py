@@ -21,7 +21,7 @@ from wakeful.api.service import PathVerdict, Service
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.record.events import SessionMerged
 from wakeful.core.record.state import DamagedSession, Session
-from wakeful.core.spec.budget import is_zone_known
+from wakeful.core.spec.zones import is_zone_known
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.views.limit_levels import view_limits
@@ -156,7 +156,7 @@ async def explain_plan(request: Request) -> Response:
 
 
 async def explain_health(request: Request) -> Response:
-    """What only the daemon knows of its own health; the command line looks at the machine."""
+    """The health that only the daemon itself knows; the command line looks at the machine."""
     service = service_of(request)
     core = service.core
     degraded = []
@@ -206,7 +206,7 @@ async def explain_health(request: Request) -> Response:
 
 
 def view_enforceable(service: Service) -> dict[str, Any]:
-    """What isolation means on this machine, and who goes without it."""
+    """The isolation that this machine can enforce, and the sessions that go without it."""
     found = service.enforceable()
     unisolated = [
         one.name

@@ -41,7 +41,7 @@ def say_place(call: calls.Fork) -> str:
 
 @asynccontextmanager
 async def keeping_place(service: Service, call: calls.Call) -> AsyncIterator[None]:
-    """Around the call itself: what was laid out for it goes when it is refused."""
+    """Surround a call: the workspace or plan that was made for it is removed where the call is refused."""
     record = call.record if isinstance(call, calls.Merge) else None
     if record is not None:
         await service.workspaces.begin(record)

@@ -1,1 +1,1 @@
-"""What each verb does: one module for those that belong together, imported when one of them is used."""
+"""How verbs are carried out and their answers printed: one module for related verbs, imported when one is used."""

@@ -36,7 +36,7 @@ def ask_verb(
         say(options, answer)
         return
     if answer.get("held") is not None:
-        # Nobody would answer while they wait: what is missing is for them to give.
+        # No answer would come while the person waits: the person has to lift the hold first.
         raise Failure(
             f"{escape(name)} sleeps: {escape(answer['held'])}; what you asked waits in its mailbox", code=FAILED
         )

@@ -31,7 +31,7 @@ def locate_state(options: Options, state: str | None) -> Path:
 
 
 def name_folder(options: Options, doing: str, folder: Path) -> None:
-    """Said before anything is done: a person who meant another folder reads it here, also when the verb is refused."""
+    """Name the folder before anything is done, so that a person who meant another one reads it here."""
     if not options.is_json:
         print(f"{doing} the log in {escape(str(folder))}", flush=True)
 
@@ -41,7 +41,7 @@ def verify_verb(options: Options, name: str | None, state: str | None) -> None:
     name_folder(options, "verifying", folder)
     log = open_reader(folder)
     try:
-        # By the folder's own records: a daemon that answers may be another one's.
+        # The name is found in the folder's own records: the daemon that answers may have another folder.
         session = find_session(log, name).id if name is not None else None
         with Bar(is_shown=not options.is_json) as progress:
             report = log.verify(session, progress)

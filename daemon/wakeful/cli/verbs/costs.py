@@ -20,7 +20,7 @@ HEADINGS = {
 }  # fmt: skip
 # Tokens that no provider counted: a mark in the table, a column in CSV.
 ESTIMATED = "estimated_tokens"
-# Of a longer name this much tells it apart; a day has ten figures and is never cut.
+# A longer name is cut to this many columns. A day has ten figures and is never cut.
 NARROWEST_KEY = 10
 # Runs, failed ones, CPU and wall time are shown on the narrowest screen.
 FIGURES_KEPT = 4

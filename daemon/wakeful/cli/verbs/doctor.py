@@ -89,7 +89,7 @@ def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Chec
 
 
 def _explain_silence(socket: str, state: Path, words: str) -> Check:
-    """Nobody answers. A second daemon beside a living one would only be refused: that one is to be found, or ended."""
+    """No daemon answers. A second daemon beside a living one would be refused: find the living one, or end it."""
     holder = find_holder(state)
     if holder is None:
         return Check("daemon", "bad", words, "wakeful daemon")
@@ -206,7 +206,7 @@ def _say_levels(name: LimitName, levels: dict[str, Any]) -> str:
 
 
 def _check_blobs(blobs: dict[str, Any]) -> Check:
-    """What runs printed, read and wrote. What a crash left half written belongs to nobody and is small."""
+    """The blobs: outputs and contents of runs. Files that a crash left half written do no harm."""
     left = (
         f"; {count(blobs['unfinished'], 'file')} half written when a daemon was killed, which nobody needs"
         if blobs["unfinished"]
@@ -231,7 +231,7 @@ def _check_trust(trust: dict[str, Any]) -> Iterator[Check]:
 
 
 def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
-    """What runs can be kept from here, what not, and who runs without."""
+    """What isolation can enforce here, what it cannot, and the sessions that run without it."""
     if not isolation["landlock"]:
         words = "this kernel has no Landlock: no session runs, but those that say isolation: none"
         yield Check(
@@ -316,7 +316,7 @@ def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
 
 
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
-    """What the daemon says of itself."""
+    """The daemon's own report."""
     if health["read_only"]:
         yield Check("log", "bad", health["read_only"], "wakeful verify")
     for one in health.get("damaged", ()):

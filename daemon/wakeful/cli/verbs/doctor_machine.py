@@ -1,4 +1,4 @@
-"""What the machine around a daemon is like: the part of `doctor` about systemd, the clock, git,
+"""The part of `doctor` that looks at the machine around a daemon: systemd, the clock, git,
 bubblewrap and the kernel's limits.
 
 Each check is a line with the command that mends it. Nothing is changed and nobody is asked but the kernel, /proc and
@@ -27,14 +27,14 @@ INOTIFY = Path("/proc/sys/fs/inotify")
 OLDEST_GIT = (2, 32)
 # No clock is right that says a time before this was written.
 EARLIEST_SECONDS = 1_767_225_600
-# What a file's time may be ahead of us without meaning anything.
+# A file's time may be ahead of ours by this much without meaning anything.
 AHEAD_SECONDS = 60.0
 # timex(2): nobody keeps the clock right.
 TIME_ERROR = 5
 TIMEX_BYTES = 512
 SET_CLOCK = "sudo timedatectl set-ntp true"
 PATIENCE_SECONDS = 10.0
-# What a sandbox of ours needs of it.
+# A sandbox with the options that ours needs.
 TRY_BUBBLEWRAP = (
     "--unshare-all",
     "--die-with-parent",
@@ -86,7 +86,7 @@ def check_service(pid: int | None) -> Iterator[Check]:
 def _check_supervision(environ: dict[str, str], *, is_installed: bool) -> Check:
     if "NOTIFY_SOCKET" not in environ:
         mend = "systemctl --user start wakeful" if is_installed else "wakeful install"
-        # As it should be in a terminal; who wants it to last reads on.
+        # Nothing is wrong with that in a terminal; the words say how to make it last.
         return Check(
             "service",
             "good",
@@ -106,7 +106,7 @@ def _check_supervision(environ: dict[str, str], *, is_installed: bool) -> Check:
 
 
 def read_environ(pid: int) -> dict[str, str] | None:
-    """What a process was started with; None of one that is gone, or not ours to look into."""
+    """The environment a process was started with; None where the process is gone or not ours."""
     try:
         data = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -252,7 +252,7 @@ def check_clock(state: Path) -> Check:
 
 
 def is_clock_kept() -> bool:
-    """What the kernel knows of it: adjtimex(2), reading alone.
+    """The state of the clock as the kernel knows it: adjtimex(2), which only reads here.
 
     Where even that is denied, nothing is said against it.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with a state folder, line by line, and its mending: the part of `doctor` that reads the store itself.
+"""The part of `doctor` that reads the store itself: what is wrong with a state folder, and its mending.
 
 The folder is looked at beside the daemon or without one. Each finding names the command that mends it: `doctor --mend`
 for what is told from the records, a backup for the records themselves.

@@ -46,7 +46,7 @@ ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 class Service(NamedTuple):
-    """Whose daemon it is. `account` is empty for a person's own."""
+    """The service of one account. `account` is empty for a person's own service."""
 
     account: str = ""
 
@@ -324,7 +324,7 @@ def _start(hand: Hand, service: Service, *, is_changed: bool) -> None:
 
 
 def _other_accounts(service: Service) -> list[str]:
-    """Whose daemons the same template serves."""
+    """The other accounts whose daemons the same template serves."""
     found = {
         path.name.removeprefix("wakeful@").rpartition(".")[0]
         for path in SYSTEM_FOLDER.glob("*.wants/wakeful@*.service")

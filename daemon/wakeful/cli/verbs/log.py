@@ -19,7 +19,7 @@ from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_time
 
-# Of a hash, what a person compares at a glance; --json has all of it.
+# The digits of a hash that a person compares at a glance; --json has all of them.
 _HASH_DIGITS = 12
 _DAEMON = "wakeful"
 _KIND_COLOURS = {
@@ -159,7 +159,7 @@ def print_records(options: Options, lines: Iterator[bytes], *, is_live: bool = F
         if options.is_json:
             _write_line(line)
         else:
-            # Who follows through a pipe sees each as it comes.
+            # A reader at the other end of a pipe sees each line as it comes.
             print(format_record(json.loads(line)), flush=is_live)
     if is_empty and not options.is_json:
         # Beside the records, which may go into a file.
@@ -195,7 +195,7 @@ def format_record(record: dict[str, Any]) -> str:
 
 
 def _say_author(record: dict[str, Any]) -> str:
-    """Who did it, where that was not the daemon."""
+    """The author of a record, unless that is the daemon."""
     return "" if record["author"] == _DAEMON else f"  ({record['author']})"
 
 

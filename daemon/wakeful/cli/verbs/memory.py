@@ -1,4 +1,4 @@
-"""What a session keeps: `note`, `remember`, `recall`, `facts`.
+"""The verbs about a session's memory: `note`, `remember`, `recall`, `facts`.
 
 Inside a run (WAKEFUL_SESSION is set) they speak for the run's own session with its token and take no NAME; outside, a
 person names the session first.

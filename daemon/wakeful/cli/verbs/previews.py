@@ -1,4 +1,4 @@
-"""What `--dry-run` shows people: the answer as it would be, in the words of the real one.
+"""The previews that `--dry-run` shows: the answer as it would be, in the words of the real one.
 
 `history` prints these below the daemon's sentence. Each takes the preview of one call as `--json` has it, and gives
 lines that are safe to print.
@@ -15,7 +15,7 @@ from wakeful.cli.verbs.diff import format_differences
 
 
 def show_rewind(preview: dict[str, Any]) -> Iterator[str]:
-    """What would be different from now; with --files, what would become of each path."""
+    """The differences from now; with --files, what would become of each path."""
     yield from format_differences(preview | {"files": []})
     files = preview["files"]
     if not isinstance(files, dict):
@@ -60,7 +60,7 @@ def say_conflict(conflict: dict[str, Any]) -> str:
 
 
 def _say_file(path: str, words: str) -> str:
-    """As the real answer says it: `merged    out.csv: …`."""
+    """One file as the real answer says it: `merged    out.csv: …`."""
     ending, _, reason = words.partition(": ")
     return f"{ending:<8}  {path}" + (f": {reason}" if reason else "")
 
@@ -87,7 +87,7 @@ def _block(title: str, texts: Iterable[str]) -> Iterator[str]:
         return
     yield from ("", paint(title, "dim"))
     for first, *rest in entries:
-        # What goes on below stands further in, so that one text is told from the next.
+        # Further lines of a text are indented, to tell one text from the next.
         yield from (first[2:].rstrip(), *rest)
 
 

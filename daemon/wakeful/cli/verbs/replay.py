@@ -38,7 +38,7 @@ def _split(command: str | None) -> list[str] | None:
     if command is None:
         return None
     if has_shell_sign(command):
-        # As a script is run.
+        # The command runs as a script does.
         return ["/bin/sh", "-eu", "-c", command]
     try:
         words = shlex.split(command)

@@ -46,7 +46,7 @@ def _set(options: Options, name: str) -> None:
     if (wrong := find_name_problem(name)) is not None:
         raise Failure(wrong)
     value = _ask(name) if sys.stdin.isatty() else sys.stdin.buffer.read(LONGEST_BYTES + 2)
-    # What `echo` and editors add; a value that ends in one is not told from it.
+    # `echo` and editors add a newline. A value that really ends in one loses it.
     save_secret(find_secrets(), name, value.removesuffix(b"\n").removesuffix(b"\r"))
     _tell(options, name, "set")
 
@@ -59,7 +59,7 @@ def _ask(name: str) -> bytes:
 
 
 def _tell(options: Options, name: str, done: str) -> None:
-    """What was done, and what the daemon makes of it: it looks at once, and takes another place's value first."""
+    """Say what was done, and whether the daemon uses it: a value from another place may come first."""
     try:
         found = options.client().get("/secrets")
     except NoDaemon:
@@ -123,7 +123,7 @@ def _print_list(options: Options) -> None:
 
 
 def _list_here() -> list[dict[str, Any]]:
-    """Without a daemon: what lies in our own folder, and whether it could be used. Who uses it is not known."""
+    """List the secrets of our own folder without a daemon. The sessions that use them are not known then."""
     places = SecretPlaces(find_secrets())
     rows: list[dict[str, Any]] = []
     for name in list_names(places):

@@ -46,7 +46,7 @@ def _head(found: dict[str, Any]) -> list[str]:
     ]
     lines += _paragraphs(found["objective"] or "")
     pairs = [
-        # What holds it stands behind its state already.
+        # The hold stands behind the state already.
         ("queued", found.get("queued") if found.get("queued") != found["reason"] else None),
         ("new", ", ".join(found.get("owed", ()))),
         (
@@ -76,7 +76,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("opened", format_both(found["opened_at"])),
         ("last active", format_both(found["last_active_at"])),
         ("id", f"{found['id']}, seq {found['seq']}"),
-        # What two hosts, or a replay, are compared by.
+        # Two hosts, or a replay, are compared by this hash.
         ("state", found.get("state_hash")),
     ]
     for label, value in pairs:
@@ -184,7 +184,7 @@ def _say_version(binding: dict[str, Any]) -> str:
 
 
 def _say_marks(binding: dict[str, Any]) -> str:
-    """What was last dealt with and last dealt with well, where that is another version than the one shown."""
+    """The versions last seen and last good, where they differ from the one shown."""
     shown = binding.get("version", binding["seen"])
     marks = [f"{mark} {_short(binding[mark])}" for mark in ("seen", "good") if binding[mark] != shown]
     return ", ".join(marks)
@@ -201,7 +201,7 @@ def _say_look(binding: dict[str, Any]) -> str:
 
 
 def _remarks(binding: dict[str, Any]) -> list[str]:
-    """What a person should know about a binding and no column has."""
+    """Remarks about a binding that no column has."""
     name = escape(binding["name"])
     told = [
         ("new", "is new" if binding.get("owed") else None),
@@ -270,7 +270,7 @@ def _say_trace(name: str, run: dict[str, Any]) -> list[str]:
 
 
 def _remarks_of_run(name: str, run: dict[str, Any]) -> list[str]:
-    """What a person should know of the newest run and no column has."""
+    """Remarks about the newest run that no column has."""
     remarks = [f"run {run['run']}: {run['hint']}"] if run.get("hint") else []
     remarks += [f"run {run['run']}: {words}" for words in _say_trace(name, run)]
     isolation = run.get("isolation") or {}

@@ -43,9 +43,9 @@ from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.schema import json_schema
 from wakeful.specs.translate import find_nearest
-from wakeful.text.counting import TellFar, tell_nobody
+from wakeful.text.display import TellFar, tell_nobody
 
-# Of a template's sessions; beyond these they are counted.
+# So many sessions of a template are named; the rest is counted.
 MOST_NAMED = 10
 
 
@@ -224,7 +224,7 @@ def _look_for_mistakes(specs: Iterable[SessionSpec]) -> Mistakes:
 
 
 def _choose_some(names: Iterable[str]) -> Iterator[str]:
-    """Of a template's sessions the first ones: they run the same."""
+    """The first sessions of a template: all of them run the same program."""
     counted: Counter[str] = Counter()
     for name in names:
         template = find_template(name)
@@ -295,7 +295,7 @@ def _warn_about_subagents(reading: FolderReading) -> list[Problem]:
 
 
 def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
-    """What others can write is not followed: a person is asked to trust it, and to mend it."""
+    """Specs that others can write are not followed: a person is asked to trust them, and to mend the folder."""
     found = [Problem(specs.name, 1, 1, words) for words in [find_others(str(specs))] if words is not None]
     found += [
         Problem(one.file, 1, 1, one.others)

@@ -57,7 +57,7 @@ class _Conversation:
         self._spent = Spending()
 
     def hold(self, shown: dict[str, Any]) -> None:
-        """Until the person ends it."""
+        """Hold the conversation until the person ends it."""
         _print(
             f"{shown['name']}: agent {shown['agent'] or 'none'}, {shown['state']}. /help lists what you can type; "
             "Ctrl-D ends."

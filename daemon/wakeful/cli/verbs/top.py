@@ -38,7 +38,7 @@ from wakeful.cli.verbs.calls import read_duration
 
 STYLES = {"running": "cyan", "sleeping": "yellow", "terminated": "dim", "archived": "dim", "queued": "bold"}
 ENDING = ("q", "Q", "\x03", "\x04")
-# What one looks for first: what runs, what waits, what is held; then the rest.
+# Running sessions come first, then waiting ones, held ones and the rest.
 RANKS = {"running": 0, "queued": 1, "sleeping": 2, "suspended": 3, "terminated": 4, "archived": 5}
 ORDERS = ("state", "cpu", "memory", "runs", "name")
 # The heading, the table's own, and a line for what did not fit.
@@ -155,12 +155,12 @@ def _join(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any
 
 
 def _share(run: dict[str, Any], found: dict[str, Any], before: dict[str, Any] | None, session: str) -> float:
-    """Of one core: since the frame before, where that has the same run; else since it began."""
+    """The share of one core since the frame before, where that has the same run; else since the run began."""
     usage = run["usage"]
     earlier = before["runs"].get(session) if before is not None else None
     if before is None or earlier is None or earlier["run"] != run["run"] or not earlier["usage"]:
         return float(usage["cpu_seconds"] / max(usage["wall_seconds"], 0.01))
-    # Of what ended in between a little is counted late: it is never less than nothing.
+    # Processes that ended in between are counted a little late. The share is never negative.
     return float(max(usage["cpu_seconds"] - earlier["usage"]["cpu_seconds"], 0.0) / _span(found, before))
 
 
@@ -234,7 +234,7 @@ def _say_heading(found: dict[str, Any], before: dict[str, Any] | None, rows: lis
 
 
 def _draw(frame: Frame, most: int | None, width: int) -> Group:
-    """As many rows as there is room for; None: all.
+    """The number of rows there is room for; None: all.
 
     On a narrow screen the remark is cut: rich would take from every column.
     """

@@ -132,7 +132,7 @@ def _print_project(shown: dict[str, Any]) -> None:
 
 
 def print_session(name: str, spec: dict[str, Any], reach: Sequence[str] = ()) -> None:
-    """What is unusual is painted: it is what a person should stop at."""
+    """Unusual lines are painted: a person should stop at them."""
     print(paint(escape(name), "bold"))
     for label in ("runs", "check"):
         if spec[label]:

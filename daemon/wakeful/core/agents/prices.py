@@ -11,28 +11,14 @@ import difflib
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from wakeful.core.agents.turns import TokenUsage
+from wakeful.core.spec.budget import Price
 
 _MILLION = 1_000_000
 # The share of letters that two names have in common: below it they are two models.
 _LIKENESS = 0.8
 # The same models are called with the day they were made behind their name.
 _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
-
-
-class Price(Struct, frozen=True, kw_only=True):
-    """USD for a million tokens.
-
-    `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there, for as short as
-    its cache lasts. None: as any other.
-    """
-
-    input: float
-    output: float
-    cached: float | None = None
-    cache_write: float | None = None
 
 
 Prices = Mapping[str, Price]

@@ -12,7 +12,7 @@ import hashlib
 import json
 
 from wakeful.core.agents.tokens import cut_to_tokens
-from wakeful.text.escaping import escape, escape_lines
+from wakeful.text.display import escape, escape_lines
 
 _MARK_BYTES = 6
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 LONGEST_DIGEST = 6_000
 OPEN_QUESTIONS, DECISIONS, SETTLED, FILES, NAMES = "Open questions", "Decisions", "Settled", "Files", "Names"

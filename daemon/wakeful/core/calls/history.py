@@ -22,15 +22,16 @@ from wakeful.core.deciding.declare import declare, declare_again, new_id
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.written_files import begin_writing
-from wakeful.core.observations import Declaration
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
+from wakeful.core.record.lifecycle import Archived, Moving, find_closed
+from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Session
 from wakeful.core.record.todo import merge_items
 from wakeful.core.spec.session import FileBinding, SessionSpec
 from wakeful.errors import CallerError
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 FROM_BUNDLE = "its spec came in a bundle"
 # Not to be taken for a seq or a time.
@@ -416,10 +417,13 @@ def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: c
 
 def _judge_archive(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if session.archive is not None:
-        return "archived already"
-    if session.is_frozen and not session.move.has_departed:
-        raise CallerError(f"{call.name} is frozen for a move; archive it when its receipt came")
+    match find_closed(session):
+        case Archived():
+            return "archived already"
+        case Moving():
+            raise CallerError(f"{call.name} is frozen for a move; archive it when its receipt came")
+        case _:
+            pass
     if session.run is not None or session.wake is not None or session.lineage.conflicts:
         raise CallerError(f"{call.name} is not at rest: it runs, is owed a run or has open conflicts")
     if session.seq != call.at:

@@ -7,7 +7,7 @@ decided here, on the state at this moment: the log then tells who called what, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
@@ -19,14 +19,15 @@ from wakeful.core.deciding.declare import declare_again
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.rule_of_two import find_source
-from wakeful.core.deciding.tracing import refuse_observing
+from wakeful.core.deciding.run_start import refuse_observing
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
+from wakeful.core.record.lifecycle import Archived, Departed, Moving, Terminated, find_closed
 from wakeful.core.record.state import Question, Session
 from wakeful.core.record.todo import change_items, count_items, say_items
 from wakeful.core.spec.limits import ADVICE, LimitName
 from wakeful.errors import CallerError
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 STRENGTH: dict[str, int] = {"shutdown": 0, "replace": 1, "suspend": 2, "interrupt": 3, "cancel": 4, "terminate": 5}
 LONGEST_KEY = 200
@@ -45,21 +46,26 @@ def find_living(core: Core, name: str) -> Session:
     """The session, if its log takes calls; else why not, and what to do."""
     session = core.state.by_name(name)
     refuse_damaged(session)
-    if session.archive is not None:
-        raise CallerError(f"{name} is archived; `wakeful load {name}` brings it back")
-    if session.move.has_departed:
-        raise CallerError(
-            f"{name} was moved to another host; this is its record, `wakeful fork {name} --as NEW` goes on from it here"
-        )
-    if session.is_frozen:
-        raise CallerError(
-            f"{name} is frozen: it is moving to another host; feed its receipt back with `wakeful migrate {name} "
-            "--receipt FILE`, "
-            f"or give the move up with `wakeful migrate {name} --give-up`"
-        )
-    if session.is_terminated:
-        raise CallerError(f"{name} is terminated; `wakeful open {name} --again` reopens it")
-    return session
+    closed = find_closed(session)
+    match closed:
+        case None:
+            return session
+        case Archived():
+            raise CallerError(f"{name} is archived; `wakeful load {name}` brings it back")
+        case Departed():
+            raise CallerError(
+                f"{name} was moved to another host; this is its record, "
+                f"`wakeful fork {name} --as NEW` goes on from it here"
+            )
+        case Moving():
+            raise CallerError(
+                f"{name} is frozen: it is moving to another host; feed its receipt back with "
+                f"`wakeful migrate {name} --receipt FILE`, or give the move up with `wakeful migrate {name} --give-up`"
+            )
+        case Terminated():
+            raise CallerError(f"{name} is terminated; `wakeful open {name} --again` reopens it")
+        case _:
+            assert_never(closed)
 
 
 def find_resting(core: Core, name: str, what: str) -> Session:

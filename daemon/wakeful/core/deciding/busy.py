@@ -12,7 +12,7 @@ from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_sleep_words
 from wakeful.core.deciding.machine import Business, Core
 from wakeful.core.deciding.owed import is_first_owed, is_owed
-from wakeful.core.observations import Moment
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 
 

@@ -15,11 +15,11 @@ from copy import copy
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from wakeful.core.spec.session import ClockBinding, CronBinding, EveryBinding, Window
+from wakeful.core.spec.zones import find_zone
 
 SECOND_US = 1_000_000
 _DAY_SECONDS = 86_400
@@ -45,6 +45,10 @@ class SlotDue(NamedTuple):
 
     slot: str
     due_us: int
+
+
+# Asked for at every look at a clock.
+_zone = lru_cache(maxsize=1024)(find_zone)
 
 
 def find_cron_problem(expression: str, timezone: str) -> str | None:
@@ -261,18 +265,6 @@ def _schedule(expression: str, timezone: str) -> _Schedule | None:
 
 def _spell_out(expression: str) -> str:
     return _NICKNAMES.get(expression.strip().lower(), expression)
-
-
-@lru_cache(maxsize=1024)
-def _zone(name: str) -> tzinfo | None:
-    if name == "UTC":
-        # Known without a zone database.
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        # Unknown (ZoneInfoNotFoundError is a KeyError), a path instead of a name, or a folder such as "Europe".
-        return None
 
 
 def _wall_at(zone: tzinfo, at: int) -> datetime:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from wakeful.core.deciding.plan import Look
 from wakeful.core.looking.targets import Target
-from wakeful.core.observations import Moment
 from wakeful.core.record.events import Event
+from wakeful.core.record.observations import Moment
 
 DAEMON = "wakeful"
 

@@ -10,8 +10,8 @@ import hashlib
 from wakeful.core.deciding.clock_bindings import first_positions, ring_clocks
 from wakeful.core.deciding.decision import DAEMON, Decision
 from wakeful.core.deciding.machine import Core
-from wakeful.core.observations import Declaration
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import digest_noticed
 

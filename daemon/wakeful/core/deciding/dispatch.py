@@ -12,7 +12,6 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from wakeful.core.deciding.acting_agent import find_acting
-from wakeful.core.deciding.attempts import find_attempt
 from wakeful.core.deciding.clock_bindings import account_slots
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline
@@ -44,7 +43,7 @@ from wakeful.core.deciding.owed import (
 from wakeful.core.deciding.questions import deny_unanswered
 from wakeful.core.deciding.queue import Lane
 from wakeful.core.deciding.run_end import attend_run
-from wakeful.core.deciding.tracing import find_trace
+from wakeful.core.deciding.run_start import find_attempt, find_trace
 from wakeful.core.deciding.written_files import attend_writing
 from wakeful.core.looking.looked import Looked
 from wakeful.core.record import events as ev
@@ -141,11 +140,16 @@ def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Sessio
         if hold.kind == "asking":
             return deny_unanswered(core, decision, session)
         return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
-    if deadline is not None:
-        core.await_deadline(session.id, deadline, decision.moment)
+    _await_end_of_hold(core, decision, session.id, hold)
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
         return core.emit(decision, session.id, ev.SessionResumed(reason="something newer came"))
     return session
+
+
+def _await_end_of_hold(core: Core, decision: Decision, session_id: str, hold: ev.Hold) -> None:
+    deadline = find_hold_deadline(hold)
+    if deadline is not None:
+        core.await_deadline(session_id, deadline, decision.moment)
 
 
 # -- wakes ------------------------------------------------------------------------------------
@@ -276,6 +280,7 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
             _queue(core, session)
         case Sleeps(hold=hold):
             core.emit(decision, session.id, ev.SessionSlept(hold=hold))
+            _await_end_of_hold(core, decision, session.id, hold)
             _free_upstreams(core, decision, session)
         case WaitsForUpstream() | WaitsForFedInput():
             _mark_held(core, session)

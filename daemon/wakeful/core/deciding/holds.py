@@ -8,8 +8,8 @@ from __future__ import annotations
 from wakeful.core.deciding.agent_obstacles import find_owner_problem, list_keys
 from wakeful.core.deciding.machine import Core, Deadline
 from wakeful.core.deciding.owed import is_activation_owed
-from wakeful.core.observations import Moment
 from wakeful.core.record.events import Hold
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import DamagedSession, OpenWake, Session
 from wakeful.core.spec.session import say_missing
 

@@ -11,16 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wakeful.core.deciding.decision import DAEMON, Decision, Entry
+from wakeful.core.deciding.event_envelope import find_parent, note_periods
 from wakeful.core.deciding.graph import Graph
-from wakeful.core.deciding.lineage import find_parent
 from wakeful.core.deciding.plan import Action, Look, plan
 from wakeful.core.deciding.queue import ReadyQueue
-from wakeful.core.deciding.strangers_words import StrangersWords
+from wakeful.core.deciding.untrusted_text import StrangersWords
 from wakeful.core.looking.looked import Looked, TargetLook
-from wakeful.core.observations import Moment
 from wakeful.core.record.events import Event
 from wakeful.core.record.fold import fold
-from wakeful.core.record.periods import note_periods
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import AGENT_POOL, GENERAL_POOL, DamagedSession, OpenRun, Session, State
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import CommitsBinding, Settings

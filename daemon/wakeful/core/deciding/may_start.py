@@ -20,8 +20,8 @@ from wakeful.core.deciding.owed import is_activation_owed
 from wakeful.core.deciding.questions import find_timeout, make_asking, say_denial
 from wakeful.core.deciding.rule_of_two import find_third_leg
 from wakeful.core.looking.looked import Bound
-from wakeful.core.observations import Moment
 from wakeful.core.record.events import Hold
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.core.spec.budget import find_exhausted
 from wakeful.core.spec.session import FileBinding

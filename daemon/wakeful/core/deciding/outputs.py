@@ -12,8 +12,8 @@ from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.looked import TargetLook
 from wakeful.core.looking.patterns import parse_under
-from wakeful.core.observations import KeptOutput, ProcessEnded
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import KeptOutput, ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding, SessionSpec
 

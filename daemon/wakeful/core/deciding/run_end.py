@@ -18,9 +18,9 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.outputs import find_conflicts, has_succeeded, is_left_alone, stage_outputs
 from wakeful.core.deciding.owed import TOUCHED, is_owed
 from wakeful.core.looking.looked import Bound, Ended, TargetLook
-from wakeful.core.observations import ProcessEnded, Usage
 from wakeful.core.record import events as ev
 from wakeful.core.record.fold_agent_steps import add_spent
+from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.record.state import OpenRun, Session, Stop
 from wakeful.core.spec.session import CommitsBinding, CronBinding, EveryBinding, SessionSpec
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from wakeful.core.looking.targets import FileTarget, Target, target_of
-from wakeful.core.observations import LookResult, Moment, PathChange, ProcessEnded
 from wakeful.core.record.events import ChangedPath
+from wakeful.core.record.observations import LookResult, Moment, PathChange, ProcessEnded
 from wakeful.core.spec.session import (
     AnyBinding,
     CommitsBinding,

@@ -23,8 +23,8 @@ from wakeful.core.agents.turns import (
     ToolDefinition,
     WroteFile,
 )
-from wakeful.core.observations import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
+from wakeful.core.record.observations import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Periods

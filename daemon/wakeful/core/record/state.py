@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wakeful.core.agents.steps import Progress
-from wakeful.core.observations import KeptOutput, Usage
 from wakeful.core.record.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord
 from wakeful.core.record.knowledge import (
     Checkpoint,
@@ -26,6 +25,7 @@ from wakeful.core.record.knowledge import (
     Workspace,
     close_line,
 )
+from wakeful.core.record.observations import KeptOutput, Usage
 from wakeful.core.record.todo import TodoList
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Spent

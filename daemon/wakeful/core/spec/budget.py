@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from wakeful.core.spec.zones import find_zone
 
 Period = Literal["hour", "day", "month"]
 PERIODS: tuple[Period, ...] = ("hour", "day", "month")
@@ -57,6 +58,19 @@ class Budget(Struct, frozen=True, kw_only=True):
     def bound(self, period: Period) -> Amounts | None:
         bound: Amounts | None = getattr(self, period)
         return bound
+
+
+class Price(Struct, frozen=True, kw_only=True):
+    """USD for a million tokens.
+
+    `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there, for as short as
+    its cache lasts. None: as any other.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    cache_write: float | None = None
 
 
 class Spent(Struct, frozen=True, kw_only=True):
@@ -205,17 +219,8 @@ def _midnight(day: date, timezone: str) -> int:
 
 
 def _find_zone(name: str) -> tzinfo:
-    """UTC needs no database, and stands in for a zone that the machine's does not have: `doctor` tells of that."""
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        return UTC
-
-
-def is_zone_known(name: str) -> bool:
-    return name == "UTC" or _find_zone(name) is not UTC
+    """UTC stands in for a zone that the machine's database does not have: `doctor` tells of that."""
+    return find_zone(name) or UTC
 
 
 def counts_money(budget: Budget | None) -> bool:

@@ -15,9 +15,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.agents.prices import Price
 from wakeful.core.spec.agent import MCP_TOOL_PREFIX, ToolPolicy
-from wakeful.core.spec.budget import Budget
+from wakeful.core.spec.budget import Budget, Price
 from wakeful.core.spec.limits import Limits
 
 Access = Literal["read", "write", "both"]

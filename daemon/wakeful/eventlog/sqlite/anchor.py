@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from wakeful.system.private_folders import sync_folder
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 _SLOT_BYTES = 4096
 _LAYOUT = struct.Struct(">8s16sQQ32s")

@@ -20,7 +20,7 @@ from wakeful.eventlog.sqlite.schema import copy_database, load_migrations, refus
 from wakeful.eventlog.sqlite.verification import verify_store
 from wakeful.eventlog.state_lock import lock_state
 from wakeful.system.private_folders import sync_folder
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 
 def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> Report:

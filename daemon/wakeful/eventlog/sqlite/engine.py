@@ -66,7 +66,7 @@ from wakeful.eventlog.sqlite.files import (
 from wakeful.eventlog.sqlite.schema import load_migrations, migrate, read_version, refuse_newer
 from wakeful.eventlog.sqlite.writer import AppendCall, Call, ImportCall, KeepCall, SnapshotCall, Writer
 from wakeful.eventlog.state_lock import StateLock, lock_state
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 Kept = TypeVar("Kept")
 

@@ -30,7 +30,7 @@ from wakeful.eventlog.sqlite.queries import try_opening
 from wakeful.eventlog.sqlite.schema import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.sqlite.verification import verify_store
 from wakeful.eventlog.state_lock import lock_state
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 # The one index with a name of its own: it can be dropped and made again, whatever its pages hold.
 _EVENT_INDEX = "event_by_seq"

@@ -25,7 +25,7 @@ from wakeful.eventlog.sqlite.anchor import Mark, judge_store, read_anchor
 from wakeful.eventlog.sqlite.files import connect_reader, read_mark, read_roll
 from wakeful.eventlog.sqlite.imports import read_imports
 from wakeful.eventlog.sqlite.schema import load_migrations, read_version
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 PROGRESS_RECORDS = 10_000
 _UNREADABLE = payload_check.UNREADABLE

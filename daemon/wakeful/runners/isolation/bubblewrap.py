@@ -20,7 +20,7 @@ from typing import Protocol, cast
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import contains
-from wakeful.core.observations import StrictnessSeen
+from wakeful.core.record.observations import StrictnessSeen
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder

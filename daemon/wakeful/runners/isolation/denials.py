@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from wakeful.core.looking.granted_places import find_cache
 from wakeful.core.looking.patterns import contains
-from wakeful.core.observations import Denied, Traced
+from wakeful.core.record.observations import Denied, Traced
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import is_wide
 from wakeful.runners.isolation.reach_check import BY_SYSTEM, NETWORK, Judge, Standards

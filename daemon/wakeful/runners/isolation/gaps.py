@@ -13,7 +13,7 @@ import functools
 import socket
 from collections.abc import Iterator
 
-from wakeful.core.observations import Gap
+from wakeful.core.record.observations import Gap
 from wakeful.runners.isolation.landlock import SCOPE_ABI, TCP_ABI, probe_abi
 from wakeful.runners.isolation.privileges import can_filter
 from wakeful.runners.isolation.seccomp import is_known_machine

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from wakeful.core.looking.granted_places import SECRET_PLACES
 from wakeful.core.looking.patterns import contains
-from wakeful.core.observations import Denied
+from wakeful.core.record.observations import Denied
 from wakeful.runners.isolation.landlock import EXECUTE, MAKE_REG, READ, READ_DIR, READ_FILE, WRITE, WRITE_FILE
 from wakeful.runners.isolation.programs import find_base, find_installation
 from wakeful.runners.isolation.reach import Reach, is_wide

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from threading import Event
 
-from wakeful.core.observations import Denied, Traced
+from wakeful.core.record.observations import Denied, Traced
 from wakeful.runners.isolation.reach_check import NETWORK, Judge, Standards
 from wakeful.runners.isolation.strace import CALLS, Reader
 from wakeful.runners.isolation.system_places import is_of_system

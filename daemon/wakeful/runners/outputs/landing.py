@@ -21,7 +21,7 @@ from functools import partial
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import Excludes, Pattern, contains, parse_under
-from wakeful.core.observations import KeptOutput, LandingEnded, StagedOutput
+from wakeful.core.record.observations import KeptOutput, LandingEnded, StagedOutput
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.errors import OperatorError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
-from wakeful.core.observations import StagedOutput
+from wakeful.core.record.observations import StagedOutput
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.opened_places import open_beneath
 from wakeful.runners.isolation.reach import Area

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import Excludes, contains, parse_under
-from wakeful.core.observations import StagedOutput
+from wakeful.core.record.observations import StagedOutput
 from wakeful.core.spec.session import DEFAULT_EXCLUDES
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import WorkspaceOrder

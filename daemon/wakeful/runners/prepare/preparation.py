@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from wakeful.core.observations import Enforced, Traced
+from wakeful.core.record.observations import Enforced, Traced
 from wakeful.core.spec.session import Isolation
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from wakeful.core.observations import Usage
+from wakeful.core.record.observations import Usage
 from wakeful.core.spec.budget import Amounts
 from wakeful.core.spec.session import RunLimits
 from wakeful.runners.process import proc

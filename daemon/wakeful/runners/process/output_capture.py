@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from wakeful.secrets.redact import RedactedStream, Redactor
-from wakeful.text.counting import count
+from wakeful.text.display import count
 
 NOTHING_SECRET = Redactor()
 _CHUNK_BYTES = 64 * 1024

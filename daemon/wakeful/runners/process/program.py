@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.observations import Usage
+from wakeful.core.record.observations import Usage
 from wakeful.core.spec.session import RunLimits
 from wakeful.runners.process import proc
 from wakeful.runners.process.cgroup import Cgroups

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.observations import Enforced
+from wakeful.core.record.observations import Enforced
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.outputs.staging import StagedBefore
 from wakeful.runners.outputs.undeclared import Surveyed

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from wakeful.core.looking.patterns import parse_under
-from wakeful.core.observations import ProcessEnded, Usage
+from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.spec.session import RunLimits
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord

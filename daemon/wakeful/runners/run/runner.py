@@ -20,7 +20,7 @@ from functools import partial
 from secrets import token_hex
 
 from wakeful.core.looking.targets import ProbeTarget
-from wakeful.core.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered
+from wakeful.core.record.observations import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.isolation import trace as tracing

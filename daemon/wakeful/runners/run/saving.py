@@ -13,7 +13,7 @@ import shutil
 
 from msgspec import Struct
 
-from wakeful.core.observations import Output, StagedOutput, Traced
+from wakeful.core.record.observations import Output, StagedOutput, Traced
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.denials import name_addresses, tell_command

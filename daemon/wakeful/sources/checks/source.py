@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from wakeful.core.looking.targets import ProbeTarget, ServiceTarget
-from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects, SourceReport
 
 CheckedT = TypeVar("CheckedT", ProbeTarget, ServiceTarget)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from wakeful.core.observations import AgentsRead, Declaration, SettingsRead, SpecsRead
+from wakeful.core.record.observations import AgentsRead, Declaration, SettingsRead, SpecsRead
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import Settings, is_refused
 

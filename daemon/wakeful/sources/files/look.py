@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from wakeful.core.looking.patterns import PathTrie, contains
-from wakeful.core.observations import PathChange
+from wakeful.core.record.observations import PathChange
 from wakeful.sources.files.entry import (
     FOLDER,
     Allowance,

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 
 from wakeful.core.looking.patterns import contains
-from wakeful.core.observations import PathChange
+from wakeful.core.record.observations import PathChange
 from wakeful.core.spec.session import Compare
 from wakeful.sources.files.entry import Seen, describe_tags, list_tags, show
 

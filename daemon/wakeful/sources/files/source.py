@@ -20,7 +20,7 @@ from msgspec import Struct
 from wakeful.core.looking.path_reports import NearlyMatched, PathMeaning
 from wakeful.core.looking.patterns import Excludes, PathTrie, Pattern, contains
 from wakeful.core.looking.targets import FileTarget
-from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects, LatestLook, SourceReport
 from wakeful.sources.files.entry import Allowance, NoLongerWanted, Seen, TooLarge, show
 from wakeful.sources.files.followed import Errand, Evidence, Followed, build_excludes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wakeful.core.looking.targets import find_commit, list_tips
-from wakeful.core.observations import LookResult, PathChange
+from wakeful.core.record.observations import LookResult, PathChange
 from wakeful.core.spec.session import CommitLine
 from wakeful.sources.git.command import Found, GitRefusal, Repository, is_object_id
 from wakeful.sources.git.commit_walk import are_behind, find_newest, list_graph, list_line

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.looking.targets import CommitsTarget, find_commit
-from wakeful.core.observations import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects, SourceReport
 from wakeful.sources.git.bound_repositories import BoundRepositories
 from wakeful.sources.git.changes import ABSENT, Question, Viewed, look_at_each_commit, look_at_tree

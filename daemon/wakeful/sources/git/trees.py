@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from wakeful.core.observations import PathChange
+from wakeful.core.record.observations import PathChange
 from wakeful.errors import OperatorError
 from wakeful.sources.git.command import Found, Repository, TreeEntry
 

@@ -1,13 +1,26 @@
-"""Text from outside, made safe to print: the one place that says what a terminal must never be handed.
+"""Text for people: numbers with their nouns, progress callbacks, and escapes that make text from outside safe to print.
 
-Names, paths, refs, messages, notes, facts and the output of runs are data. Whoever prints one of them, the command line
-or the daemon in the foreground, calls `escape` (one line) or `escape_lines`.
-It changes nothing that was made safe before.
+Names, paths, refs, messages, notes, facts and the output of runs are data. The command line, and the daemon in the
+foreground, pass each of them through `escape` (one line) or `escape_lines`. Escaping twice changes nothing.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+# A progress callback: how many are done, of how many.
+TellFar = Callable[[int, int], None]
+
+
+def tell_nobody(done: int, total: int) -> None:
+    """A progress callback that does nothing."""
+
+
+def count(number: int, noun: str) -> str:
+    """`1 record`, `2 records`, `1,000,000 records`. Knows regular nouns only, which are all we use."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
 
 # Controls, separators that break a line, marks that reorder text, what cannot be seen, and halves of characters.
 # Joiners stay: scripts need them.
@@ -30,7 +43,7 @@ def escape_lines(text: str) -> str:
 
 
 def escape_output(output: bytes) -> str:
-    """A run's output: what is no UTF-8 is shown byte by byte."""
+    """A run's output. Bytes that are not UTF-8 are shown one by one."""
     return escape_lines(output.decode(errors="backslashreplace"))
 
 

@@ -1,15 +1,20 @@
-"""Which record led to an event: the causal parent the log keeps, as "session:seq".
+"""What `Core.emit` adds to an event before it is recorded: its causal parent, and the periods of its budgets.
 
-A start follows from its wake, an end from its start, rest from the end, what is adopted from the call that wrote it, a
-wake from the run that wrote or sent what it found, or from the record beside it. What the outside world did has no
-parent. Asked by `Core.emit` alone.
+The parent is the record that led to the event, as "session:seq". A start follows from its wake, an end from its start,
+rest from the end, what is adopted from the call that wrote it, a wake from the run that wrote or sent what it found, or
+from the record beside it. What the outside world did has no parent. The periods are found here by the zone database, so
+that a fold takes them from the event: a log folds the same on a machine without that database.
 """
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from wakeful.core.deciding.decision import Entry
 from wakeful.core.record import events as ev
+from wakeful.core.record.events import Event, RunFinished, RunStarted, TurnAnswered, TurnFailed
 from wakeful.core.record.state import Session, State
+from wakeful.core.spec.budget import find_periods
 
 # Recorded in one step with the wake they lead to (rule 39).
 CALLS_FOR_A_WAKE = (ev.ActivationRequested, ev.MessageAdded, ev.SpecDeclared, ev.SessionResumed)
@@ -58,3 +63,17 @@ def _find_run(state: State, session_id: str) -> str | None:
         return None
     run = session.run or session.last_run
     return f"{session_id}:{run.seq}" if run is not None else None
+
+
+def note_periods(session: Session | None, event: Event, at: int) -> Event:
+    """The event with the periods of the budgets that it is charged to; as it is where no budget counts any."""
+    if session is None or not isinstance(event, RunStarted | RunFinished | TurnAnswered | TurnFailed):
+        return event
+    if isinstance(event, RunStarted):
+        spec, agent = session.spec, event.agent
+    else:
+        spec, agent = (session.run.spec, session.run.agent) if session.run is not None else (session.spec, None)
+    members = (agent, *agent.team) if agent is not None else ()
+    budgets = (spec.budget if spec is not None else None, *(one.budget for one in members))
+    periods = find_periods(budgets, at)
+    return replace(event, periods=periods) if periods is not None else event

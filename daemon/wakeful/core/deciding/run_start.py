@@ -1,0 +1,70 @@
+"""The start of a run: which attempt it is on the same versions (rule 21), and whether it is traced.
+
+Attempts belong to the start versions, and these are what a run reads: an output that a failed attempt left half written
+is not newer input. A traced run may do what any run may, unless it is observed: then nothing is denied. That takes the
+operator's permission (`allow_unisolated`), and it never brings secrets, untrusted text and a way out together.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.rule_of_two import find_third_leg
+from wakeful.core.record.events import TraceWord
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import observe_spec
+
+
+def find_attempt(core: Core, session: Session, versions: dict[str, str]) -> int:
+    """0 for versions that were not tried yet; else how many tries on them failed before."""
+    wake, last = session.wake, session.last_run
+    assert wake is not None
+    if wake.tried is not None:
+        return wake.attempt if _have_same_inputs(core, session, wake.tried, versions) else 0
+    # An input was touched while the last try failed for good: that is one more run (rule 17), and no new row of tries.
+    if last is not None and last.failed_on is not None and _have_same_inputs(core, session, last.failed_on, versions):
+        return last.attempt
+    return 0
+
+
+def _have_same_inputs(core: Core, session: Session, tried: dict[str, str], versions: dict[str, str]) -> bool:
+    if tried == versions:
+        return True
+    outputs = _list_own_writes(core, session, versions)
+    return all(tried.get(key) == versions.get(key) for key in tried.keys() | versions.keys() if key not in outputs)
+
+
+def _list_own_writes(core: Core, session: Session, versions: dict[str, str]) -> set[str]:
+    """Keys of what the session writes, but for a change by others that wakes it."""
+    left = session.last_run.written if session.last_run is not None else {}
+    own = set()
+    for bound in core.looked.bounds.get(session.id, ()):
+        is_unchanged = bound.name in left and left[bound.name] == versions.get(bound.key)
+        if (bound.is_written and not bound.wake) or ((bound.is_written or bound.is_both) and is_unchanged):
+            own.add(bound.key)
+    return own
+
+
+def find_trace(core: Core, session: Session) -> TraceWord | None:
+    """How the run that starts now is traced. The leave to observe may have gone since it was asked for."""
+    wanted = session.activation.trace
+    return "declared" if wanted == "observed" and refuse_observing(core, session) is not None else wanted
+
+
+def refuse_observing(core: Core, session: Session) -> str | None:
+    """Why it may not run with nothing denied, in words with what to do; None: it may."""
+    spec = session.spec
+    assert spec is not None
+    if not core.settings.allow_unisolated:
+        return (
+            f"observing runs {session.name} without isolation, which is not allowed here; leave --observe out, or "
+            "set allow_unisolated: true in wakeful.yaml"
+        )
+    if any(binding.access == "both" for binding in spec.files):
+        return f"{session.name} reads and writes the same files, which takes isolation: strict; leave --observe out"
+    if (legs := find_third_leg(core, replace(session, spec=observe_spec(spec)))) is not None:
+        return (
+            f"{session.name} would have secrets, strangers' words and a way out at once ({legs}); leave --observe out"
+        )
+    return None

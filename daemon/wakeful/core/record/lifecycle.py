@@ -1,0 +1,182 @@
+"""The lifecycle of a session: its stages as variants, and the table of events that lead from one stage to another.
+
+A stage follows from the log alone (`find_stage`). People see five states, to which `name_state` maps the stages.
+The daemon also sees the outside: a service that is down can hold a suspended session, which is then shown as sleeping
+(`deciding/holds.py`). `make docs` draws `docs/lifecycle.md` from the table. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, assert_never
+
+from msgspec import Struct
+
+from wakeful.core.record import events as ev
+from wakeful.core.record.state import OpenRun, OpenWake, Session
+
+StateWord = Literal["suspended", "running", "sleeping", "terminated", "archived"]
+StageWord = Literal["suspended", "running", "sleeping", "moving", "departed", "terminated", "archived"]
+# The reason why a session sleeps, as far as it is on record: the kind of its hold, or one of the others.
+SleepWord = ev.HoldWord | Literal["brake", "trust", "undeclared", "disabled", "detached", "backing off"]
+
+
+class Suspended(Struct, frozen=True):
+    """At rest and armed. With an open wake it is queued."""
+
+    wake: OpenWake | None
+
+
+class Running(Struct, frozen=True):
+    """A run is under way."""
+
+    run: OpenRun
+
+
+class Sleeping(Struct, frozen=True):
+    """At rest and held. Changes are remembered."""
+
+    by: SleepWord
+
+
+class Moving(Struct, frozen=True):
+    """Frozen on its way to another host, until its receipt comes or the move is given up."""
+
+    move: str
+    to: str | None
+
+
+class Departed(Struct, frozen=True):
+    """Lives on another host; this is its record."""
+
+
+class Terminated(Struct, frozen=True):
+    """Closed for good; its record is kept."""
+
+
+class Archived(Struct, frozen=True):
+    """Its records lie in a compressed bundle."""
+
+    bundle: str
+
+
+# A closed session takes nothing but the call that opens it again.
+Open = Suspended | Running | Sleeping
+Closed = Moving | Departed | Terminated | Archived
+Stage = Open | Closed
+
+
+def find_stage(session: Session) -> Stage:
+    closed = find_closed(session)
+    if closed is not None:
+        return closed
+    if session.run is not None:
+        return Running(session.run)
+    by = _find_sleep(session)
+    return Sleeping(by) if by is not None else Suspended(session.wake)
+
+
+def find_closed(session: Session) -> Closed | None:
+    """The stage of a session that is closed; None where it is open."""
+    if session.archive is not None:
+        return Archived(session.archive)
+    if session.move.has_departed:
+        return Departed()
+    if session.move.id is not None:
+        return Moving(session.move.id, session.move.to)
+    return Terminated() if session.is_terminated else None
+
+
+def _find_sleep(session: Session) -> SleepWord | None:
+    """In the order in which they are shown."""
+    if session.brake is not None:
+        return "brake"
+    if session.declaration.needs_trust is not None:
+        return "trust"
+    if not session.declaration.is_declared:
+        return "undeclared"
+    if session.spec is not None and not session.spec.enabled:
+        return "disabled"
+    if session.lineage.detached:
+        return "detached"
+    if session.hold is not None:
+        return session.hold.kind
+    return "backing off" if session.wake is not None and session.wake.retry_at is not None else None
+
+
+def name_stage(stage: Stage) -> StageWord:
+    match stage:
+        case Suspended():
+            return "suspended"
+        case Running():
+            return "running"
+        case Sleeping():
+            return "sleeping"
+        case Moving():
+            return "moving"
+        case Departed():
+            return "departed"
+        case Terminated():
+            return "terminated"
+        case Archived():
+            return "archived"
+        case _:
+            assert_never(stage)
+
+
+def name_state(session: Session, *, is_held: bool) -> StateWord:
+    """The state that people see. `is_held`: something on record or outside keeps the session from starting."""
+    stage = find_stage(session)
+    match stage:
+        case Archived():
+            return "archived"
+        case Running():
+            return "running"
+        case Suspended() | Sleeping():
+            return "sleeping" if is_held else "suspended"
+        case Terminated():
+            return "terminated"
+        case Moving() | Departed():
+            # The record of a session that went on elsewhere can end in the middle of a run.
+            return "terminated" if session.is_terminated else "running" if session.run is not None else "sleeping"
+        case _:
+            assert_never(stage)
+
+
+class Transition(Struct, frozen=True):
+    """An event that can lead from these stages to those. Every event may also leave a session where it is."""
+
+    event: type[ev.Event]
+    sources: tuple[StageWord, ...]
+    targets: tuple[StageWord, ...]
+
+
+# Events that no row names never change the stage. `session_opened` makes the session: it is asleep until it has a spec.
+TRANSITIONS = (
+    Transition(ev.RunStarted, ("suspended", "sleeping"), ("running",)),
+    Transition(ev.RunFinished, ("running",), ("suspended", "sleeping")),
+    Transition(ev.SpecDeclared, ("suspended",), ("sleeping",)),
+    Transition(ev.SpecDeclared, ("sleeping",), ("suspended",)),
+    Transition(ev.SpecRemoved, ("suspended",), ("sleeping",)),
+    Transition(ev.SpecTrusted, ("sleeping",), ("suspended",)),
+    Transition(ev.ActivationRequested, ("sleeping",), ("suspended",)),
+    Transition(ev.WakeWithdrawn, ("sleeping",), ("suspended",)),
+    Transition(ev.SessionSlept, ("suspended",), ("sleeping",)),
+    Transition(ev.SessionResumed, ("sleeping",), ("suspended",)),
+    Transition(ev.SessionBraked, ("suspended",), ("sleeping",)),
+    Transition(ev.SessionReleased, ("sleeping",), ("suspended",)),
+    Transition(ev.QuestionAnswered, ("sleeping",), ("suspended",)),
+    Transition(ev.SessionTerminated, ("suspended", "sleeping"), ("terminated",)),
+    Transition(ev.SessionReopened, ("terminated",), ("suspended", "sleeping")),
+    Transition(ev.SessionFrozen, ("suspended", "sleeping"), ("moving",)),
+    Transition(ev.SessionThawed, ("moving",), ("suspended", "sleeping")),
+    Transition(ev.SessionDeparted, ("moving",), ("departed",)),
+    Transition(ev.SessionArrived, ("moving", "departed"), ("sleeping",)),
+    Transition(ev.SessionArchived, ("suspended", "sleeping", "departed", "terminated"), ("archived",)),
+    Transition(ev.SessionRestored, ("archived",), ("suspended", "sleeping", "departed", "terminated")),
+)
+_ALLOWED = {(row.event, source, target) for row in TRANSITIONS for source in row.sources for target in row.targets}
+
+
+def is_allowed(event: type[ev.Event], source: StageWord, target: StageWord) -> bool:
+    """May this kind of event lead from one stage to the other?"""
+    return source == target or (event, source, target) in _ALLOWED

@@ -1,0 +1,85 @@
+"""The lifecycle of a session: a stage for every state, and no way between two stages but those of the table."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace
+
+from core.histories import live_through
+from core.world import check_transition
+from golden import folding
+from wakeful.core.record import events as ev
+from wakeful.core.record import lifecycle
+from wakeful.core.record.state import Declaration, Move, OpenRun, OpenWake, Session
+from wakeful.core.spec.session import SessionSpec
+from wakeful.eventlog.codec import KINDS
+
+SPEC = SessionSpec(name="s", root="/", objective="x")
+AT_REST = Session(id="1", name="s", opened_at=0, spec=SPEC, declaration=Declaration(is_declared=True))
+WAKE = OpenWake(wake=1, requested_at=0, causes=())
+RUN = OpenRun(run=1, run_id="r", wake=1, attempt=0, incarnation="i", started_at=0, versions={}, causes=(), spec=SPEC)
+HOLD = ev.Hold(kind="failed", words="failed")
+
+STAGES: dict[str, tuple[Session, lifecycle.Stage, str]] = {
+    "at rest": (AT_REST, lifecycle.Suspended(None), "suspended"),
+    "queued": (replace(AT_REST, wake=WAKE), lifecycle.Suspended(WAKE), "suspended"),
+    "running, and held after that": (replace(AT_REST, run=RUN, hold=HOLD), lifecycle.Running(RUN), "running"),
+    "held": (replace(AT_REST, hold=HOLD), lifecycle.Sleeping("failed"), "sleeping"),
+    "braked before all else": (replace(AT_REST, hold=HOLD, brake="stop"), lifecycle.Sleeping("brake"), "sleeping"),
+    "without a spec": (replace(AT_REST, declaration=Declaration()), lifecycle.Sleeping("undeclared"), "sleeping"),
+    "backing off": (
+        replace(AT_REST, wake=replace(WAKE, retry_at=5)),
+        lifecycle.Sleeping("backing off"),
+        "sleeping",
+    ),
+    "on its way": (replace(AT_REST, move=Move(id="m", to="host")), lifecycle.Moving("m", "host"), "sleeping"),
+    "gone": (replace(AT_REST, move=Move(id="m", has_departed=True)), lifecycle.Departed(), "sleeping"),
+    "closed": (replace(AT_REST, is_terminated=True), lifecycle.Terminated(), "terminated"),
+    "put away": (replace(AT_REST, is_terminated=True, archive="b"), lifecycle.Archived("b"), "archived"),
+}
+
+
+@pytest.mark.parametrize(("session", "stage", "state"), STAGES.values(), ids=STAGES.keys())
+def test_every_state_has_one_stage(session: Session, stage: lifecycle.Stage, state: str) -> None:
+    """A stage carries its own fields and no others."""
+    assert lifecycle.find_stage(session) == stage
+    assert lifecycle.name_state(session, is_held=isinstance(stage, lifecycle.Sleeping)) == state
+    assert (lifecycle.find_closed(session) is not None) == session.is_shut
+
+
+def test_the_table_names_every_stage() -> None:
+    """None of them is out of reach, and from each one leads a way."""
+    assert {one for row in lifecycle.TRANSITIONS for one in row.sources} == set(get_args(lifecycle.StageWord))
+    assert {one for row in lifecycle.TRANSITIONS for one in row.targets} == set(get_args(lifecycle.StageWord))
+
+
+@pytest.mark.parametrize("seed", range(500, 540))
+def test_no_history_leaves_the_table(seed: int) -> None:
+    """Random moves of world, people and crashes; folding their log checks every transition."""
+    live_through(seed).world.fold_log()
+
+
+@pytest.mark.parametrize("release", folding.releases(), ids=lambda path: path.name)
+def test_golden_logs_hold_every_event_and_stay_within_the_table(release: Path) -> None:
+    """Also the events that random histories are short of: moves and archives."""
+    before: dict[str, Session] = {}
+    types = {kind: event for event, kind in KINDS.items()}
+    for record, after in folding.fold_all(folding.read_records(release)):
+        check_transition(before.get(record.session), types[record.kind], after)
+        before[record.session] = after
+
+
+def test_an_event_that_the_table_does_not_name_is_refused() -> None:
+    """The check itself: a terminated session does not run."""
+    assert not lifecycle.is_allowed(ev.SessionResumed, "terminated", "running")
+    with pytest.raises(AssertionError, match="SessionResumed led from terminated to suspended"):
+        check_transition(replace(AT_REST, is_terminated=True), ev.SessionResumed, AT_REST)
+
+
+def test_the_page_shows_the_table_as_it_is() -> None:
+    """`make docs` writes it."""
+    script = Path(__file__).parents[2] / "scripts" / "write_lifecycle_page.py"
+    assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0
