@@ -15,8 +15,8 @@ from agents.provider import Call, Empty, Provider, Reply, Say, Think, Usage
 from agents.reaching import ADD, KEY, PROVIDERS, ask, hear, reach
 from waiting import PATIENCE_SECONDS
 from wakeful.agents.contract import ModelRequest, ProviderFault
+from wakeful.agents.models import provider_model as models
 from wakeful.agents.models.provider_model import make_model
-from wakeful.agents.models.provider_model import provider_model as models
 from wakeful.core.agents.prices import find_cost
 from wakeful.core.agents.tokens import complete_usage, estimate_tokens
 from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage, ToolCall
