@@ -67,7 +67,7 @@ class Line(NamedTuple):
 
 
 def _open_console() -> Console:
-    # Imported here: rich takes 45 ms, a tenth of a start, and only a daemon at a terminal needs it.
+    # Imported here: only a daemon at a terminal needs it.
     from rich.console import Console
 
     # Highlighting and markup are off: a name in brackets is a name.
@@ -236,7 +236,7 @@ class Narrator:
     def narrate(self) -> None:
         """Print the records since the last time.
 
-        On the loop, up to 500 records or 1 MiB at a time: a read of the log's tail takes 20 to 60 us a record."""
+        On the loop, up to 500 records or 1 MiB at a time."""
         while True:
             self._position, records = self._log.read_after(self._position, NARRATED_AT_ONCE, most_bytes=_NARRATED_BYTES)
             if not records:

@@ -47,7 +47,7 @@ def split_address(url: str) -> tuple[SplitResult, str, int]:
 async def ask_http(url: str, method: str, headers: Mapping[str, str], body: bytes = b"") -> AsyncIterator[Heard]:
     """Send a request. Raises ServiceDown if no HTTP answer comes back, and whatever connecting raises."""
     parts, host, port = split_address(url)
-    # In a thread: reading the certificates of the machine takes 20 to 50 ms.
+    # In a thread: the certificates of the machine are read from disk.
     security = await asyncio.to_thread(ssl.create_default_context) if parts.scheme == "https" else None
     reader, writer = await asyncio.open_connection(host, port, ssl=security, limit=_HEAD_BYTES)
     try:

@@ -116,9 +116,7 @@ class Declarations:
         """Report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order:
         a spec finds its agent there.
 
-        The first reading always reports settings and specs. On the loop, since the core decides upon the reports:
-        comparing 10,000 specs that did not change takes 5 ms, and deciding upon 10,000 new ones, at a first start,
-        1 to 2 s."""
+        The first reading always reports settings and specs. On the loop, since the core decides upon the reports."""
         self._before_report()
         self._folders = reading.folders
         self._reading = reading

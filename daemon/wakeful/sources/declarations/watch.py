@@ -2,8 +2,8 @@
 and by a slow poll.
 
 Wiring constructs it. The daemon takes the first reading at its start, asks for one on SIGHUP, and runs `keep` beside
-everything else. Files are read in a thread: 10,000 of them take 4 s to parse and 0.1 s to stat. `Declarations` compares
-what was read with what was known.
+everything else. Files are read in a thread: 10,000 of them take seconds to parse and 0.1 s to stat. `Declarations`
+compares what was read with what was known.
 """
 
 from __future__ import annotations
