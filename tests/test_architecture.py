@@ -82,7 +82,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"processes"},
         {"hints"},
         # A look at files is held while git rewrites them, so files know git.
-        {"git", "checks", "host"},
+        {"git", "checks", "clock", "disk_room"},
         {"files"},
         {"declarations"},
         {"all_sources"},

@@ -12,7 +12,7 @@ import pytest
 
 from waiting import eventually_async
 from wakeful.core.record.observations import ClockTicked
-from wakeful.sources.host import Clock, Clocks, describe_jump
+from wakeful.sources.clock import Clock, Clocks, describe_jump
 
 
 def wall_us() -> int:
@@ -170,7 +170,7 @@ def test_the_real_boot_clock_is_read() -> None:
     """In a namespace whose boot clock is shifted, the reading is shifted: it is that clock and no other."""
     unshare = shutil.which("unshare")
     shifted = [unshare or "unshare", "-T", "--boottime", "36000", sys.executable, "-c"]
-    program = "from wakeful.sources.host import read_boot_seconds as r; import time; print(r() - time.monotonic())"
+    program = "from wakeful.sources.clock import read_boot_seconds as r; import time; print(r() - time.monotonic())"
     done = subprocess.run([*shifted, program], capture_output=True, text=True, env=dict(os.environ), check=False)
     if done.returncode != 0:
         pytest.skip(f"unshare -T does not work here: {done.stderr.strip()}")

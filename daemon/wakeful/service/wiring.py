@@ -85,9 +85,11 @@ from wakeful.settings import SETTINGS_FILE, Places, find_settings_file, read_set
 from wakeful.sources.all_sources import AllSources
 from wakeful.sources.checks.probes import ProbeSource
 from wakeful.sources.checks.services import ServiceSource
+from wakeful.sources.clock import Clock
 from wakeful.sources.contract import Defects
 from wakeful.sources.declarations.declarations import Declarations
 from wakeful.sources.declarations.watch import DeclarationsWatch
+from wakeful.sources.disk_room import RoomWatch
 from wakeful.sources.files.look_pool import Lanes
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
@@ -95,7 +97,6 @@ from wakeful.sources.git.bound_repositories import BoundRepositories, FindWriter
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.sources.git.source import CommitSource
 from wakeful.sources.hints.choice import HintsSwitch
-from wakeful.sources.host import Clock, RoomWatch
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 from wakeful.system.journal import WARNING, find_journal

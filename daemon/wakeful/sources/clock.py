@@ -1,0 +1,143 @@
+"""The alarm clock: rings when something is due, and never decides what.
+
+The reactor sets the next due moment with `wake_at`; each ring reports one `ClockTicked`, upon which the core compares
+what is due with the moment it is told. APScheduler keeps the one alarm, in memory; a tick every half minute bounds how
+late a ring can be when the machine slept or its clock was set. No truth lives here: a lost ring costs half a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.date import DateTrigger
+
+from wakeful.core.record.observations import ClockTicked
+from wakeful.sources.contract import read_boot_seconds
+
+TICK_SECONDS = 30.0
+# Slewing by NTP moves a clock by 500 ppm, 15 ms between two ticks: whatever moves it this far set it.
+JUMP_SECONDS = 2.0
+_ALARM = "due"
+# The last moment a datetime can hold; anything later is never.
+_LAST_US = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
+
+
+class Clocks(NamedTuple):
+    """The three clocks of the machine in seconds: boot runs on while it sleeps, monotonic does not, wall can be set."""
+
+    wall: float
+    monotonic: float
+    boot: float
+
+
+def describe_jump(before: Clocks, after: Clocks) -> str | None:
+    """What happened to the clocks between two readings, in words, or None."""
+    slept = (after.boot - before.boot) - (after.monotonic - before.monotonic)
+    moved = (after.wall - before.wall) - (after.boot - before.boot)
+    if slept >= JUMP_SECONDS:
+        return f"the machine slept for {_spell_seconds(slept)}"
+    if moved >= JUMP_SECONDS:
+        return f"the wall clock was set forward by {_spell_seconds(moved)}"
+    if moved <= -JUMP_SECONDS:
+        return f"the wall clock was set back by {_spell_seconds(-moved)}"
+    return None
+
+
+class Clock:
+    """Rings at the next due moment and at least every half minute. `on_jump` hears of sleep and set clocks in words."""
+
+    def __init__(
+        self,
+        report: Callable[[ClockTicked], None],
+        loop: asyncio.AbstractEventLoop,
+        now_us: Callable[[], int],
+        *,
+        on_jump: Callable[[str], None] | None = None,
+        tick_seconds: float = TICK_SECONDS,
+        read_boot: Callable[[], float] = read_boot_seconds,
+    ) -> None:
+        self._report = report
+        self._loop = loop
+        self._now_us = now_us
+        self._on_jump = on_jump
+        self._tick_seconds = tick_seconds
+        self._read_boot = read_boot
+        self._alarm_us: int | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+        self._last = self._read()
+        # misfire_grace_time is one second by default: a busy loop would lose the alarm with a warning.
+        self._scheduler = AsyncIOScheduler(
+            event_loop=loop,
+            timezone=UTC,
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+        )
+
+    def start(self) -> None:
+        """Begin to tick; called once, inside the running loop."""
+        self._last = self._read()
+        self._scheduler.start()
+        self._schedule_tick()
+
+    def stop(self) -> None:
+        """Ring no more."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    def wake_at(self, wall_us: int | None) -> None:
+        """Keep one alarm, at this moment; None where nothing is due. A moment in the past rings at once."""
+        if wall_us is not None and wall_us > _LAST_US:
+            wall_us = None
+        if wall_us == self._alarm_us:
+            return
+        if wall_us is None:
+            # Gone already when it is ringing this very moment.
+            if self._scheduler.get_job(_ALARM) is not None:
+                self._scheduler.remove_job(_ALARM)
+        else:
+            moment = datetime.fromtimestamp(wall_us / 1_000_000, UTC)
+            self._scheduler.add_job(self._ring, DateTrigger(moment), (wall_us,), id=_ALARM, replace_existing=True)
+        self._alarm_us = wall_us
+
+    async def _ring(self, wall_us: int) -> None:
+        # A coroutine, because APScheduler hands plain functions to a pool of threads.
+        if self._alarm_us == wall_us:
+            self._alarm_us = None
+        self._report(ClockTicked())
+
+    def _schedule_tick(self) -> None:
+        # The loop's own timer, not an APScheduler interval: that one counts by the wall clock, and after the clock is
+        # set back by an hour it would stay silent for an hour.
+        self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def _tick(self) -> None:
+        self._schedule_tick()
+        before, self._last = self._last, self._read()
+        words = describe_jump(before, self._last)
+        if words is not None:
+            # The alarm was set as a span of monotonic time, which no longer ends at its moment.
+            self._scheduler.wakeup()
+            if self._on_jump is not None:
+                self._on_jump(words)
+        self._report(ClockTicked())
+
+    def _read(self) -> Clocks:
+        return Clocks(self._now_us() / 1_000_000, time.monotonic(), self._read_boot())
+
+
+def _spell_seconds(seconds: float) -> str:
+    whole = round(seconds)
+    spans = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+    parts = []
+    for length, unit in spans:
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
