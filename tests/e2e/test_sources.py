@@ -78,6 +78,20 @@ def test_every_second_beats_and_catches_up_once(box: Box) -> None:
     assert len({json.dumps(versions) for versions in starts}) >= len(starts) - 1
 
 
+def test_an_edited_interval_of_a_probe_counts_at_once(box: Box) -> None:
+    """It took a restart before: the target kept its key, and a source leaves known keys alone."""
+    text = "objective: Probe.\nbindings: {{value: {{probe: [cat, value], check_every: {every}}}}}\nrun: {{command: [sh, -c, 'cat value >> ledger']}}\n"
+    box.write("value", "1\n")
+    box.spec("watch", text.format(every="1h"))
+    box.start()
+    box.wait_at_rest("watch", runs=1)
+    box.spec("watch", text.format(every="200ms"))
+    box.write("value", "2\n")
+    box.wait_at_rest("watch", runs=2)
+    box.write("value", "3\n")
+    box.wait_at_rest("watch", runs=3)
+
+
 def test_a_probe_is_looked_at_and_its_failure_is_not_a_change(box: Box) -> None:
     """Its output is the version; a probe that fails holds the session with words."""
     box.write("value", "1\n")

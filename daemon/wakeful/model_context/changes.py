@@ -36,7 +36,7 @@ def describe_changes(
         found = {changed.path: diff_sides(changed, redact) for changed in compared.sides}
         problem = f" (no diffs: {quote_line(compared.problem)})" if compared.problem is not None else ""
         notes = {path: note for path, (_, note) in found.items() if note is not None}
-        lines += [f"- {_say_cause(spec, cause)}{problem}", *names.list(compared.paths or cause.paths, notes)]
+        lines += [f"- {say_cause(spec, cause)}{problem}", *names.list(compared.paths or cause.paths, notes)]
         for path, (diff, _) in found.items():
             if diff is None or left < _LEAST_TOKENS:
                 continue
@@ -71,7 +71,7 @@ def _say_trust(spec: SessionSpec, cause: Cause) -> str:
     return " (untrusted: strangers write there)" if binding is not None and binding.is_untrusted else ""
 
 
-def _say_cause(spec: SessionSpec, cause: Cause) -> str:
+def say_cause(spec: SessionSpec, cause: Cause) -> str:
     why = f" ({cause.reason})" if cause.reason and cause.kind not in ("activation", "first") else ""
     name = f"{quote_line(cause.binding)}{_say_trust(spec, cause)}{why}"
     match cause.kind:
@@ -93,9 +93,11 @@ def _say_cause(spec: SessionSpec, cause: Cause) -> str:
             return "the program of this session was edited"
         case "probe":
             return f"{name}: what it looks at answers differently now"
-        case _:
+        case "file":
             known = "" if cause.delta == "known" else "; which paths is not known"
             return f"{name}: files changed{known}"
+        case _:
+            return f"{name}: it has changed"
 
 
 def _say_commits(commits: tuple[str, ...]) -> str:

@@ -31,6 +31,11 @@ class AllSources:
         }
         self._kinds: dict[str, type[Target]] = {}
 
+    @property
+    def kinds(self) -> frozenset[type[Target]]:
+        """The kinds of targets that have a source."""
+        return frozenset(self._by_kind)
+
     def follow(self, targets: Iterable[Target]) -> None:
         for kind, source in self._by_kind.items():
             own = [target for target in targets if type(target) is kind]

@@ -41,6 +41,7 @@ from wakeful.core.spec.session import (
     Window,
     find_settle_max,
 )
+from wakeful.errors import InternalError
 from wakeful.specs.command_words import find_program
 from wakeful.specs.models import (
     AmountKeys,
@@ -241,7 +242,8 @@ def _build_binding(
                     "add agent: NAME",
                 )
             return ServiceBinding(url=keys.service, check_every_seconds=keys.check_every, **common)
-    return None
+        case _:
+            raise InternalError(f"no binding is built of {type(keys).__name__}")
 
 
 def _build_common(name: str, keys: BindingKeys, built: Built) -> dict[str, Any]:

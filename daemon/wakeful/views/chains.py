@@ -99,7 +99,7 @@ def say_link(link: Link) -> list[str]:
     if link.finished is not None and link.finished.hint is not None:
         words.append(link.finished.hint)
     if link.started is not None:
-        words += [f"woken by {_say_cause(cause)}" for cause in link.started.causes]
+        words += [f"woken by {say_cause(cause)}" for cause in link.started.causes]
     words += dict.fromkeys(_say_origin(origin) for origin in link.origins)
     return words
 
@@ -122,7 +122,7 @@ def _say_run(link: Link) -> str:
     )
 
 
-def _say_cause(cause: Cause) -> str:
+def say_cause(cause: Cause) -> str:
     """With the versions, which say what it was, beside the paths, which say where."""
     words = describe_cause(cause)
     if cause.paths and (cause.old or cause.new) and cause.old != cause.new:

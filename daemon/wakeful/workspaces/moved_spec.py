@@ -7,13 +7,25 @@ parent writes, and is left behind by name.
 from __future__ import annotations
 
 import os
+from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.record.state import Session
-from wakeful.core.spec.session import AnyBinding, CommitsBinding, FileBinding, ProbeBinding, SessionSpec
+from wakeful.core.spec.session import (
+    AnyBinding,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+)
 from wakeful.run_files.replay_folder import lead_from, redirect
 
 
@@ -71,8 +83,10 @@ def _move(binding: AnyBinding, old: str, new: str) -> AnyBinding | None:
         case ProbeBinding():
             lead = lead_from(old, new)
             return replace(binding, argv=tuple(lead(word) for word in binding.argv))
-        case _:
+        case CommitsBinding() | CronBinding() | EveryBinding() | MessageBinding() | SessionBinding() | ServiceBinding():
             return binding
+        case _:
+            assert_never(binding)
 
 
 def _cut(text: str, root: str) -> str:

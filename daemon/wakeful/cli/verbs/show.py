@@ -150,10 +150,10 @@ def _say_subagents(run: dict[str, Any]) -> str:
 
 
 def _say_causes(causes: list[dict[str, Any]]) -> str:
-    return "; ".join(_say_cause(cause) for cause in causes)
+    return "; ".join(say_cause(cause) for cause in causes)
 
 
-def _say_cause(cause: dict[str, Any]) -> str:
+def say_cause(cause: dict[str, Any]) -> str:
     paths = [path["path"] for path in cause["paths"]]
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     told = ": " + ", ".join(paths[:3]) + more if paths else f": {cause['reason']}" if cause.get("reason") else ""

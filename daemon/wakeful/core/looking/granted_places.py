@@ -12,10 +12,22 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from wakeful.core.looking.patterns import contains, parse_under
-from wakeful.core.spec.session import CommandRun, CommitsBinding, FileBinding, ProbeBinding, ScriptRun, SessionSpec
+from wakeful.core.spec.session import (
+    CommandRun,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    ScriptRun,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+)
 
 # Below a home folder: whoever reads them can become that person elsewhere.
 SECRET_PLACES = (
@@ -115,8 +127,10 @@ def _list_reads(spec: SessionSpec, is_there: IsThere) -> Iterator[Granted]:
                 )
             case ProbeBinding(name=name, argv=argv):
                 yield from (Granted(path, f"probe {name}") for path in _find_named(argv, spec.root, None, is_there))
-            case _:
+            case CronBinding() | EveryBinding() | MessageBinding() | SessionBinding() | ServiceBinding():
                 pass
+            case _:
+                assert_never(binding)
     for words, paths in (("allow.read", spec.confinement.allow_read), ("allow.write", spec.confinement.allow_write)):
         yield from (Granted(_resolve(path, spec.root), words) for path in paths)
     run = spec.run

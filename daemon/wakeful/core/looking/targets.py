@@ -8,6 +8,7 @@ sessions, activations) have no target: the core knows their positions itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
 import msgspec
 from msgspec import Struct
@@ -18,9 +19,13 @@ from wakeful.core.spec.session import (
     CommitsBinding,
     Compare,
     Confinement,
+    CronBinding,
+    EveryBinding,
     FileBinding,
+    MessageBinding,
     ProbeBinding,
     ServiceBinding,
+    SessionBinding,
     SessionSpec,
 )
 
@@ -120,7 +125,7 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
         case CommitsBinding():
             owner = spec.name if binding.each_commit else ""
             return CommitsTarget(
-                key="\x1f".join(("commits", spec.root, binding.identity, owner)),
+                key="\x1f".join(("commits", spec.root, binding.identity, owner, _say_settle(binding))),
                 root=spec.root,
                 path=binding.path,
                 repo=binding.repo,
@@ -134,8 +139,9 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
             reads = tuple(one.pattern for one in spec.files)
             repositories = tuple((one.repo, one.path) for one in spec.bindings if isinstance(one, CommitsBinding))
             held = msgspec.json.encode((spec.confinement, reads, repositories)).decode()
+            times = f"{binding.check_every_seconds:g}/{binding.timeout_seconds:g}"
             return ProbeTarget(
-                key="\x1f".join(("probe", spec.root, spec.name, binding.identity, *spec.secrets, held)),
+                key="\x1f".join(("probe", spec.root, spec.name, binding.identity, *spec.secrets, held, times)),
                 root=spec.root,
                 argv=binding.argv,
                 check_every_seconds=binding.check_every_seconds,
@@ -159,8 +165,15 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
                 check_every_seconds=binding.check_every_seconds,
                 timeout_seconds=binding.timeout_seconds,
             )
-        case _:
+        case CronBinding() | EveryBinding() | MessageBinding() | SessionBinding():
             return None
+        case _:
+            assert_never(binding)
+
+
+def _say_settle(binding: FileBinding | CommitsBinding) -> str:
+    """For the key of a target: a source leaves known keys alone, so a key holds all that changes its looks."""
+    return f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}"
 
 
 def _target_of_file(root: str, binding: FileBinding, hidden: tuple[str, ...]) -> FileTarget:
@@ -168,7 +181,7 @@ def _target_of_file(root: str, binding: FileBinding, hidden: tuple[str, ...]) ->
     # The key is not the binding's identity: a writer and a reader of one path share one look.
     what = (binding.pattern, binding.compare, "!".join(binding.exclude), ",".join(hidden))
     return FileTarget(
-        key="\x1f".join(("file", root, *what, f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}")),
+        key="\x1f".join(("file", root, *what, _say_settle(binding))),
         root=root,
         pattern=binding.pattern,
         exclude=binding.exclude,

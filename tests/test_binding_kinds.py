@@ -1,0 +1,51 @@
+"""Every kind of binding is known in all places that have to know it; the type checker sees only some of them."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from golden.examples import SPEC
+from wakeful.core.looking.targets import Target
+from wakeful.core.record.events import Cause
+from wakeful.core.spec.session import AnyBinding
+from wakeful.model_context.changes import say_cause
+from wakeful.sources.all_sources import AllSources
+from wakeful.specs.models import BINDING_MODELS
+
+KINDS = {kind.__struct_config__.tag: kind for kind in get_args(AnyBinding)}
+# A service is a condition: it wakes nobody, so no model is told of it.
+WAKING = sorted(KINDS.keys() - {"service"})
+PAGE = Path(__file__).parent.parent / "docs" / "specs.md"
+# No source is asked anything here.
+NOBODY: Any = None
+
+
+def test_each_kind_has_its_keys() -> None:
+    """And no keys are left over."""
+    assert BINDING_MODELS.keys() == KINDS.keys()
+
+
+def test_each_target_has_a_source() -> None:
+    """A target without one is never looked at, and its session waits for ever."""
+    assert AllSources(NOBODY, NOBODY, NOBODY, NOBODY).kinds == set(get_args(Target))
+
+
+def test_the_golden_log_has_each_kind() -> None:
+    """Its fields are on disk for ever."""
+    assert {type(binding) for binding in SPEC.bindings} == set(KINDS.values())
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_the_page_of_specs_has_each_kind(kind: str) -> None:
+    """In a heading."""
+    headings = " ".join(re.findall(r"^### .*$", PAGE.read_text(), re.MULTILINE))
+    assert f"`{kind}`" in headings
+
+
+@pytest.mark.parametrize("kind", WAKING)
+def test_an_agent_is_told_of_each_kind_in_its_own_words(kind: str) -> None:
+    """The neutral words are for a kind that nobody thought of."""
+    told = say_cause(SPEC, Cause(binding="x", kind=kind, key=kind, old="1", new="2", at=0))
+    assert "it has changed" not in told
