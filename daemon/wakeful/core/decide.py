@@ -40,7 +40,7 @@ def _dispatch_affected(core: Core, decision: Decision) -> None:
             refresh_busy(core, decision, decision.unmarked.popitem(last=False)[0])
         session_id, _ = decision.affected.popitem(last=False)
         dispatch(core, decision, session_id)
-        # What it emitted about itself it has taken into account.
+        # The session has already handled the events that it emitted about itself.
         decision.affected.pop(session_id, None)
 
 

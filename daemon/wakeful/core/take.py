@@ -130,7 +130,7 @@ def _take_agents_read(observation: AgentsRead, core: Core, decision: Decision) -
         for name in named
         if [one.get(name) for one in before] != [core.agents.get(name), core.agent_problems.get(name)]
     }
-    # A run needs the keys of its agent's sub-agents, too.
+    # A changed sub-agent also changes its agent: a run needs the keys of its agent's sub-agents.
     news |= {agent.name for agent in core.agents.values() if not news.isdisjoint(agent.subagents)}
     for session in core.state if news else ():
         if session.mailbox.unread or (has_prompt(session) and session.owner in news):
@@ -187,8 +187,8 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
 
 
 def _withhold(core: Core, decision: Decision, declared: Iterable[Declaration]) -> dict[str, str]:
-    """What nobody has trusted yet: a new one gets a session that shows it and does nothing,
-    and a known one keeps its last good spec."""
+    """Withhold the specs that nobody has trusted yet. A new spec gets a session that shows it and does nothing.
+    A known session keeps its last good spec."""
     withheld = {one.spec.name: one.needs_trust for one in declared if one.needs_trust is not None}
     core.looked.untrusted.update(withheld)
     for name in sorted(withheld):

@@ -1,8 +1,8 @@
-"""What a request costs, from a table of prices: provider and model -> USD for a million tokens.
+"""The cost of a request, from a table of prices: provider and model -> USD for a million tokens.
 
-Asked when an answer is recorded (`find_cost`) and before a request is sent (`find_worst_case`). The table is the one
-that comes with wakeful, under what wakeful.yaml says (settings.py).
-Pure; a model that nobody gave a price has none, and is not taken for free.
+The daemon calls `find_cost` when it records an answer, and `find_worst_case` before a request is sent. The table comes
+with wakeful, and the prices in wakeful.yaml override it (settings.py).
+The functions are pure. A model without a price has an unknown cost; it does not count as free.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _measure_likeness(one: str, other: str) -> float:
 
 
 def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:
-    """What this use cost in USD; None: nobody knows."""
+    """The cost of this usage in USD; None if the model has no known price."""
     price = find_price(prices, model)
     if price is None:
         return None

@@ -18,22 +18,22 @@ _MARK_BYTES = 6
 
 
 def quote_block(text: str, label: str, tokens: int | None = None, how: str = "", *, tag: str = "data") -> str:
-    """`label` says what it is, in one line.
+    """Quote a text as data. `label` describes the text in one line.
 
-    Of what takes more than `tokens` the beginning is shown, and then `how` to get the rest.
+    A text of more than `tokens` is cut. A note after the block then says `how` to get the rest.
     """
     shown = escape_lines(text)
     kept = shown if tokens is None else cut_to_tokens(shown, tokens)
     mark = make_mark(kept)
     block = f"<{tag} {mark} {escape(label)}>\n{kept.rstrip(chr(10))}\n</{tag} {mark}>"
-    # Outside of the marks: inside, the content could say it as well.
+    # The note stands outside of the marks. Inside, the content could fake it.
     return (
         block if len(kept) == len(shown) else f"{block}\n(cut here: {len(shown) - len(kept):,} more characters; {how})"
     )
 
 
 def make_mark(text: str) -> str:
-    """One that does not stand in this text."""
+    """A mark that does not occur in this text."""
     number = 0
     while True:
         mark = hashlib.blake2b(f"{number}\0{text}".encode(errors="surrogatepass"), digest_size=_MARK_BYTES).hexdigest()

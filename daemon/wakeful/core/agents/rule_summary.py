@@ -103,7 +103,7 @@ def keep_once(lines: Iterable[str], known: Iterable[str] = ()) -> list[str]:
 
 
 def digest_messages(messages: Sequence[Message], *, objective: str | None, earlier: str | None = None) -> str:
-    """What these messages said, and before them the summary they follow."""
+    """A summary of these messages that also carries over the entries of the `earlier` summary."""
     before = read_summary(earlier)
     head = [f"Objective: {objective}"] if objective else []
     head.append(f"{count(len(messages), 'message')}, {_span(messages)}{_say_authors(messages)}.")

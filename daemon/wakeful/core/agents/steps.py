@@ -29,7 +29,7 @@ from wakeful.core.spec.agent import AgentSpec, ToolPolicy
 
 # The tools that write files.
 WRITING_TOOLS = ("write", "edit")
-# What ends a run before its agent is done: nothing to be spent is left, a person is asked, or it fails.
+# The reason a run ends before its agent is done: its budget is spent, it asked a person, or it failed.
 HaltWord = Literal["budget", "asking", "failed"]
 # The note of the activation that comes with a question.
 ASKED_BY = "asked by"
@@ -61,7 +61,7 @@ class Begin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assemble"):
-    """What the model is told is settled. The daemon's own step: no process may post it."""
+    """The prompt of the model is assembled. Only the daemon makes this step: a process may not post it."""
 
     agent: str
     model: str
@@ -168,13 +168,13 @@ class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
 Step = Assemble | RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
 # The steps whose words a request tells the model.
 SentStep = RequestTurn | RecordAnswer | ReturnTool
-# What a process may post.
+# The steps that a process may post.
 PostedStep = RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
 
 
 class Beginning(Struct, frozen=True, kw_only=True):
-    """What a run's process is told at its start: who it is, what its model is told,
-    where the conversation stands, and what it may touch."""
+    """The data a run's process gets at its start: its identity, the model's instructions,
+    the state of the conversation, and its permissions."""
 
     session: str
     run: int
@@ -188,13 +188,13 @@ class Beginning(Struct, frozen=True, kw_only=True):
     later: tuple[Asked, ...] = ()
     # Call -> what a person said to it.
     permissions: dict[str, bool] = {}
-    # How much its model takes in, as the process found it.
+    # The context window of its model, as the process found it.
     window: FoundWindow | None = None
-    # It is longer than its agent wants it: to be summarised before anything else.
+    # The conversation is longer than its agent allows: the process summarises it before anything else.
     is_long: bool = False
-    # The oldest turns, where they do not fit its model: `entries` have a mark in their place. For whoever summarises.
+    # The oldest turns, if they do not fit the model: `entries` have a mark in their place. The summariser reads them.
     left_out: tuple[Entry, ...] = ()
-    # What the summary of before holds.
+    # The text of the previous summary.
     summary: str | None = None
     objective: str | None = None
     # Small keys of this conversation.
@@ -203,15 +203,15 @@ class Beginning(Struct, frozen=True, kw_only=True):
     # The hand-off that stands, and whether this run left it, or one that it goes on from.
     standing_hand_off: str | None = None
     has_handed_off: bool = False
-    # As many requests were sent already.
+    # The number of requests that were sent already.
     turns: int = 0
     tools: dict[str, ToolPolicy] = {}
-    # What the spec says besides, for a program that thinks in our place.
+    # Further settings of the spec, for an external program that replaces our agent loop.
     env: dict[str, str] = {}
     root: str
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    # What the session itself may reach besides: the TCP ports, or all of the network; places to read, and to write.
+    # Further permissions of the session: TCP ports or the whole network, and paths to read and to write.
     network: bool | tuple[int, ...] = False
     listens: tuple[int, ...] = ()
     # With a list of ports: a listed host is a name.

@@ -37,7 +37,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def estimate_entry(entry: Entry) -> int:
-    """What one entry of a conversation takes."""
+    """The estimated number of tokens of one entry of a conversation."""
     match entry:
         case Asked(text=text):
             return estimate_tokens(text)

@@ -13,7 +13,7 @@ from msgspec import Struct
 # Why a model stopped: it is done, it waits for tools, it ran into its limit, it would not.
 StopReason = Literal["done", "calls", "length", "refused"]
 
-# What a turn is for: the session's work, or a shorter version of its conversation.
+# The purpose of a turn: the session's work, or a summary of its conversation.
 Purpose = Literal["work", "summary"]
 
 # The tool that gives another agent a piece of work. A run that goes on takes the work up where it stood.
@@ -93,13 +93,13 @@ class SubSpent(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True, tag_field="kind", tag="asked"):
-    """What a run, a person or a session puts to the model."""
+    """A text that a run, a person or a session puts to the model."""
 
     text: str
 
 
 class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answered"):
-    """What a model said.
+    """The answer of a model.
 
     `raw` is its message as the provider's library keeps it: signatures of thoughts, ids of parts.
     """
@@ -112,7 +112,7 @@ class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answere
 
     @property
     def words(self) -> str:
-        """What it said; of one that only calls, whom."""
+        """The text of the answer; if it has none, the names of the tools it calls."""
         return self.text or f"[calls {', '.join(call.name for call in self.calls)}]"
 
 
@@ -136,7 +136,7 @@ class Image(Struct, frozen=True, kw_only=True):
 
 
 class Returned(Struct, frozen=True, kw_only=True, tag_field="kind", tag="returned"):
-    """What came of one call."""
+    """The result of one tool call."""
 
     call: str
     name: str

@@ -381,7 +381,7 @@ def _find_overspent(
 
 
 def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
-    """What an agent spent of its own budget in all sessions, as periods that may have turned since."""
+    """The amounts an agent spent of its own budget in all sessions, by period. A period may have ended since."""
     total: dict[str, Spent] = {}
     for session in core.state:
         for period, spent in session.tally.agents_spent.get(agent, {}).items():

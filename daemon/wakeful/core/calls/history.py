@@ -1,8 +1,8 @@
 """The calls on history judged: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
 
-As in lifecycle.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the
-past a call needs comes with it, read from the log before: the past does not change, and where the present may have
-moved on meanwhile the call says which seq it was made for.
+As in lifecycle.py, each function returns the words the caller sees, or raises CallerError and records nothing. A call
+carries the past records it needs, read from the log beforehand: the past does not change. If the present may have
+moved on meanwhile, the call says which seq it was made for.
 """
 
 from __future__ import annotations

@@ -393,7 +393,7 @@ def _judge_todo(call: calls.Todo, core: Core, decision: Decision, called: calls.
 
 
 def check_size(core: Core, what: LimitName, text: str) -> None:
-    """What people and runs say stays in the state and in every snapshot: it has a bound."""
+    """Raise CallerError for a text beyond its limit: texts of people and runs stay in the state and every snapshot."""
     problem = core.settings.limits.refuse_beyond(what, count_bytes(text))
     if problem is not None:
         raise CallerError(f"{problem}; name a file instead")

@@ -1,7 +1,8 @@
-"""Who may do what in a session: an observer looks, a contributor talks and lets it work, a maintainer does everything.
+"""Roles in a session: an observer looks, a contributor talks and lets it work, a maintainer does everything.
 
-A session whose spec names nobody is everyone's who can reach the daemon; who is not named in one that does maintains
-it, for they declared it. Runs speak for their own session and are judged by the API. Asked before any call is judged.
+If a spec names nobody, everyone who can reach the daemon is a maintainer of the session. If a spec names people, a
+person it does not name is a maintainer, too: the daemon assumes that they declared it. Runs speak for their own
+session, and the API judges them. The daemon checks the role before it judges a call.
 """
 
 from __future__ import annotations

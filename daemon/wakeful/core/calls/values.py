@@ -156,8 +156,8 @@ class Work(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
 
 
-# -- calls on history. What they bring from the past was read from the log, which never changes:
-# no race can make it stale.
+# -- calls on history. They carry past records that were read from the log. The log never changes,
+# so no race can make these records stale.
 
 
 class Save(Struct, frozen=True, kw_only=True):

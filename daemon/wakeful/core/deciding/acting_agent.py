@@ -1,7 +1,7 @@
-"""Who works in a session's next run: its own agent, the one it was migrated to, or the one a message was put to.
+"""The agent of a session's next run: its own, the one it was migrated to, or the one a message was put to.
 
-Agents are declared in files and live in no log: a run records the one it began with. Asked at the start of a run, by
-the holds, and by whoever shows it.
+Agents are declared in files and are not in the log; a run records the agent it began with. The start of a run, the
+holds and the views call this module.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
 
 
 def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
-    """What an agent may do in a session: the stricter word of both counts,
-    and a session gives no tool that its agent was not given."""
+    """The tool policies of an agent in a session: the stricter of the two policies counts.
+    A session cannot give a tool of GIVEN_BY_NAME that the agent's own file does not give."""
     merged = dict(own)
     for name, policy in narrowed.items():
         merged[name] = max(policy, own.get(name, GIVEN_BY_NAME.get(name, policy)), key=_STRICTNESS.__getitem__)

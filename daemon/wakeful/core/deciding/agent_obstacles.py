@@ -1,7 +1,7 @@
-"""What keeps a session's agent from answering: a file that is missing or wrong, no model, no key.
+"""The obstacles that keep a session's agent from answering: a file that is missing or wrong, no model, no key.
 
-Asked by holds, by whoever looks for secrets, and when agents or secrets changed. Who works in a run is agency's to say;
-a command session's agent is a name alone, and nothing of it is needed to run.
+The holds and the search for secrets call these functions, as do changes of agents or secrets. The module acting_agent
+finds the agent of a run. The agent of a command session is only a name: the run needs nothing from its file.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ Whose = Literal["none", "own", "others", "unknown"]
 
 
 def find_other_hand(spec: SessionSpec, agent: AgentSpec) -> str | None:
-    """What of this agent's could write there besides our own tools, in words; None: nothing,
-    its writes are known one by one."""
+    """A program in this agent's runs that could write besides our own tools, in words.
+    None: there is none, and each write of the agent is known."""
     if agent.acp:
         return f"agent {agent.name} is an external program"
     if merge_tools(agent.tools, spec.tools).get("shell", "deny") != "deny":
@@ -49,9 +49,9 @@ def is_attributed(run: OpenRun) -> bool:
 
 
 def is_exact(run: OpenRun) -> bool:
-    """Is it known of each of them what came of it?
+    """Is the result of every write of this run known?
 
-    One that had begun and did not come back may have written, or not.
+    A write call that began and did not return may have written, or not.
     """
     return is_attributed(run) and not run.progress.writing
 
@@ -70,7 +70,7 @@ def judge_change(look: TargetLook, run: OpenRun, key: str) -> Whose:
 
 
 def _is_own(change: PathChange, own: OwnFile | None) -> bool:
-    """From what it found to what is there, by its own hand all the way; the x bit is nobody's but others'."""
+    """Did the run alone make this change, from start to end? A change of the x bit is always the work of others."""
     if own is None or own.is_mixed or change.after is None:
         return False
     (before_kind, before), (after_kind, after) = (_split_digest(digest) for digest in (change.before, change.after))
@@ -78,7 +78,7 @@ def _is_own(change: PathChange, own: OwnFile | None) -> bool:
 
 
 def _split_digest(digest: str | None) -> tuple[str, str | None]:
-    """What a look says of a path: its kind, and the digest of its content."""
+    """Split the digest that a look has for a path into the path's kind and the digest of its content."""
     if digest is None:
         return "", None
     kind, _, content = digest.rpartition(":")

@@ -1,9 +1,10 @@
-"""What `Core.emit` adds to an event before it is recorded: its causal parent, and the periods of its budgets.
+"""The fields `Core.emit` adds to an event before it is recorded: its causal parent, and the periods of its budgets.
 
 The parent is the record that led to the event, as "session:seq". A start follows from its wake, an end from its start,
-rest from the end, what is adopted from the call that wrote it, a wake from the run that wrote or sent what it found, or
-from the record beside it. What the outside world did has no parent. The periods are found here by the zone database, so
-that a fold takes them from the event: a log folds the same on a machine without that database.
+and rest from the end. Adopted outputs follow from the call that wrote them. A wake follows from the run that wrote or
+sent its cause, or from the record beside it. An event from the outside world has no parent.
+This module finds the periods with the zone database, and a fold takes them from the event. So a log folds the same on
+a machine without that database.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ def _runs_upstream(core: Core, session: Session) -> bool:
 def _find_favoured_reader(core: Core, session: Session) -> Session | None:
     """A starving reader that is held by nothing but its upstreams goes first; else it would be a deadlock (rule 32).
 
-    One that something else holds does not starve: dispatch releases it.
+    A reader that is held by something else does not starve: dispatch releases it.
     """
     if not core.looked.fairness.anyone_may_starve():
         return None

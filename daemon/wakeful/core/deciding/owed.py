@@ -275,7 +275,7 @@ def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:
 
 
 def start_versions(state: State, looked: Looked, session: Session) -> dict[str, str]:
-    """What a run started now sees: recorded in run_started, counted when it ends for good (rule 14)."""
+    """The versions a run started now sees. run_started records them; they count when it ends for good (rule 14)."""
     versions = {}
     for bound in looked.bounds.get(session.id, ()):
         version = version_now(state, looked, session, bound)

@@ -1,4 +1,4 @@
-"""What the plan names and the reactor carries out: imperative, repeatable, harmless when done twice."""
+"""The actions that the plan names and the reactor carries out. Each action is idempotent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from wakeful.core.record.state import OpenRun, Session
 class Look(Struct, frozen=True, kw_only=True):
     target: str
     generation: int
-    # What the delta should start from: the last success, or the last seen commit.
+    # The version the delta should start from: the last success, or the last seen commit.
     base: str | None = None
-    # A file that is open for writing counts as it is: a run has ended, and what it left is asked for.
+    # A run has ended and its outputs are looked at: a file that is open for writing counts as it is.
     takes_open: bool = False
 
 
@@ -46,10 +46,10 @@ def plan(session: Session, incarnation: str, attached: frozenset[str] | set[str]
     run = session.run
     if run is None:
         return []
-    # Whoever started it: it has succeeded, and landing twice is landing once (rule 27).
+    # The run has succeeded, whichever daemon started it. Landing is idempotent (rule 27).
     if run.staged is not None:
         return [LandOutputs(session=session.id, run=run)]
-    # Started by a daemon that is no more: nothing may be alive before the wake is tried again.
+    # An earlier daemon started the run. None of its processes may be alive when the wake is tried again.
     if run.incarnation != incarnation:
         return [RecoverRun(session=session.id, run=run)]
     if run.run_id not in attached:

@@ -27,7 +27,7 @@ def find_way_out(spec: SessionSpec) -> str | None:
 
 
 def _leads_out(path: str, root: str) -> bool:
-    """Outside of root. What has `..` or `~` in it is taken to be."""
+    """Is this path outside of root? A path that contains `..` or starts with `~` counts as outside."""
     return (
         ".." in path
         or path.startswith("~")
@@ -43,7 +43,7 @@ def find_untrusted(spec: SessionSpec) -> str | None:
 def find_source(core: Core, session: Session) -> str | None:
     """By whom words of strangers reach this session, its own bindings included: a session's name; None: by nobody.
 
-    What a message brought stays until a person has looked at it: it may stand in files, facts and notes by now.
+    The mark that a message left stays until a person has looked: its words may be in files, facts and notes by now.
     """
     if session.spec is not None and find_untrusted(session.spec) is not None:
         return session.name

@@ -268,7 +268,7 @@ def backoff_seconds(failures: int, run_id: str) -> float:
 def _add_findings(
     core: Core, session: Session, run: OpenRun, event: ev.RunFinished, awaited: dict[str, int]
 ) -> ev.RunFinished:
-    """What was written, as found at the end (rule 28), and which inputs were touched meanwhile (rule 17)."""
+    """Add the outputs as found at the end of the run (rule 28), and the inputs touched meanwhile (rule 17)."""
     stamps = core.looked.stamps.get(session.id, {})
     doubts = core.looked.doubts.get(session.id, {})
     known = {binding.identity for binding in run.spec.bindings}
@@ -288,7 +288,7 @@ def _add_findings(
         whose = judge_change(look, run, bound.key) if is_own and (bound.is_written or bound.is_both) else "unknown"
         if bound.is_written:
             is_known = is_known and whose != "unknown"
-            # What is known to be as it was found, or others' work, is not what it wrote (rule 28).
+            # An output that is known to be unchanged, or changed by others, is not the run's writing (rule 28).
             if (
                 bound.key in known
                 and judged is not None
@@ -305,15 +305,15 @@ def _add_findings(
             # Only the run wrote here: the present version is the one it left (rules 7, 15).
             written[bound.name] = judged
         elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
-            # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.
+            # An activation started the run although this input was unknown (rule 5): nobody knows which version it saw.
             touched.append(bound.key)
         elif run.daemons > 1 and bound.is_file and bound.key in run.versions and look.is_moved:
-            # What its stat was when the run began is gone with the daemon that looked; when it last moved is not.
+            # The stat from the start of the run is lost with the earlier daemon. The time of the last change is not.
             touched.append(bound.key)
         elif bound.key in stamps and (stamps[bound.key] != look.stamp or judged is None):
             touched.append(bound.key)
         elif bound.key in doubts and doubts[bound.key] != look.doubt and not _is_follow_up(run, bound.key):
-            # Stats alone tell, and contents are equal: one follow-up, and no other for the same reason.
+            # Only the stat moved, and the contents are equal: this causes one follow-up run, and never a second.
             touched.append(bound.key)
     if is_own:
         event = replace(

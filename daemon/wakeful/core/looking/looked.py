@@ -1,6 +1,6 @@
-"""What the daemon sees now: the latest version per target, dirt, and look generations.
+"""The daemon's present view of the world: the latest version per target, dirt, and look generations.
 
-Never logged, lost at a crash, rebuilt by looking (rule 1). `decide` is the only one that changes
+The view is never logged. A crash loses it, and looks rebuild it (rule 1). Only `decide` changes
 it. A hint makes a target dirty; a look that began after the newest hint makes it clean (rule 11).
 """
 
@@ -115,7 +115,7 @@ class TargetLook:
     # Newest last, bounded; a tuple, because most of 50,000 targets never change.
     steps: tuple[Step, ...] = ()
     looked_at: int = 0
-    # What was last told of these steps, since when: a wake that waits is described again at each occasion.
+    # A cache of the last delta: its steps, the version it starts from, and the delta. A waiting wake asks repeatedly.
     told: tuple[tuple[Step, ...], str | None, Delta] | None = None
 
     @property
@@ -212,7 +212,7 @@ class TargetLook:
             self.first_dirt = self.last_dirt
 
     def delta_since(self, old: str | None) -> Delta:
-        """What happened between `old` and now, if an unbroken row of looks tells."""
+        """The delta between `old` and now. Without an unbroken row of looks: the last step, not `is_known`."""
         if self.told is None or self.told[0] is not self.steps or self.told[1] != old:
             self.told = (self.steps, old, self._describe_since(old))
         return self.told[2]
@@ -229,7 +229,7 @@ class TargetLook:
         return frozenset(change.path for change in changes) if changes is not None else None
 
     def list_changes_since(self, old: str) -> list[PathChange] | None:
-        """What differs between `old` and now, by path; None where no unbroken row of looks tells."""
+        """The differences between `old` and now, by path; None without an unbroken row of looks."""
         row = self._find_row(old)
         return _list_changes(row) if row is not None else None
 
@@ -246,7 +246,7 @@ class TargetLook:
 
 
 def _list_changes(newest_first: list[Step]) -> list[PathChange]:
-    """What changed over all of these steps, by path."""
+    """The net changes over all of these steps, by path."""
     if len(newest_first) == 1:
         return sorted(newest_first[0].changes, key=_path_of)
     before: dict[str, str | None] = {}
@@ -319,9 +319,9 @@ class Writing:
 
 
 class Fairness:
-    """Who has been held for how long, counted in successes of all sessions (rule 32).
+    """The time each reader has been held, counted in successes of all sessions (rule 32).
 
-    One number a reader, not one for each of its upstreams:
+    Each reader has one number, not one for each of its upstreams:
     a chain of 10,000 sessions holds 10,000 readers at first sight.
     """
 
@@ -387,7 +387,7 @@ class Looked:
         # Why `isolation: strict` cannot be had on this machine.
         self.laxity: str | None = None
         # By name: why a secret cannot be used, in words, or None where it can.
-        # One that nobody has looked for is not here.
+        # A secret that was never looked up is absent.
         self.secrets: dict[str, str | None] = {}
         # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
         self._generations = 0

@@ -1,4 +1,4 @@
-"""What a file target makes of one path, as values: the file source finds it, the API says it in words (`why PATH`)."""
+"""The verdict of a file target on one path, as values: the file source finds it, the API words it (`why PATH`)."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Pattern(Struct, frozen=True):
         return ("/" if self.is_absolute else "") + "/".join(names)
 
     def below_base(self) -> re.Pattern[str]:
-        """What `matches` asks of the names behind `base` and its slash, for who asks of many paths that lie there."""
+        """The regex that `matches` applies after `base` and its slash, for a caller that tests many paths there."""
         return _compile_tail(EVERYTHING_BELOW if self.is_literal else self.tail)
 
     def matches(self, path: str) -> bool:
@@ -338,10 +338,10 @@ def _atoms_meet(a: str, b: str) -> bool:
 
 
 class Excludes:
-    """What a binding does not mean: bare names that count in any folder, and patterns under root.
+    """The paths a binding ignores: bare names that count in any folder, and patterns under root.
 
-    Bare names are looked for only behind `start`, the literal prefix of the binding: who writes `file: notes.tmp` or
-    `root: ~/.venv/lib` means it.
+    Bare names are searched only after `start`, the literal prefix of the binding. A person who writes
+    `file: notes.tmp` or `root: ~/.venv/lib` wants exactly that path.
     """
 
     __slots__ = ("_hidden", "_names", "_patterns", "_texts")

@@ -1,4 +1,4 @@
-"""What sources look at: a binding resolved against its root, with the session's own writes hidden.
+"""The targets of looks: a target is a binding resolved against its root, with the session's own writes hidden.
 
 The core names targets in `Look` actions and knows them by `key`; sources know how to look. Two
 bindings with the same key share one look. Ordered kinds that live in the log (cron, mailbox,

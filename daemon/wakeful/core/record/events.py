@@ -142,7 +142,7 @@ class MessageAdded(Struct, frozen=True, kw_only=True):
     chain: tuple[str, ...] = ()
     # The session by which words of strangers may have come into it; None: nobody's.
     untrusted_by: str | None = None
-    # Who is to answer this one message; None: whoever works here.
+    # The agent that must answer this one message; None: the session's usual agent.
     agent: str | None = None
     # A question: whose it is, the activation that came with it, and whether it begins a new conversation.
     # None: a message that was sent.
@@ -232,9 +232,9 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     # The conversation begins anew with what no run has dealt with yet: facts and hand-off stay, memory goes.
     is_fresh: bool = False
     trace: TraceWord | None = None
-    # Who works: the agent as it was declared then. None: a program does.
+    # The agent of the run, as it was declared then. None: the run is a program.
     agent: AgentSpec | None = None
-    # For messages put to an agent by name, or for questions: whatever else is owed stays owed.
+    # The run answers messages put to an agent by name, or questions. All other owed causes stay owed.
     is_aside: bool = False
     # The person in whose conversation the run works; None: in the session's own.
     asker: str | None = None
@@ -260,9 +260,9 @@ class RunReadopted(Struct, frozen=True, kw_only=True):
 
 
 class OutputsStaged(Struct, frozen=True, kw_only=True):
-    """A run has succeeded, and this is to be put in place: from here on nothing but that happens to it (rules 23, 27).
+    """A run has succeeded, and its outputs wait to be put in place. Nothing else happens to it then (rules 23, 27).
 
-    What is known of its end stands here, too: a crash in the middle of landing must not lose it.
+    The event also holds the facts of the run's end: a crash during landing must not lose them.
     """
 
     run: int
@@ -277,7 +277,7 @@ class OutputsStaged(Struct, frozen=True, kw_only=True):
 
 
 class OutputsLanded(Struct, frozen=True, kw_only=True):
-    """What was staged is in place, but for what others changed meanwhile: theirs stands, the run's is kept aside."""
+    """The staged outputs are in place. If others changed a file meanwhile, theirs stays and the run's is kept aside."""
 
     run: int
     kept: tuple[KeptOutput, ...] = ()
@@ -322,12 +322,12 @@ class RunFinished(Struct, frozen=True, kw_only=True):
 
 
 class PromptAssembled(Struct, frozen=True, kw_only=True):
-    """What the model of this run is told before anything else, as blobs: `instructions` are the rules,
-    `opening` what it is asked.
+    """The first texts that the model of this run gets, as blobs: `instructions` are the rules,
+    `opening` is the task.
 
-    `tokens` says how much each part takes, by estimate. No opening: the run goes on in the middle of a conversation.
-    `window_tokens` is how much the model takes in, and `window_source` the answer's place where the server that runs it
-    was asked.
+    `tokens` is the estimated size of each part. No opening: the run goes on in the middle of a conversation.
+    `window_tokens` is the context window of the model. If the daemon asked the model's server for it, `window_source`
+    says where the answer came from.
     """
 
     run: int
@@ -360,8 +360,7 @@ class TurnRequested(Struct, frozen=True, kw_only=True):
 
 
 class TurnAnswered(Struct, frozen=True, kw_only=True):
-    """What a model said. A summary is no part of the conversation,
-    but for what `conversation_compressed` makes of it."""
+    """The answer of a model. A summary enters the conversation only by the event `conversation_compressed`."""
 
     run: int
     turn: int
@@ -414,7 +413,7 @@ class ToolReturned(Struct, frozen=True, kw_only=True):
     name: str
     text: str
     is_error: bool = False
-    # What the call wrote where something is bound, each file as it left it.
+    # The bound files that the call wrote, each as the call left it.
     wrote: tuple[WroteFile, ...] = ()
     # By their contents, which are blobs. Absent in logs of older releases.
     images: tuple[Image, ...] = ()
@@ -542,9 +541,9 @@ class SessionRewound(Struct, frozen=True, kw_only=True):
 
 
 class OutputsAdopted(Struct, frozen=True, kw_only=True):
-    """What the rewind or merge of record `position` wrote counts as the session's own writing (rule 44).
+    """The files that the rewind or merge of record `position` wrote count as the session's own writing (rule 44).
 
-    `by` says which it was; `versions` are what its outputs were found as, by what each binding is.
+    `by` says which of the two it was. `versions` are the versions found at its outputs, by the binding's identity.
     """
 
     by: str

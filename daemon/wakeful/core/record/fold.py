@@ -80,8 +80,8 @@ def _fold_spec_declared(event: ev.SpecDeclared, session: Session, at: int, autho
 
 
 def _fold_spec_removed(event: ev.SpecRemoved, session: Session, at: int, author: str, seq: int) -> Session:
-    # The run ends under its spec; the wake, its back-off and the edges go (rule 26). What was
-    # owed is not lost: seen did not move, so the same file declared again is owed again.
+    # The run ends under its spec; the wake, its back-off and the edges go (rule 26). No owed change
+    # is lost: seen did not move, so if the same file is declared again, the change is owed again.
     return replace(
         session, declaration=replace(session.declaration, is_declared=False), wake=session.wake if session.run else None
     )
@@ -295,8 +295,8 @@ def _find_run_spec(spec: SessionSpec, event: ev.RunStarted) -> SessionSpec:
 def _begin_anew(session: Session) -> Session:
     """Memory goes, and the conversation begins with what no run has dealt with yet; facts and hand-off stay.
 
-    What came during a run is news to the next, as its version is (rule 14);
-    so is what a run that is tried again had seen.
+    A message that arrived during a run is new to the next run, as its version is (rule 14).
+    Messages that a retried run had seen are new as well.
     """
     came = session.knowledge.conversation
     if session.knowledge.dealt_from:

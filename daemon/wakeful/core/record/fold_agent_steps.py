@@ -1,7 +1,8 @@
 """How the steps of an agent's run change its session: the part of the fold that turns, tools and questions are for.
 
-Called by the reducer, and like it trusts the log. What a turn took is charged when it is answered; a request whose
-answer was never recorded is charged at its worst when the run ends, since the provider may have charged it, too.
+The reducer calls these functions; like the reducer, they trust the log. The cost of a turn is charged when it is
+answered. A request whose answer was never recorded is charged at its worst case when the run ends: the provider may
+have charged it, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a session knows, as values: facts, memory, the conversation, the line of records it came by, open conflicts.
+"""The knowledge of a session, as values: facts, memory, the conversation, the line of its records, open conflicts.
 
-Messages may leave the assembled context, facts never do, and neither leaves the log. A `Recollection` is what a
-position of the past hands on, to a fork born there or to the session gone back to it: it stands in the event itself, so
-the reducer never reads another log and a fork of a million records copies none of them. Pure values and functions.
+Messages may leave the assembled context, facts never do, and neither leaves the log. A `Recollection` is the
+knowledge at a past position. A fork that begins there gets it, or the session that is rewound to it. The event itself
+holds it, so the reducer never reads another log, and a fork of a million records copies none of them. Values and
+functions are pure.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class Conflict(Struct, frozen=True, kw_only=True):
 
 
 class Recollection(Struct, frozen=True, kw_only=True):
-    """What a position of the past hands on. `line` ends at that position."""
+    """The knowledge of a session at a past position. `line` ends at that position."""
 
     line: tuple[Stretch, ...]
     facts: dict[str, Fact] = {}
@@ -181,7 +182,7 @@ def split_stretches(
 
 
 class MergedFacts(Struct, frozen=True, kw_only=True):
-    """What a merge does to the facts of the session that takes it."""
+    """The changes a merge makes to the facts of the session that takes it."""
 
     taken: tuple[Fact, ...] = ()
     retracted: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""What the outside world reported: unrecorded, may repeat, carries its moment.
+"""Observations: reports of the outside world, which are not recorded, may repeat, and carry their moment.
 
-Sources, runners and the API build these; `decide` is their only reader. Nothing here was
-written down yet: an observation that changes nothing leaves no trace.
+Sources, runners and the API build observations; `decide` is their only reader. No observation is
+recorded yet: an observation that changes nothing leaves no trace.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PathChange(Struct, frozen=True, gc=False):
 
 
 class LookResult(Struct, frozen=True, kw_only=True):
-    """What a source found at a target.
+    """The result of one look of a source at a target.
 
     `version` None means unknown: not a version, and not "deleted" (rule 5); `problem` says why.
     `previous` is the version the `changes` start from, None where the delta is unknowable.
@@ -96,7 +96,7 @@ class DaemonStopping(Struct, frozen=True):
 
 
 class RoomSeen(Struct, frozen=True):
-    """What new runs must wait for because the disk of the log is nearly full, in words; None: there is room."""
+    """The reason, in words, that new runs wait because the disk of the log is nearly full; None: there is room."""
 
     words: str | None
 
@@ -132,9 +132,9 @@ class SpecsRead(Struct, frozen=True, kw_only=True):
 
 
 class AgentsRead(Struct, frozen=True, kw_only=True):
-    """All agents as they are in force now, by name, and why what one's file says is not.
+    """All agents in force now, by name, and the reasons that some agent files are not in force.
 
-    One that was read before and cannot be now is in both.
+    An agent whose file was readable before and is not now is in both.
     """
 
     agents: dict[str, AgentSpec] = {}
@@ -215,9 +215,9 @@ class Denied(Struct, frozen=True, kw_only=True):
 
 
 class Traced(Struct, frozen=True, kw_only=True):
-    """What a traced run asked for and was denied, or would have been (`is_observed`): so many were kept,
-    and `more` were not.
+    """The accesses a traced run was denied, or would have been denied (`is_observed`).
 
+    `denied` holds those that were kept; `more` is the number of the others.
     `words` say why nothing, or not all, is known.
     """
 
@@ -242,14 +242,14 @@ class Gap(Struct, frozen=True):
 
 
 class Enforceable(Struct, frozen=True, kw_only=True):
-    """What this machine can hold a run to: the kernel's version of Landlock (0: none),
-    and what no run can be kept from, in words."""
+    """The restrictions this machine can enforce on a run: the kernel's version of Landlock (0: none),
+    and the restrictions that it cannot enforce, in words."""
 
     landlock: int
     unenforced: tuple[str, ...]
-    # Whether what no run may change can be shielded inside a folder that a run may write.
+    # Whether protected files can be shielded inside a folder that a run may write.
     is_shielding: bool
-    # Those of them that are this kernel's own.
+    # The unenforced restrictions that are due to this kernel.
     gaps: tuple[Gap, ...] = ()
     # Whether control groups bound the memory and processes of runs.
     is_bounding: bool = False
@@ -280,16 +280,16 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     output: Output = Output()
     # The contents of its files are being kept. `OutputsKept` follows, and the run is closed after it.
     is_keeping: bool = False
-    # None: it never got so far.
+    # None: the run did not get as far as its isolation.
     isolation: Enforced | None = None
-    # What changed meanwhile in folders that its outputs opened, and that no binding declares: paths,
-    # and a word where there are more.
+    # Changed paths in the folders that its outputs opened, which no binding declares.
+    # If there are more paths, an entry says so in words.
     undeclared: tuple[str, ...] = ()
-    # What a person may try, where it failed and seems to have been denied something.
+    # Advice for a person, if the run failed and seems to have been denied something.
     hint: str | None = None
     # None: it was not traced.
     trace: Traced | None = None
-    # What waits to be put in place; None: it wrote directly.
+    # The outputs that wait to be put in place; None: the run wrote directly.
     staged: tuple[StagedOutput, ...] | None = None
     # The place of its own that it worked in, in words; None: it worked in place.
     workspace: str | None = None
@@ -316,7 +316,7 @@ class KeptOutput(Struct, frozen=True, kw_only=True):
 
 
 class LandingEnded(Struct, frozen=True, kw_only=True):
-    """What a run had staged is in place (rule 27), but for what is kept aside."""
+    """The staged outputs of a run are in place (rule 27), except those that are kept aside."""
 
     session: str
     run_id: str
@@ -324,8 +324,8 @@ class LandingEnded(Struct, frozen=True, kw_only=True):
 
 
 class FilesWritten(Struct, frozen=True, kw_only=True):
-    """What a rewind or a merge had to write for this session is written, or could not be:
-    these paths were (rule 44)."""
+    """A rewind or a merge has ended its writing for this session, with or without success.
+    `paths` are the paths it wrote (rule 44)."""
 
     session: str
     paths: tuple[str, ...]

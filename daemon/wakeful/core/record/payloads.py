@@ -1,7 +1,7 @@
-"""What stands in for an erased payload: the same record without the words of people.
+"""The placeholder of an erased payload: the same record without the words of people.
 
-Positions, counts, keys and outcomes stay, so that a replay folds the stand-in to a state that differs only where the
-words were. Which fields hold words is said here, once, for every kind that may be erased.
+Positions, counts, keys and outcomes stay, so that a replay folds the placeholder to a state that differs only where
+the words were. This module alone lists the fields that hold words, for every kind that may be erased.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _WORDS = frozenset(
         "words",
     )
 )
-# What a model wrote as the arguments of a call. What is left has to be JSON:
-# a provider takes no conversation with less.
+# The arguments of a call, as the model wrote them. Their placeholder must be JSON:
+# a provider rejects a conversation with anything else.
 _ARGUMENTS = "arguments"
 NO_ARGUMENTS = "{}"
 # Digests by paths, and no words.

@@ -97,7 +97,7 @@ class OpenRun(Struct, frozen=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What an agent asked, and which call of a tool waits for the answer."""
+    """The question of an agent, and the tool call that waits for the answer."""
 
     call: str
     name: str
@@ -106,7 +106,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Unread(Struct, frozen=True):
-    """A message that wakes, by its position, and who is to answer it; None: whoever works here.
+    """A message that wakes, by its position, and the agent that must answer it; None: the session's usual agent.
 
     A question has an `asker`, the activation that came with it, and the record it stands in."""
 
@@ -167,7 +167,7 @@ class Declaration(Struct, frozen=True, kw_only=True):
 
 
 class Marks(Struct, frozen=True, kw_only=True):
-    """What the session has dealt with, by the identity of each binding (rules 8, 14)."""
+    """The versions that the session has dealt with, by the identity of each binding (rules 8, 14)."""
 
     seen: dict[str, str] = {}
     good: dict[str, str] = {}
@@ -182,7 +182,7 @@ class Marks(Struct, frozen=True, kw_only=True):
 
 
 class Tally(Struct, frozen=True, kw_only=True):
-    """What is counted: wakes, runs, the latest starts, and what was spent."""
+    """The counters of a session: wakes, runs, the latest starts, and the amounts spent."""
 
     wakes: int = 0
     runs: int = 0
@@ -223,7 +223,7 @@ class Mailbox(Struct, frozen=True, kw_only=True):
 
 
 class Knowledge(Struct, frozen=True, kw_only=True):
-    """What the session knows: facts, the hand-off, the to-do list and its conversations."""
+    """The knowledge of the session: facts, the hand-off, the to-do list and its conversations."""
 
     facts: dict[str, Fact] = {}
     handoff: str | None = None

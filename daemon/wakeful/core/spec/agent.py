@@ -33,12 +33,12 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,199}")
 # Programs that start other ones; their options, and variables set for them, are words that name nobody.
 _STARTER = re.compile(r"env|node|npx|bun|bunx|deno|python[\d.]*|uvx|sh|bash|run|exec")
 _NO_NAME = re.compile(r"-.*|\w+=.*", re.DOTALL)
-# What becomes of a tool's call: carried out, put to a person first, or refused.
+# The policy for a tool call: it is carried out, put to a person first, or refused.
 ToolPolicy = Literal["allow", "ask", "deny"]
 Effort = Literal["low", "medium", "high"]
 FileHands = Literal["ours", "own"]
 
-# What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
+# The tools an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
     "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send",
     "ask_person", "hand_off", "skill", "fetch", "todo", "delegate",
@@ -161,7 +161,7 @@ class TokenWindow(Struct, frozen=True, kw_only=True):
 
     tokens: int = DEFAULT_CONTEXT_TOKENS
     compress_at: int = int(DEFAULT_CONTEXT_TOKENS * DEFAULT_COMPRESS_SHARE)
-    # Who writes summaries, where that is somebody cheaper.
+    # A cheaper model that writes the summaries. None: the agent's own model does.
     compress_by: ModelSpec | None = None
     # The window of a local model without such a key: its server is asked. `compress_share` is then the part of the
     # answer; None: compress_at is a number.
@@ -200,7 +200,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """What a process needs to have read to speak for it."""
+        """The libraries that a process must have loaded to run this agent."""
         servers = (MCP,) if self.mcp else ()
         return (
             (EXTERNAL, *servers)
@@ -215,7 +215,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def model_name(self) -> str:
-        """Who answers, as records write it."""
+        """The name of the model or program that answers, as records write it."""
         return self.models[0].name if self.models else f"{EXTERNAL}:{_name_program(self.acp)}" if self.acp else "nobody"
 
     @property
@@ -228,15 +228,15 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Names of all it needs to speak with its models and servers, those of a fallback, too;
-        or that its program needs."""
+        """The names of all secrets that the agent's models, fallback models and servers need,
+        or its external program."""
         models, servers = self._list_models(), self.mcp
         keys = (*(one.key for one in models), *(one.key for one in servers), self.outside.key)
         named = (*(one for one in keys if one is not None), *(name for server in servers for name in server.secrets))
         return tuple(dict.fromkeys(named))
 
     def _list_models(self) -> tuple[ModelSpec, ...]:
-        """All that may be asked something in its runs."""
+        """All models that may get a request in the agent's runs."""
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
         return (*self.models, *summary, *(model for one in self.team for model in one.models))
 
@@ -269,15 +269,16 @@ def find_most_output(tokens: int) -> int:
 
 
 def _name_program(words: tuple[str, ...]) -> str:
-    """`node …/bin/some-agent --acp` is some-agent: who starts it says nothing of who answers."""
+    """The name of the agent program: `node …/bin/some-agent --acp` is some-agent, since node only starts it."""
     names = [word.rpartition("/")[2] for word in words if not _NO_NAME.fullmatch(word)]
     return next((name for name in names if not _STARTER.fullmatch(name)), words[0])
 
 
 def prefer_model(agent: AgentSpec, name: str) -> AgentSpec | None:
-    """The same agent with this model first, as a migrated session has it; None where the name is none.
+    """The same agent with this model first, as in a migrated session; None if the name is not a model's name.
 
-    One that it declares is reached as declared; another of a provider that it has, the way that one is."""
+    A model that the agent declares keeps its declared settings. Another model of a declared provider takes the
+    settings of that provider's first model."""
     found = split_model(name)
     if found is None:
         return None

@@ -1,11 +1,11 @@
-"""What a session may spend, and what it has spent: in one run, and by the hour, day and month of its time zone.
+"""The budget of a session and the amounts spent: in one run, and by the hour, day and month of its time zone.
 
-Asked before a run is started (the verdict): a spent budget holds the wake, and never consumes it. What is left bounds
-the run itself (`find_allowance`), so that the last one does not overspend. The reducer charges what the log tells, so a
-restart forgets nothing. Pure.
+The verdict checks the budget before a run starts: a spent budget holds the wake, and never consumes it. The rest of
+the budget limits the run itself (`find_allowance`), so that the last run does not overspend. The reducer charges the
+amounts in the log, so a restart forgets nothing. The functions are pure.
 
-The zone database is asked when something is decided, never when a log is folded:
-what folding needs of it stands in the event (`find_periods`).
+A decision reads the zone database; a fold of the log never does.
+The event holds the periods that the fold needs (`find_periods`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Period = Literal["hour", "day", "month"]
 PERIODS: tuple[Period, ...] = ("hour", "day", "month")
 # Time zone -> period -> when it began, in microseconds.
 Periods = dict[str, dict[str, int]]
-# What is counted, with the unit people read it in.
+# The counted amounts, each with the unit that people read.
 UNITS = {
     "runs": "runs",
     "wall_seconds": "s",
@@ -108,7 +108,7 @@ def find_periods(budgets: Iterable[Budget | None], at: int) -> Periods | None:
 def charge(
     spent: dict[str, Spent], budget: Budget, at: int, periods: Periods | None = None, **used: float
 ) -> dict[str, Spent]:
-    """What is spent once `used` came on top at that time. Only periods with a bound are counted."""
+    """The amounts spent after `used` is added at that time. Only periods with a bound are counted."""
     charged: dict[str, Spent] = {}
     begins = (periods or {}).get(budget.timezone, {})
     for period in PERIODS:
@@ -145,7 +145,7 @@ def find_exhausted(
 
 
 def find_shortage(bound: Amounts, wanted: Amounts) -> str | None:
-    """What is wanted beyond a bound, in words."""
+    """The first amount wanted beyond its bound, in words; None if all are within."""
     for name, unit in UNITS.items():
         limit, amount = getattr(bound, name), getattr(wanted, name)
         if limit is not None and amount is not None and amount > limit:
@@ -163,7 +163,7 @@ def find_overspent(bound: Amounts, taken: Amounts) -> str | None:
 
 
 def find_allowance(budget: Budget, spent: dict[str, Spent], at: int) -> Amounts:
-    """What the next run may use: its own bound, or what is left of a period where that is less."""
+    """The amounts the next run may use: the bound of a run, or the rest of a period if that is less."""
     left = {name: [limit] for name in UNITS if (limit := getattr(budget.run, name)) is not None}
     for period in PERIODS:
         bound = budget.bound(period)

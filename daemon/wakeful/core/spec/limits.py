@@ -51,8 +51,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     output: Levels = Levels(MIB, 2 * MIB)
     records: Levels = Levels(1_000_000, 10_000_000)
     mailbox: Levels = Levels(1_000, 10_000)
-    # What an agent's model takes in to go on. Far above what any takes: its own window comes first,
-    # and is compressed to.
+    # The tokens that an agent's model takes in to go on. The hard level is far above any model's window:
+    # the conversation is compressed to the window first.
     tokens: Levels = Levels(100_000, 10_000_000)
     # Contents of files that runs read and wrote: one bound each, and 0 keeps none at all.
     kept_file: Levels = Levels(8 * MIB, 8 * MIB)
@@ -78,7 +78,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox", "tokens", "kept_files", "processes"})
 # These have a hard level alone.
 UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files", "processes"})
-# What each is about, in the order people read them.
+# The meaning of each limit, in the order people read them.
 MEANINGS: dict[LimitName, str] = {
     "payload": "what one record holds",
     "message": "one message",
@@ -95,7 +95,7 @@ MEANINGS: dict[LimitName, str] = {
     "kept_files": "files of one run whose contents are new and kept",
     "processes": "processes of one run at a time, unless its spec says otherwise",
 }
-# What brings a session below a level again.
+# The advice that brings a session below a level again.
 ADVICE: dict[LimitName, str] = {
     "note": "wakeful note NAME TEXT, with the rest in a file",
     "fact": "put long values in a file and remember its path",
@@ -117,9 +117,9 @@ def say_amount(name: LimitName, amount: int) -> str:
 
 # The write-ahead log keeps up to 64 MB between checkpoints, and a snapshot or a blob comes on top.
 HOLD_BELOW_BYTES = 100_000_000
-# On a small disk that would be most of it: a twentieth is what file systems keep for the system, too.
+# On a small disk HOLD_BELOW_BYTES would be most of it. File systems also reserve a twentieth for the system.
 LARGEST_SHARE = 20
-# Released only well above the mark: what one run gives back must not start the next into the same corner.
+# Runs are released only well above the mark: the space that one run frees must not start the next into a full disk.
 RELEASE_FACTOR = 1.5
 
 
@@ -129,7 +129,7 @@ def find_mark(total_bytes: int) -> int:
 
 
 def judge_room(free_bytes: int, total_bytes: int, *, is_short: bool) -> str | None:
-    """What new runs wait for, in words; None when there is room. `is_short`: they wait already."""
+    """The reason new runs wait, in words; None when there is room. `is_short`: they wait already."""
     mark = find_mark(total_bytes)
     wanted = int(mark * RELEASE_FACTOR) if is_short else mark
     if free_bytes >= wanted:

@@ -50,9 +50,9 @@ DEFAULT_EXCLUDES = (
 )
 # Names the core gives to causes and bindings of its own; a spec may not use them.
 RESERVED_BINDINGS = ("spec", "program", "first", "activation", "mailbox")
-# A file's name as well as a variable's; systemd's credentials are usually called like this, too.
+# A secret's name must suit a file and a variable. systemd credentials usually have such names, too.
 SECRET_NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
-# What ends the name of a template, and stands between it and the stem in the names of its sessions.
+# The mark at the end of a template's name. In the names of its sessions, it separates the template from the stem.
 TEMPLATE_MARK = "@"
 
 
@@ -80,7 +80,7 @@ def is_refused(name: str, refused: Mapping[str, str]) -> bool:
 
 
 class Binding(Struct, frozen=True, kw_only=True):
-    """What every kind has. `wake` is already resolved: the parser knows each kind's default."""
+    """The fields of every kind of binding. `wake` is already resolved: the parser knows each kind's default."""
 
     name: str
     wake: bool = True
@@ -102,8 +102,8 @@ class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="fil
 
     @property
     def identity(self) -> str:
-        # What is written is another thing than what is read, even at one path: the one is drift,
-        # the other a cause (rule 7).
+        # An output and an input are different things, even at one path: a change of an output is drift,
+        # a change of an input is a cause (rule 7).
         word = "output" if self.access == "write" else "file"
         return " ".join((word, self.pattern, self.compare, *(f"!{text}" for text in self.exclude)))
 
@@ -217,7 +217,7 @@ ClockBinding = CronBinding | EveryBinding
 
 
 class RunLimits(Struct, frozen=True, kw_only=True):
-    """What a run may use at most. None: as much as there is."""
+    """The resource limits of a run. None: no limit."""
 
     memory_bytes: int | None = None
     processes: int | None = None
@@ -238,7 +238,7 @@ def _is_name(host: str) -> bool:
 
 
 class Confinement(Struct, frozen=True, kw_only=True):
-    """What a run may touch besides its bindings, and how that is enforced. Paths are absolute, or relative to root."""
+    """The access a run has besides its bindings, and how it is enforced. Paths are absolute, or relative to root."""
 
     level: Isolation = "standard"
     # As the machine has it, not at all, or to these addresses (`host:port`);
@@ -249,7 +249,7 @@ class Confinement(Struct, frozen=True, kw_only=True):
 
     @property
     def ports(self) -> bool | tuple[int, ...]:
-        """What of `network` can be enforced: of addresses the TCP ports."""
+        """The part of `network` that can be enforced: for addresses, only their TCP ports."""
         return (
             self.network
             if isinstance(self.network, bool)
@@ -279,7 +279,7 @@ class Confinement(Struct, frozen=True, kw_only=True):
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
-    """What every kind of run shares."""
+    """The fields that every kind of run shares."""
 
     cwd: str | None = None
     env: dict[str, str] = {}
@@ -305,7 +305,7 @@ class ScriptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="scrip
 
 
 class PromptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="prompt"):
-    """What the session's agent is asked. Not tried again unless told: each try costs."""
+    """The prompt for the session's agent. Without `retries` in the spec a failed run is not retried: each try costs."""
 
     prompt: str
     retries: int = 0
@@ -323,7 +323,7 @@ class Window(Struct, frozen=True):
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """What stays at hand of a session; what is older, more or larger may be archived. None: no bound of that kind."""
+    """The part of a session that stays at hand. Records beyond a bound may be archived. None: no bound of that kind."""
 
     keep_seconds: float | None = None
     runs: int | None = None
@@ -352,7 +352,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     program: str | None = None
     # Names; a value stands in no spec, no state and no event.
     secrets: tuple[str, ...] = ()
-    # Name or uid -> role. Who declared it maintains it, named here or not.
+    # Name or uid -> role. A person who is not named here is a maintainer.
     people: dict[str, Role] = {}
     retention: Retention | None = None
     confinement: Confinement = Confinement()
