@@ -24,7 +24,7 @@ from wakeful.eventlog.contract import LogReader, Record
 from wakeful.text.display import count
 
 MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered")
-# What takes room of it.
+# The kinds of record that count towards the size of the conversation.
 SAID_KINDS = (*MESSAGE_KINDS, "tool_returned")
 # The kinds among these that belong to the conversation of their run.
 RUN_KINDS = ("turn_answered", "tool_returned")
@@ -36,7 +36,7 @@ MOST_RECEIVED = 100
 
 
 class SummaryRequest(Struct, frozen=True, kw_only=True):
-    """What a summary is made of. The objective must stand in it verbatim."""
+    """The input of a summary. The summary must contain the objective verbatim."""
 
     objective: str | None
     earlier: str | None
@@ -155,10 +155,11 @@ def make_compress(log: LogReader, session: Session, keep: int, summariser: Summa
 
 
 def choose_kept(log: LogReader, session: Session, most_bytes: int) -> int:
-    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; where all do,
-    the newest half.
+    """Count the newest messages that fit into `most_bytes`, together with the tool results between them.
 
-    Whoever asks has to make room: openings take some, too, and are not counted here."""
+    If all messages fit, the answer is half of them, because the caller still has to make room. The openings of runs
+    also take room, and this function does not count them.
+    """
     kept, total, used = 0, 0, 0
     for record in reversed(list(_read_said(log, session, SAID_KINDS))):
         used += _count_record(record)
@@ -173,7 +174,7 @@ def find_stretches(session: Session) -> tuple[Stretch, ...]:
 
 
 def _count_record(record: Record) -> int:
-    """What it takes of a conversation, as the reducer counts it."""
+    """The bytes that a record takes of the conversation, counted as the reducer counts them."""
     if record.payload is not None and record.kind == "tool_returned":
         returned = decode(record.kind, record.payload)
         return count_bytes(returned.text) if isinstance(returned, ev.ToolReturned) and returned.sub is None else 0
@@ -181,7 +182,7 @@ def _count_record(record: Record) -> int:
 
 
 def _ensure_objective(summary: str, objective: str | None) -> str:
-    """A model may leave it out; a session without its objective is lost."""
+    """Add the objective if the model left it out. A session without its objective is lost."""
     return summary if not objective or objective in summary else f"Objective: {objective}\n\n{summary}"
 
 

@@ -76,7 +76,7 @@ def _find_damage(log: LogVerification, session_id: str, error: Exception) -> str
     findings = [finding for finding in log.verify(session_id).findings if not finding.is_derived]
     if not findings:
         raise error
-    # One that names a record comes first: it says most.
+    # Prefer a finding that names a record: it is the most precise.
     first = next((finding for finding in findings if ", seq " in finding.where), findings[0])
     where = first.where.removeprefix(f"session {session_id}").removeprefix(", ")
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""

@@ -46,8 +46,10 @@ def decide_secrets(spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[s
 
 
 def find_opening(spec: SessionSpec, folder: str) -> str | None:
-    """What of a spec lets its runs read the folder of all secrets: Landlock grants whole folders,
-    and takes nothing back from one."""
+    """Find the place in a spec that lets its runs read the folder of all secrets.
+
+    Landlock grants whole folders and cannot exclude a part of one.
+    """
     if not spec.confinement.is_enforced:
         return None
     patterns = (

@@ -201,7 +201,7 @@ class Redactor:
 
 
 class RedactedStream:
-    """Redacts bytes as they come. What may be the beginning of a secret is held back until more is known."""
+    """Redacts bytes as they come. The stream holds back bytes that may begin a secret until more bytes arrive."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor

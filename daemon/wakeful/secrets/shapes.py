@@ -94,13 +94,13 @@ def _spell(value: bytes) -> Iterator[bytes]:
     except UnicodeDecodeError:
         return
     yield quote_plus(text).encode()
-    # What stays as it is in an address differs from writer to writer: JavaScript leaves these.
+    # Each language leaves other characters unescaped in an address. JavaScript leaves these.
     yield quote(text, safe="!'()*").encode()
     for is_ascii in (True, False):
         spelled = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
         yield spelled.encode()
         yield spelled.replace("/", "\\/").encode()
-        # Go and some web frameworks write these so, lest a browser takes them for markup.
+        # Go and some web frameworks escape these, so that a browser does not take them for markup.
         yield spelled.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e").encode()
     yield repr(text)[1:-1].encode()
     yield from _spell_in_markup(text)

@@ -112,7 +112,7 @@ class HearsOfStore(Protocol):
 
 
 class FileReports:
-    """Reports of files and commits. Whatever moved there may be part of what the keeper holds of a run."""
+    """Reports of files and commits. The keeper may wait for such a report before it closes a run."""
 
     def __init__(self, observe: ObservationPort, keeper: Keeper) -> None:
         self._observe = observe
@@ -320,7 +320,7 @@ class ProgramTrust:
         if not self._readings:
             self._observe(end)
             return
-        # Whatever comes of the reading: a run whose end is never reported would run for ever.
+        # The end is reported even if a reading fails. A run whose end is never reported would run for ever.
         asyncio.gather(*self._readings, return_exceptions=True).add_done_callback(lambda _: self._observe(end))
 
 

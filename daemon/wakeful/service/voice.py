@@ -134,7 +134,7 @@ class Voice:
             self._put(Line(f"{datetime.now():%H:%M:%S} {words}", words, WARNING))
 
     def print(self, line: str) -> None:
-        # A folder may be called anything, too.
+        # The name of a folder may also contain any character.
         shown = escape(line)
         self._put(Line(shown, shown, NOTICE))
 
@@ -207,9 +207,9 @@ class Narrator:
     def __init__(
         self, core: Core, log: LogReader, blobs: Blobs, voice: Voice, state_folder: str, *, quotes_failures: bool
     ) -> None:
-        """`quotes_failures`: print the end of a failed run's output, too.
+        """`quotes_failures` also prints the end of a failed run's output.
 
-        For `--once`, whose state folder may be gone with its machine.
+        `--once` uses it, because its state folder may disappear with its machine.
         """
         self._core = core
         self._log = log

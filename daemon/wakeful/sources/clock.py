@@ -36,7 +36,7 @@ class Clocks(NamedTuple):
 
 
 def describe_jump(before: Clocks, after: Clocks) -> str | None:
-    """What happened to the clocks between two readings, in words, or None."""
+    """Describe a sleep of the machine or a jump of the wall clock between two readings. None if there was neither."""
     slept = (after.boot - before.boot) - (after.monotonic - before.monotonic)
     moved = (after.wall - before.wall) - (after.boot - before.boot)
     if slept >= JUMP_SECONDS:

@@ -67,7 +67,7 @@ from wakeful.specs.translate import Finding, find_tool_problem
 from wakeful.specs.yaml_text import Path, shorten
 
 MESSAGE = "message"
-# What a run is: one of these.
+# A run has exactly one of these keys.
 RUN_KINDS = ("command", "script", "prompt")
 
 
@@ -417,9 +417,9 @@ def _build_window(keys: SessionKeys, zone: str | None, built: Built) -> Window |
 
 def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
     for bound, binding in keys.bindings.items():
-        # Who wrote what is known only where a run writes into an area of its own (rules 27, 28).
+        # The daemon can tell a run's writes from others only if the run writes into its own area (rules 27, 28).
         is_staged = keys.isolation == "strict" or (keys.run is not None and keys.run.workspace is not None)
-        # Or through tools of ours alone; whether its agent has no others is known where the folder is (load.py).
+        # A prompt run may also write through our tools alone. load.py, which knows the agent, checks for other tools.
         is_prompt = keys.run is not None and keys.run.prompt is not None
         if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and not is_prompt:
             words = (
@@ -472,7 +472,7 @@ def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
 
 
 def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Built) -> None:
-    """What no run may change cannot be asked for either."""
+    """Refuse a spec that asks to write into the specs folder or the state folder. No run may change those."""
     guarded = [os.path.realpath(place) for place in (around.specs, around.state) if place is not None]
     writes: list[tuple[Path, str]] = [
         (("allow", "write", index), place)

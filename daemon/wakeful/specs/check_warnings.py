@@ -142,8 +142,10 @@ def _offer_shell(command: Command, line: str) -> str:
 
 
 def _judge_program(command: Command, root: str, cwd: str | None) -> Iterator[tuple[str | None, Finding]]:
-    """What is wrong with the program, or with the file that an interpreter is told to run; each with its path,
-    where it has one."""
+    """Find problems with the program, or with the script that an interpreter is told to run.
+
+    Each problem comes with the path of the file, or None for a program given by name.
+    """
     at = skip_environment(command.argv)
     if at == len(command.argv):
         return
@@ -327,7 +329,7 @@ def find_unkept(
         agent = agents.get(session.agent or "") if isinstance(session.run, PromptRun) else None
         yield from _find_of_session(session, agent)
     for agent in agents.values():
-        # The work of a sub-agent is paid from the budgets of its callers, too.
+        # The budgets of a sub-agent's callers also pay for its work.
         payers = {agent.name, *(one.name for one in agents.values() if agent.name in one.subagents)}
         own = [
             session.budget
@@ -403,7 +405,7 @@ def find_asking(session: SessionSpec, agent: AgentSpec | None) -> str | None:
 def is_unattended(session: SessionSpec) -> bool:
     """Does only the machine wake it: a clock, a probe, another session?
 
-    Whoever saves a file or writes a message is there.
+    A person who saves a file, commits or writes a message is taken to be present.
     """
     waking = [binding for binding in session.bindings if binding.wake and not isinstance(binding, MessageBinding)]
     return bool(waking) and not any(isinstance(binding, FileBinding | CommitsBinding) for binding in waking)

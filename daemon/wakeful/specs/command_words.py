@@ -307,7 +307,7 @@ def find_signs(argv: Sequence[str], cwd: str, bound: Sequence[str] = ()) -> Iter
 
 
 def _is_glob(word: str, before: str, program: str, cwd: str, bound: Sequence[str]) -> bool:
-    """One that means files here. Behind an option, and with `**`, it is meant for the program."""
+    """Is the word a glob that matches files here? After an option, or with `**`, the program expands it itself."""
     if _WILDCARD.search(word) is None or "**" in word or any(character.isspace() for character in word):
         return False
     if program in _OWN_PATTERNS or before.startswith("-") or word.startswith("-"):

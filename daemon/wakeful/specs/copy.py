@@ -63,7 +63,7 @@ def _comment_out(text: str, marks: Marks, written: list[str], *, is_all: bool) -
         index = line - 1
         lines[index] = _mark(lines[index], column)
         index += 1
-        # What belongs to a key is indented deeper than the key.
+        # The lines of a key are indented deeper than the key itself.
         while not is_all and index < len(lines) and _indent(lines[index]) >= column:
             lines[index] = _mark(lines[index], column)
             index += 1

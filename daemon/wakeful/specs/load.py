@@ -104,8 +104,10 @@ class FileReading(Struct, frozen=True, kw_only=True):
 
 
 class Expansion(Struct, frozen=True):
-    """What a template of this digest gave for the files its glob found:
-    readings by the keys they have among all files."""
+    """The readings that a template of this digest produced for the files of its glob.
+
+    `readings` has the same keys as the folder's `files`.
+    """
 
     digest: str
     glob: Glob
@@ -221,7 +223,7 @@ def read_template(
     if findings := find_brace_problems(value):
         raise RefusedSpec(_place(findings, data, file, defaults))
     built = _build(fill(value, "example.md", "example"), f"{name}example", surroundings, defaults, is_template=True)
-    # What depends on the file is judged when there is one.
+    # A value with a placeholder is checked later, when the glob finds a file to fill it.
     wrong = [finding for finding in built.findings if not has_placeholder(find_value(value, finding[0]))]
     if wrong or not isinstance(value[FOR_EACH], str):
         raise RefusedSpec(_place(wrong, data, file, defaults))
@@ -309,7 +311,7 @@ def _name_file(relative: str, shown: str) -> FileReading:
 
 
 def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surroundings, now: int) -> FileReading | None:
-    """What the file says now; `known` itself where it did not change, None where it is gone."""
+    """Read the file. Returns `known` itself if the file did not change, and None if it is gone."""
     try:
         found = os.stat(path)
         key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
@@ -318,7 +320,7 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
             return known
         blank = FileReading(name=known.name, file=known.file, key=key, is_racy=True)
         data, found = _read_bytes(path, found, known.file)
-        # Those of the file that was read: another may have been put in its place a moment ago.
+        # The key of the file that was read. Another file may have replaced it since the stat above.
         key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
         is_racy = now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
         others = find_others(path) if os.path.islink(path) else judge_writers(path, found)

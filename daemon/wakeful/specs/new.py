@@ -20,13 +20,13 @@ from wakeful.specs.copy import copy_spec
 from wakeful.specs.load import AGENTS, SUFFIX, read_text
 from wakeful.specs.scalars import find_name_problem
 
-# What reads back as itself without quotes; everything else is quoted.
+# Text that YAML reads back unchanged without quotes. All other text is quoted.
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./=+@-]*( [A-Za-z0-9_./=+@(][A-Za-z0-9_./=+@(),;'-]*)*")
 _PLAIN_IN_LIST = re.compile(r"[A-Za-z0-9_./-][A-Za-z0-9_./=+@-]*")
 
 
 class Answers(Struct, frozen=True, kw_only=True):
-    """What a new session is to do. Without a command or a script the run is an example to replace."""
+    """The choices for a new session. Without a command, script or prompt, the spec gets an example run to replace."""
 
     files: tuple[str, ...] = ()
     commits: str | None = None

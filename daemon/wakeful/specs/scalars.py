@@ -317,7 +317,7 @@ def parse_environment(value: Any) -> dict[str, str]:
 
 
 def parse_people(value: Any) -> dict[str, str]:
-    """Who has which role. A uid is a number, a name is one of the system's; which of them exists is not asked here."""
+    """Parse the role of each person. A key is a uid or a user name of the system; this check does not look it up."""
     if not isinstance(value, dict):
         raise ValueError("expected names or uids and their roles such as {ann: maintainer, 1001: observer}")
     for name, role in value.items():

@@ -33,9 +33,9 @@ _PASSED_OVER = ("__pycache__", "node_modules")
 
 @dataclass(slots=True)
 class FoundSkills:
-    """`files` and `folders` are what was looked at, for who asks whether it still stands.
+    """The skills found. `files` and `folders` list the places read, so that a caller can check them for changes.
 
-    A problem belongs to the place of its folder in the list.
+    A problem or a warning carries the index of its folder in the list of paths.
     """
 
     skills: list[Skill] = field(default_factory=list)

@@ -45,7 +45,7 @@ _UNFILLED: tuple[Path, ...] = (("run", "script"), ("run", "prompt"))
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """What a template's file says. `value` are its own keys but for_each; `place` is where for_each stands."""
+    """The content of a template's file. `value` has its keys without for_each; `place` is the position of for_each."""
 
     pattern: str
     root: str
@@ -62,7 +62,10 @@ class Match(Struct, frozen=True):
 
 
 class Glob(Struct, frozen=True, kw_only=True):
-    """What a template's glob found: files and the folders that were listed or stood in for one that is not there."""
+    """The result of a template's glob: the files it found and the folders it listed.
+
+    For a missing folder, `folders` has the nearest existing folder above it.
+    """
 
     pattern: Pattern
     files: frozenset[str] = frozenset()

@@ -38,7 +38,7 @@ Finding = tuple[Path, bool, str]
 
 
 def translate(error: ValidationError, data: dict[str, Any], kind: FileKind) -> list[Finding]:
-    """What is wrong with `data`, most of it at once, in the order of the model."""
+    """List up to MOST_PROBLEMS problems of `data`, in the order of the model."""
     details = error.errors(include_url=False, include_input=False)[:MOST_PROBLEMS]
     # A misspelt key is one mistake, not an unknown key and a missing one.
     misspelt = {detail["loc"][:-1] for detail in details if detail["type"] == "extra_forbidden"}
@@ -90,7 +90,7 @@ def _real_path(loc: Iterable[str | int], data: Any) -> Path:
 
 
 def find_value(data: Any, path: Path) -> Any:
-    """What stands at a path of a file; None where nothing does."""
+    """The value at a path of a file, or None if there is no value."""
     for step in path:
         if isinstance(data, dict):
             data = data.get(step)

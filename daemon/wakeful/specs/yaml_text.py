@@ -39,7 +39,7 @@ Value = str | list["Value"] | dict[str, "Value"]
 Path = tuple[str | int, ...]
 Place = tuple[int, int]
 
-# What no YAML may hold, and no path or word of ours either. Tab, line feed, carriage return and NEL are text.
+# Control characters that YAML forbids, and so do our paths and words. Tab, line feed, carriage return and NEL are text.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 

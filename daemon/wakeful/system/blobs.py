@@ -31,7 +31,7 @@ _MANY_FILES = 8
 _PIECE_BYTES = 1024 * 1024
 # Some 20 MB.
 _MOST_REMEMBERED = 200_000
-# What is being written: a crash leaves at worst a file here, which the next daemon removes.
+# The folder of blobs being written. A crash leaves at worst a file here, which the next daemon removes.
 _UNFINISHED = "unfinished"
 # The names of such files, which nothing else uses. Asking tempfile for each name takes a third of what a small content
 # costs.
@@ -206,7 +206,7 @@ class Blobs:
                     yield address, size
 
     def remove(self, addresses: Iterable[str]) -> None:
-        """Take blobs away for good, where a person asked for it: what an erased record named. From elsewhere, too."""
+        """Remove the blobs of a record that a person erased, for good. Copies in the other store are also removed."""
         addresses = tuple(addresses)
         if addresses and self._elsewhere is not None:
             self._elsewhere.remove(addresses)

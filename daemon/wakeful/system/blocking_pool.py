@@ -95,7 +95,7 @@ class _SharedExecutor:
                 continue
             with suppress(MemoryError):
                 work()
-            # What it worked on is let go before it waits.
+            # The thread drops its reference to the finished work before it waits for more.
             del work
             current_thread().name = name
             with self._counting:

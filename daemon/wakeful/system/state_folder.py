@@ -103,7 +103,7 @@ def ignore_in_git(folder: str) -> None:
 
 
 def write_address(folder: str, socket: str, *, is_systemd: bool) -> None:
-    """Say where the daemon of this folder listens. One that listens in the folder itself is found without."""
+    """Write the address of this folder's daemon. A daemon that listens in the folder itself needs no address file."""
     path = os.path.join(folder, ADDRESS_FILE)
     if os.path.realpath(socket) == os.path.realpath(os.path.join(folder, SOCKET_FILE)):
         remove_address(folder)

@@ -130,15 +130,18 @@ def _find_unit() -> tuple[str | None, bool]:
 
 
 class HandedOver(NamedTuple):
-    """What systemd gave us at our start: where it listens for us,
-    and what an earlier daemon had put into its store, by name."""
+    """The descriptors that systemd passed at the start.
+
+    `listener` is the socket that systemd opened for the daemon. `stored` has the descriptors, by name, that an earlier
+    daemon put into the store.
+    """
 
     listener: socket.socket | None = None
     stored: Mapping[str, Sequence[int]] = {}
 
 
 def take_handed_over(environ: MutableMapping[str, str] = os.environ) -> HandedOver:
-    """The variables are taken away, so that no child thinks them its own."""
+    """Take the descriptors from systemd. The variables are removed, so that no child process takes them for its own."""
     pid, count, names = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     # Left over from a parent's environment, those descriptors are somebody else's.
     if pid != str(os.getpid()) or not count.isdigit() or count == "0":
@@ -148,7 +151,7 @@ def take_handed_over(environ: MutableMapping[str, str] = os.environ) -> HandedOv
     sockets, stored = [], dict[str, list[int]]()
     for fd in fds:
         os.set_inheritable(fd, False)
-        # What we put into the store is never a socket.
+        # The daemon never puts a socket into the store.
         if stat.S_ISSOCK(os.fstat(fd).st_mode):
             sockets.append(fd)
         else:

@@ -82,11 +82,11 @@ def digest_files(files: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DaemonLookups:
-    """What a reader of specs asks of the daemon around it. A reader without a daemon, as `check` has, asks none of it.
+    """The questions that a reader of specs asks its daemon. Without a daemon, as in `check`, the defaults answer them.
 
     `runs` tells which run may have changed a path. `find_known` gives the digest of the text that was in force for a
     session on this host. `find_reach` lists the places that the programs of a spec reach.
-    All of them are asked in the thread that reads.
+    The reader calls all of them in the thread that reads.
     """
 
     runs: RunsBySpan = field(default_factory=NoRuns)
@@ -97,7 +97,7 @@ class DaemonLookups:
 class HouseReader:
     """Reads in a thread, one reading at a time.
 
-    What the last reading found is asked on the loop, also while the next is under way.
+    The loop uses the results of the last reading, even while the next reading is under way.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class HouseReader:
         return words
 
     def _doubt_reached(self, reader: ProjectReader, project: str | None) -> None:
-        """What changed in a folder that is followed, while a run could write it, is not followed any further."""
+        """Stop trusting the files of a followed folder that changed while a run could write them."""
         folder = reader.folder
         assert folder is not None
         specs = folder.basis[1].specs or ""
@@ -454,7 +454,7 @@ class HouseReader:
         else:
             words = "its spec changed" if is_spec else f"{standing.label(changed[0])} changed"
             look = "shows the difference"
-        # That a project is pinned is known to who attached it.
+        # The person who attached a project knows that it is pinned.
         more = "" if why == ATTACHED else f"; {why}"
         return f"needs trust: {words}{more} (wakeful trust {standing.name} {look})"
 

@@ -22,13 +22,13 @@ from wakeful.views.why import describe_cause
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What one wake followed from: a run, a record somebody made, a record that is not there, or nothing of ours."""
+    """The origin of one wake: a run, a record somebody made, a record that is missing, or the world outside."""
 
     # "session:seq" as recorded; None: the world outside.
     parent: str | None
     name: str | None = None
     run: int | None = None
-    # What a person or a run did: its kind, author and words.
+    # The record that a person or a run made: its kind, author and words.
     record: Recorded | None = None
     words: str | None = None
 
@@ -144,7 +144,7 @@ def _say_origin(origin: Origin) -> str:
 
 
 def _name_versions(link: Link) -> dict[str, str]:
-    """What the run saw, by the names its bindings have now; what has none any more, by its identity."""
+    """The versions the run saw, by the current names of its bindings. A binding without a name is shown by identity."""
     assert link.started is not None
     names = {binding.identity: binding.name for binding in link.spec.bindings} if link.spec is not None else {}
     return {names.get(key, key): version for key, version in link.started.versions.items()}

@@ -214,7 +214,7 @@ class Ledger:
 
 
 def name_causes(causes: tuple[_Cause, ...]) -> str:
-    """What woke a run, as one group: by all its causes together, so that every run is counted once."""
+    """Name the group of a run by all its causes together. Each run is thus counted once."""
     if len(causes) == 1:
         return _name_cause(causes[0])
     names = sorted({_name_cause(cause) for cause in causes})

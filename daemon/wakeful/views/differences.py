@@ -88,7 +88,7 @@ def _compare_facts(a: Session, b: Session) -> list[dict[str, Any]]:
 
 
 def flatten_spec(spec: SessionSpec | None) -> dict[str, Any]:
-    """What a spec says beyond the defaults, by dotted key, bindings by their names."""
+    """The values of a spec that differ from the defaults, by dotted key. Bindings are keyed by name."""
     if spec is None:
         return {}
     told = _tell(spec)
@@ -97,7 +97,7 @@ def flatten_spec(spec: SessionSpec | None) -> dict[str, Any]:
 
 
 def _tell(value: Struct) -> dict[str, Any]:
-    """The fields that do not have their default, and the kind of one that has siblings."""
+    """The fields that differ from their defaults. A tagged struct also gives its tag, as `kind`."""
     fields = ((field, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     told = {
         field.name: one
@@ -123,7 +123,7 @@ def _bounds_by_key(session: Session) -> dict[str, Bound]:
 
 
 def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
-    """What was dealt with, and dealt with well. What a session writes is told among its files."""
+    """Compare the versions that runs saw, and those of the last success. `_compare_files` shows written bindings."""
     bounds = [_bounds_by_key(a), _bounds_by_key(b)]
     found = []
     for key, bound in (bounds[0] | bounds[1]).items():
@@ -142,8 +142,7 @@ def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
 
 
 def _compare_files(a: Session, b: Session, runs: list[RunFinished]) -> list[dict[str, Any]]:
-    """What runs wrote, binding by binding: the version each side's last success left,
-    and the runs between that wrote it."""
+    """Compare the written bindings: the version that each side's last success left, and the runs that wrote between."""
     found = []
     for key, bound in (_bounds_by_key(a) | _bounds_by_key(b)).items():
         versions = {"a": a.marks.good.get(key), "b": b.marks.good.get(key)}

@@ -10,7 +10,7 @@ from wakeful.views.times import show_time
 
 
 def view_knowledge(session: Session) -> dict[str, Any]:
-    """What is in the log alone, besides facts and hand-off."""
+    """The knowledge of a session that only the log holds, without its facts and hand-off."""
     conversation = session.knowledge.conversation
     return {
         "memory": session.knowledge.memory,

@@ -35,7 +35,7 @@ def view_limits(limits: Limits, sessions: Iterable[Session]) -> dict[str, Any]:
 
 
 def find_excesses(session: Session, limits: Limits) -> Iterator[tuple[LimitName, int]]:
-    """What of this session is above a level that warns. What is closed asks for nothing any more."""
+    """The amounts of this session that exceed a warning level. A closed session gives no warnings."""
     if session.is_shut:
         return
     for name, amount in weigh(session).items():

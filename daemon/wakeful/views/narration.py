@@ -69,7 +69,7 @@ def _tell_run(event: ev.Event) -> str | None:
 
 
 def _tell_session(event: ev.Event) -> str | None:
-    """What became of it as a whole, and what it was told."""
+    """Describe a change of the session's state, or a message, note, fact or to-do list that it was given."""
     match event:
         case ev.SessionSuspended():
             return "suspended"
@@ -185,7 +185,7 @@ def _traced(trace: Traced) -> str:
 
 
 def _say_arguments(text: str) -> str:
-    """What a model gave a tool, in words; as it stands where it is no JSON object."""
+    """Say the arguments of a tool call in words. Text that is not a JSON object is returned unchanged."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -36,7 +36,7 @@ def means_path(text: str, root: str, path: str) -> bool:
 
 
 def _may_mean(text: str, root: str, path: str) -> bool:
-    # What has to be tidied first (`..`, `./`, `//`) is left to the parser.
+    # The parser decides on patterns that must be normalised first (`..`, `./`, `//`).
     if ".." in text or "./" in text or "//" in text:
         return True
     whole = text if text.startswith("/") else f"{root.rstrip('/')}/{text}"

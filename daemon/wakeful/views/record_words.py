@@ -72,7 +72,7 @@ def tell_price(event: ev.Event) -> str:
 
 
 def _tell_work(event: ev.Event) -> str | None:
-    """What an agent does in its run."""
+    """Describe a step of an agent in its run."""
     match event:
         case ev.PromptAssembled(agent=agent, model=model, tokens=tokens, window_tokens=window, window_source=source):
             taken_in = f" of {window:,}" + (f" ({source})" if source else "") if window is not None else ""

@@ -109,7 +109,7 @@ def _recorded_hold_words(session: Session) -> str | None:
 
 
 def _view_recorded(session: Session) -> dict[str, Any]:
-    """What is in the log alone."""
+    """The fields of the session that come from the log alone."""
     spec, wake = session.spec, session.wake
     return {
         "seq": session.seq,
@@ -233,7 +233,7 @@ def _view_bound(core: Core, session: Session, bound: Bound, describe: Callable[[
         **_view_marks(session, bound),
         "version": version,
         "owed": bound.wake and is_new(core.state, core.looked, session, bound),
-        # What its last run left there is not there any more: shown, never a cause by itself (rule 7).
+        # The target no longer has the version its last good run left. Drift is shown, never a cause by itself (rule 7).
         "drift": _has_drifted(session, bound, version),
         "next_due": show_time_or_none(clock.next_due) if clock is not None else None,
         **(_view_look(look, describe) if look is not None else {}),
@@ -258,7 +258,7 @@ def _view_look(look: TargetLook, describe: Callable[[str], str | None]) -> dict[
 
 
 def describe_binding(binding: AnyBinding | None) -> str:
-    """What a binding is about, as its spec says it."""
+    """Describe the target of a binding in the words of its spec."""
     match binding:
         case None:
             return ""
@@ -310,9 +310,9 @@ def add_part(parts: dict[str, Part], author: str, at: int) -> None:
 
 
 def view_participants(session: Session, parts: Mapping[str, Part], uids: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Those who did something, the latest first, then those who only have a role.
+    """List the authors of records, the latest first, then the people who only have a role.
 
-    `uids` are of authors whom the spec names by uid.
+    `uids` maps an author to the uid by which the spec names that author.
     """
     by_uid = {str(uid) for uid in uids.values()}
     people = session.spec.people if session.spec is not None else {}

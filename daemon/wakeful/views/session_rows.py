@@ -60,7 +60,7 @@ def _find_state(core: Core, session: Session, moment: Moment) -> tuple[StateWord
 
 
 def _find_owed(core: Core, session: Session) -> list[str]:
-    # Whatever is owed opens a wake in the same step, unless it still settles: nothing to compare for a session at rest.
+    # A change that is owed opens a wake in the same step, unless it still settles. A session at rest thus owes nothing.
     if session.wake is None and session.run is None and session.id not in core.looked.owed_since:
         return []
     return owed_names(core.state, core.looked, session)

@@ -50,7 +50,7 @@ def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
 
 
 def plan_now(core: Core, moment: Moment) -> dict[str, Any]:
-    """What runs, what is owed and what each wake waits for, in the order of the graph."""
+    """List the running and owed sessions, and the reason each wake waits, in the order of the graph."""
     active = {
         s.name: s for s in core.state if s.run is not None or s.wake is not None or s.id in core.looked.owed_since
     }

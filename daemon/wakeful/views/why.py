@@ -56,7 +56,7 @@ def why_session(
     ]
     slot = find_next_slot(core, session)
     now += _say_next(session, next_try, slot)
-    # What failed is why people ask: it comes first, with what to do about it.
+    # People ask because of a failure. The failure comes first, with advice.
     words = [*last, *say_hint(hint), _say_what_to_do(session.name), *now] if has_failed(session) else [*now, *last]
     words += [f"{one.words}." for one in down]
     return {
@@ -114,9 +114,9 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
             )
         ]
     if session.wake is not None:
-        # What holds it was said with its state, in the same words.
+        # The state has already given the reason for the hold, in the same words.
         waits = [f"It does not run yet: {row['queued']}."] if row["queued"] != row["reason"] else []
-        # Of a wake that waits for its time, later causes are not on record yet.
+        # If a wake waits for its time, its later causes are not on record yet.
         causes = (
             gather_causes(core, session, moment.wall)[0]
             if session.is_armed and session.id in core.looked.bounds

@@ -81,7 +81,7 @@ class DeclarationsWatch:
         asked = self._asked
         if self._readings is None:
             self._readings = self._loop.create_task(self._read_asked(), name="read specs")
-        # Whoever stops waiting must not take the reading from the others.
+        # A caller that stops waiting must not cancel the reading for the other callers.
         return asyncio.shield(asked)
 
     def outdate(self) -> None:

@@ -67,8 +67,8 @@ class StatCache:
         self._database: apsw.Connection | None = None
         # Looks in threads note what they saw while the loop takes a batch.
         self._lock = threading.Lock()
-        # What was on disk at the start, and its paths in order: first looks compare with this, not with what another
-        # first look has just put in its place. Dropped when all have been looked at.
+        # The cache as it was on disk at the start, and its sorted paths. A first look compares with this copy, because
+        # another first look may already have changed the cache. The copy is dropped when every target has had a look.
         self._kept: dict[str, Seen] = {}
         self._kept_paths: list[str] = []
         if self._path is not None:
@@ -268,7 +268,7 @@ class CacheWriter:
 
 
 class Batch:
-    """What is to be written, taken at one moment."""
+    """The changes to write to the database, copied at one moment."""
 
     __slots__ = ("_mounts", "_paths", "_targets")
 

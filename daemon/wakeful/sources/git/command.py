@@ -31,7 +31,7 @@ _TREES_KEPT = 16
 # Lines in flight: few enough that neither pipe (64 KiB) fills while both sides write.
 _NAMES_AT_ONCE = 64
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-# What git itself refuses in the name of a ref (git-check-ref-format), so that a name can never be an expression.
+# Characters and sequences that git refuses in a ref name (git-check-ref-format). A name is thus never an expression.
 _NO_REF_NAME = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^/|/$|\.$|^@$|(?:^|/)\.|\.lock(?:/|$)|^-")
 _SETTINGS = (
     "core.fsmonitor=false",

@@ -35,7 +35,7 @@ async def compare_versions(repository: Repository, old: str, new: str, shown: st
 
 
 async def compare_commit(repository: Repository, commit: str, path: str, shown: str, bounds: Bounds) -> Compared:
-    """What one commit did to a path, beside its first parent."""
+    """Compare a path in one commit with the same path in its first parent."""
     if not is_object_id(commit):
         return Compared()
     (known,) = await repository.find([f"{commit}^{{commit}}"])

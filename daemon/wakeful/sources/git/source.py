@@ -209,8 +209,10 @@ class CommitSource:
         await export_tree(watched.repository, tree, destination)
 
     async def compare(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
-        """What differs between two versions that looks found, with contents; of each_commit,
-        what the one commit did."""
+        """Compare two versions that looks found, with contents.
+
+        An `each_commit` binding compares one commit with its first parent.
+        """
         followed = self._followed.get(key)
         if followed is None:
             return Compared(problem="it is bound no longer")

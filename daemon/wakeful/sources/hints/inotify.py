@@ -82,7 +82,7 @@ def _check(result: int) -> int:
 
 
 class _Instance:
-    """An inotify instance: its descriptor, and the calls that add and remove watches. Whoever makes it closes it."""
+    """An inotify instance: its descriptor, and the calls that add and remove watches. Its creator closes it."""
 
     def __init__(self) -> None:
         # IN_NONBLOCK and IN_CLOEXEC are these flags of open(2). A read of an empty queue must not stop the loop.
