@@ -82,8 +82,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     # At a time, where its own limits do not say.
     most_processes: int = 1_000
     confinement: Confinement = Confinement()
-    # What its bindings mean, as patterns under root: what is read, and what is written; repositories (or None: the one
-    # around root) with the bound path; and the script of the project that it runs.
+    # The bindings' meaning, as patterns under root: `reads` and `writes`. Each repository (None: the one around root)
+    # comes with its bound path. `program` is the script of the project that the run starts.
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()

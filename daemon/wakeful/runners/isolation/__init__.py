@@ -1,2 +1,2 @@
-"""What a run may touch: told from its order (reach), and enforced by the kernel before its first instruction
-(confine)."""
+"""A run's isolation: `reach` derives what the run may touch from its order; `confined_spawn` has the kernel enforce it
+before the run's first instruction."""

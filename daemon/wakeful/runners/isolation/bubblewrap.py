@@ -45,8 +45,8 @@ _SHARED_BYTES = 64 << 20
 # Its own in a view, and empty but for what the run is granted there: its folder,
 # where the system has no better place in memory.
 _SHARED = "/dev/shm"
-# Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts:
-# runtimes go by /proc without it.
+# Language runtimes count the cores here. The other parts of /sys that `standard` shows (control groups) are not worth
+# their mounts: without them, runtimes use /proc.
 _CORES = "/sys/devices/system"
 
 
@@ -96,7 +96,7 @@ def find_obstacle() -> str | None:
 
 
 def find_unenforced(network: bool | tuple[str, ...]) -> tuple[str, ...]:
-    """What of a strict run's isolation this machine cannot enforce."""
+    """List the parts of a strict run's isolation that this machine cannot enforce."""
     words: list[str] = []
     if network and probe_abi() < SCOPE_ABI:
         words.append("abstract sockets, where the network is open (Linux 6.12 can)")
@@ -197,10 +197,10 @@ class BubblewrapLaunch:
                 os.close(fd)
 
     def _spawn_restricted(self, spawn: Spawn[Spawned]) -> Spawned:
-        """Where the network is open, so are abstract sockets: Landlock shuts these, and ports that are not listed.
+        """An open network also opens abstract sockets: Landlock closes these, and ports that are not listed.
 
-        Who is restricted may not look at the descriptors of who is not, so the thread that spawns lives as long as the
-        run: it is the one whose descriptors bubblewrap looks at.
+        A restricted process may not read the descriptors of an unrestricted one. The spawning thread is therefore
+        restricted, too. It lives as long as the run, because bubblewrap reads that thread's descriptors.
         """
         thread = Spawner()
 
@@ -239,7 +239,7 @@ class _View:
         # By place: where its content comes from (a path, or a descriptor), and whether it may be written.
         self._shown: dict[str, tuple[str | int, bool]] = {}
         self._links: dict[str, str] = {}
-        # What was looked at on the way to a place, and where it leads, if it is a link. Most ways begin alike.
+        # A cache by path: the target of a link, None for any other path. Most places share their upper folders.
         self._targets: dict[str, str | None] = {}
         self._asked: list[str] = []
 
@@ -326,7 +326,7 @@ class _View:
         except (FileNotFoundError, NotADirectoryError, GoesInCircles):
             # As under `standard`: what is not there (any more) is not granted.
             return
-        # What was opened, wherever links led: that is what is shown, at the place where it really is.
+        # The view shows the file that was opened, at its real path, wherever links led.
         real = os.readlink(f"/proc/self/fd/{fd}")
         if self._reach.policy.hidden.holds(real):
             return
@@ -402,9 +402,9 @@ class _View:
 
 
 def _choose_source(fd: int, real: str) -> str | int:
-    """What was opened, where bubblewrap may ask us for it.
+    """The opened descriptor, if bubblewrap may read it from the daemon; otherwise the real path.
 
-    From a user namespace of its own it may not: then by its name, links resolved.
+    Without root, bubblewrap runs in a user namespace of its own and may not read the daemon's descriptors.
     """
     return fd if os.geteuid() == 0 else real
 

@@ -79,9 +79,9 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     @property
     def emptied(self) -> tuple[str, ...]:
-        """What is hidden by an empty folder on top of it, where there are mounts: what lies in a grant.
+        """The hidden places that lie in a grant; with mounts, an empty folder on top hides each of them.
 
-        To the rest no rights lead.
+        The other hidden places need no mount, because no grant covers them.
         """
         if not self.shielded:
             return ()
@@ -99,7 +99,7 @@ def find_sockets(network: bool | tuple[int, ...], listens: tuple[int, ...], *, l
 
 
 class ConfinedLaunch:
-    """A `Launch` under a policy. Whoever made it calls `dismiss` when nothing more will be launched."""
+    """A `Launch` under a policy. Its creator calls `dismiss` after the last launch."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy

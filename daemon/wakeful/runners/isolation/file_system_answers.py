@@ -1,9 +1,8 @@
-"""What was asked of the file system, and what it answered:
-whoever drew conclusions from it can tell later whether they still hold.
+"""Records questions to the file system and their answers, so that a cached conclusion can be checked later.
 
-`reach` and `programs` ask through it. A path is known by the file it leads to, what kind that is and its mode, so that
-a link that is swapped, a folder that comes, goes or is replaced gives another answer; one whose content was read also
-by the time of its last change, which no program can set.
+`reach` and `programs` ask through it. The answer for a path is the file it leads to, the file's kind and its mode. A
+swapped link gives another answer, and so does a folder that appears, disappears or is replaced. If the content was
+read, the answer includes the time of the last change, which no program can set.
 """
 
 from __future__ import annotations

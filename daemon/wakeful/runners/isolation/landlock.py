@@ -30,10 +30,10 @@ MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 <
 # Moving a file into another folder (ABI 2), truncating one (ABI 3), device controls (ABI 5).
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-# What may be granted on a file that is no folder; anything else is refused by the kernel.
+# The rights that can be granted on a file that is no folder. The kernel refuses any other right.
 _FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
-# What runs are granted. Device files are never made by one.
+# The rights that runs are granted. A run never makes device files.
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = (
     READ
@@ -66,12 +66,12 @@ def probe_abi() -> int:
 
 
 class Ruleset:
-    """What will be allowed; everything else that the kernel knows to deny is denied. Closed after use, by `with`.
+    """An allow list: the kernel denies everything else that it can deny. The caller closes it after use, by `with`.
 
-    `has_tcp`: TCP is left alone. Otherwise only ports that are granted can be connected to, and listened on.
-    `is_reading_only`: nothing but reading files and folders is judged. Several rulesets narrow each other.
-    `has_files`: False leaves files alone, so that whoever is restricted may still mount.
-    Only where `probe_abi` is not 0.
+    `has_tcp`: the ruleset leaves TCP alone. Otherwise a process can connect to, and listen on, granted ports only.
+    `is_reading_only`: the ruleset judges only the reading of files and folders. Several rulesets narrow each other.
+    `has_files`: False leaves files alone, so that the restricted thread may still mount.
+    A ruleset can be made only where `probe_abi` is not 0.
     """
 
     def __init__(self, *, has_tcp: bool = False, is_reading_only: bool = False, has_files: bool = True) -> None:

@@ -30,7 +30,7 @@ _WORD = re.compile(r"[A-Za-z0-9_./+~@-]+")
 # A path as it may stand in a line of a shell; of a long script so many are looked at.
 _NAME = re.compile(r"[\w./+~@,%-]+")
 _MOST_NAMES = 200
-# What a program of the project says is looked at for names of programs, as far as this.
+# The first bytes of a script of the project are searched for names of programs, up to this limit.
 _LONGEST_TEXT_BYTES = 64 * 1024
 _LONGEST_LINE_BYTES = 256
 _LONGEST_SETTINGS_BYTES = 64 * 1024
@@ -43,7 +43,7 @@ _PACKAGES = "node_modules"
 _PROGRAM_FOLDERS = ("bin", "sbin", "Scripts")
 _PYTHONS = ("python", "pypy")
 _LIBRARIES = ("python3*", _PACKAGES, "ruby", "perl5")
-# What the tools of one folder keep in another, by the name of the folder that holds `bin`.
+# Folders outside the prefix that its tools need, by the name of the folder that holds `bin`.
 _COMPANIONS = {".cargo": (".rustup/toolchains", ".rustup/settings.toml")}
 _HOMES = "/home"
 

@@ -3,7 +3,7 @@ machine.
 
 `Preparation` asks once per run; `PlanCache` keeps the answer for the session's next run. Looks at the file system
 (which folders are there, where links lead) and makes the folders of outputs; the kernel is told by `confined_spawn`.
-What cannot be enforced here is never left out silently: it stands in `unenforced`, in words.
+`unenforced` lists in words every rule that this machine cannot enforce; none is left out silently.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wakeful.system.private_folders import make_plain
 
 # Wherever it runs: Landlock judges opening and naming, and nothing else.
 ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")
-# What a private view cannot do without, as the machine has it.
+# System folders that a private view must show unchanged.
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", "/proc", "/dev", "/sys")
 _SHARED = ("/", "/tmp", "/var", "/var/tmp", "/home", "/root", "/mnt", "/media", "/srv", "/opt", "/run")
 
@@ -51,11 +51,11 @@ class NotYet(Exception):
 
 
 class Protected(Struct, frozen=True, kw_only=True):
-    """What no run may change: the specs, the state folder, and the rest (settings, socket, folders of runs,
+    """Places that no run may change: the specs, the state folder, and the rest (settings, socket, folders of runs,
     unit files).
 
-    `hidden` is what none may even read: the daemon's secrets, the private folders of other runs.
-    `written` knows what runs may write."""
+    `hidden` are places that no run may even read: the daemon's secrets, the private folders of other runs.
+    `written` knows the places that runs may write."""
 
     specs: str | None = None
     state: str | None = None
@@ -73,9 +73,9 @@ class Area(Struct, frozen=True):
 
 
 class Reach(Struct, frozen=True, kw_only=True):
-    """What a run may touch.
+    """The places that a run may touch.
 
-    `opened` are folders that a literal output opened wider than it is itself, `guarded` what is ours in them.
+    `opened` are the folders that a literal output opened as a whole. `guarded` are the daemon's own places.
     """
 
     policy: Policy
@@ -84,9 +84,9 @@ class Reach(Struct, frozen=True, kw_only=True):
     guarded: tuple[str, ...] = ()
     specs: str | None = None
     areas: tuple[Area, ...] = ()
-    # How what is granted was asked for: the way there may lead over links.
+    # The granted paths as they were asked for: such a path may lead over links.
     spelled: tuple[str, ...] = ()
-    # What programs must be told, so that they do not stumble over what they cannot reach.
+    # Variables for the programs of the run, so that they do not fail on places they cannot reach.
     environment: dict[str, str] = {}
     # Places that its programs need, which no spec declares: inside root by their names there;
     # and what was asked for and not granted, in words.
@@ -169,7 +169,7 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
 class Plan:
     """Collects grants.
 
-    What it asked the file system stands in `looked`: as long as the answers are the same, so is the plan.
+    `looked` records its questions to the file system. The plan stays valid as long as the answers stay the same.
     """
 
     def __init__(self, order: RunOrder, protected: Protected, *, is_early: bool) -> None:
@@ -190,7 +190,7 @@ class Plan:
         self._has_view = order.confinement.level == "strict"
         self._can_shield = self._has_view or can_shield()
         self._areas: dict[str, list[tuple[str, Pattern]]] = {}
-        # What was made for it inside the state folder: also a root, which is a copy to run in, or a fork's place.
+        # The run's own folders. A root inside the state folder is one, too: a copy to run in, or a fork's folder.
         made = self._workspace or self._root
         roots = (made,) if any(contains(place, made) for place in self._guarded) else ()
         self._own = (*map(self._find, (order.scratch, order.temporary)), *roots)
@@ -232,7 +232,7 @@ class Plan:
         folder = os.path.dirname(pattern.base) if is_file else pattern.base
         self._make(folder)
         real = self._follow(folder, self.allowed_writes)
-        # A workspace is open as a whole, so that what is written there may lie beside outputs, too.
+        # The run may write anywhere in its workspace, also beside its outputs.
         if real is None or self._is_in_workspace(real):
             return
         self._refuse_unnamed(real, pattern.base)
@@ -388,7 +388,8 @@ class Plan:
         self.unenforced.update(dict.fromkeys(find_network_gaps(network)))
         for path in list_resolver() if network else ():
             self.grant(path, READ)
-        # Who asks for a file of /etc by name gets it: the guard, which knows no exceptions, is spelled out instead.
+        # A spec may name a file of /etc, and the run gets it. The guard knows no exceptions, so the plan then grants
+        # the open settings one by one instead.
         asks_for_settings = any(contains(SETTINGS, path) for _, path in self._rights)
         settings = [Grant(path, READ) for path in list_settings()] if asks_for_settings else []
         policy = Policy(
@@ -426,7 +427,7 @@ class Plan:
         return Hidden(places, (real, f"{real}.trees"))
 
     def _list_kept(self, policy: Policy) -> Iterable[str]:
-        """What is its own in places that are shielded or hidden."""
+        """List the run's own folders that lie in shielded or hidden places."""
         above = (*policy.shielded, *policy.emptied)
         own = dict.fromkeys((*self._own, *policy.hidden.own, *self._named))
         return (place for place in own if os.path.isdir(place) and any(contains(one, place) for one in above))

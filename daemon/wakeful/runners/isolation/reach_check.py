@@ -29,16 +29,16 @@ _NOISE = ("/proc", "/sys", "/dev/tty", "/dev/null")
 _NOISY_NAMES = ("__pycache__",)
 # A worktree has one of its own, and a copy has none: git asks for parts of it that nobody misses.
 _REPOSITORY = ".git"
-# What lies deeper in them is not made by the way.
+# A file at most so many levels below a temporary folder is temporary; a deeper path was chosen on purpose.
 _TEMPORARY, _SHALLOW = ("/tmp", "/var/tmp"), 2
-# What programs are known to need of the system's own places: locks of multiprocessing, terminals of their own.
+# System places that programs are known to write: multiprocessing keeps locks there, others open terminals.
 _DEVICES = ("/dev/shm", "/dev/ptmx", "/dev/pts")
 # Those of a view are its own, and empty at first.
 _PRIVATE = ("/tmp", "/dev")
 _NEEDED = {"read": READ_FILE, "run": EXECUTE, "write": WRITE_FILE}
 _UNRESOLVED = "EAI_AGAIN"
 _DENYING = ("EACCES", "EPERM", "EROFS", "EXDEV")
-# What is asked for where the kernel is not told any address.
+# Named in place of an address, for a call that gives the kernel none.
 NETWORK = "the network"
 BY_SYSTEM = "the system's own rules (owner, mode) deny it, not its isolation"
 _GUARDED = "it is wakeful's own, and for no run to change"
@@ -105,7 +105,7 @@ class Judge:
             if is_outside and not self._standards.is_observed:
                 return self._describe(asked, real, is_folder)
             return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, real, is_folder, BY_SYSTEM)
-        # What it cannot see is not there for it; what it would make needs the folder.
+        # In a view, a hidden file does not exist for the run. A file to be created needs its folder to exist.
         is_hidden = (
             self._standards.has_view
             and asked.error == "ENOENT"
@@ -139,7 +139,7 @@ class Judge:
             return None
         is_left_out = os.path.lexists(there) and not moved.was_given(real)
         if asked.access == "write" and not is_left_out:
-            # What it would make needs the folder.
+            # A file to be created needs its folder to exist.
             is_left_out = (
                 os.path.isdir(os.path.dirname(there))
                 and not os.path.isdir(os.path.dirname(real))

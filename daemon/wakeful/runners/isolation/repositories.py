@@ -26,7 +26,7 @@ _LONGEST_LIST_BYTES = 256 * 1024
 
 
 def find_repository_places(root: str, repository: str | None, path: str) -> Iterator[str]:
-    """What a run of a `commits` binding reads: the bound part of the checkout, and the repository itself."""
+    """Find the places that a `commits` binding reads: the bound part of the checkout, and the repository itself."""
     top = find_top(os.path.normpath(os.path.join(root, repository or ".")), has_bare=True)
     if top is None:
         return

@@ -1,7 +1,7 @@
-"""What strace writes about a program, as values: which call asked for which path or address, and what the kernel said.
+"""Parses strace's lines about a program: which call asked for which path or address, and what the kernel answered.
 
-`trace` feeds it lines as they come. A program under trace can write such lines itself, and chooses every path in them:
-nothing here trusts a line to be whole or sane, and what cannot be read is passed over. Looks at no file.
+`trace` feeds it lines as they come. A program under trace can write such lines itself, and chooses every path in them.
+The parser therefore trusts no line to be whole or sane, and skips a line it cannot read. It looks at no file.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Reader:
-    """Follows one program, and where each of its processes stands."""
+    """Follows one program, and the working folder of each of its processes."""
 
     def __init__(self, cwd: str) -> None:
         self._cwd = cwd
         self._cwds: dict[bytes, str] = {}
         self._halves: dict[bytes, bytes] = {}
-        # Who is in the middle of making a process: a new one stands where it stands.
+        # The process that is forking now: its child inherits its working folder.
         self._forking: bytes | None = None
 
     def read(self, line: bytes) -> Iterator[Asked]:
@@ -143,7 +143,7 @@ class Reader:
             self._cwds[pid] = _decode(folder[1])
         elif call in _FORKS and error is None:
             self._forking = None
-            # Whoever spoke before its maker was heard stands elsewhere by now, perhaps.
+            # If the child's first line came before this one, the child may have changed its folder: keep its entry.
             self._cwds.setdefault(result[1], self._cwds[pid])
 
     def _read_open(
@@ -202,7 +202,7 @@ def _read_address(words: list[bytes], error: str | None, *, is_bound: bool) -> I
     text = words[1] if len(words) > 1 else b""
     if (found := _UNIX.search(text)) is not None:
         name = _decode(found[2])
-        # One that is a file is not judged when it is connected to, only when it is made; one without a file is.
+        # A socket that is a file is judged when it is made, not on connecting. An abstract socket is always judged.
         if found[1]:
             yield Asked(access="connect", what=f"@{name}", error=error)
         elif is_bound and name.startswith("/"):
@@ -218,7 +218,7 @@ def _read_address(words: list[bytes], error: str | None, *, is_bound: bool) -> I
 
 
 def _decode(text: bytes) -> str:
-    """Without strace's escapes. What is no UTF-8 becomes half a character, as everywhere."""
+    """Decode strace's escapes. Bytes that are not UTF-8 become surrogates, as everywhere."""
     return os.fsdecode(_ESCAPED.sub(_unescape, text) if b"\\" in text else text)
 
 

@@ -29,7 +29,7 @@ from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, READ_FILE
 SETTINGS = "/etc"
 RESOLVER = "/etc/resolv.conf"
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-# What language runtimes ask the kernel at their start: cores, memory, their control group.
+# Language runtimes read these places at their start: cores, memory, their control group.
 _KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
 # No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm:
 # it is shared with all programs of the user.
@@ -123,21 +123,21 @@ def is_of_system(path: str) -> bool:
 
 
 def list_resolver() -> tuple[str, ...]:
-    """Who is asked for the addresses of names, where that is told outside of the system: systemd's is a link into /run.
+    """The resolver's file, where it lies outside of the system's places: systemd's is a link into /run.
 
-    For who has a network.
+    Only a run with a network needs it.
     """
     real = os.path.realpath(RESOLVER)
     return () if is_of_system(real) else (real,)
 
 
 def list_settings(folder: str = SETTINGS) -> list[str]:
-    """What of /etc is for everybody, whole folders where all in them is."""
+    """List the paths of /etc that every run may read; a folder stands for its files where all of them are open."""
     return _list_open(folder)[0]
 
 
 def list_secrets() -> list[tuple[str, bool]]:
-    """What of /etc is not for everybody: paths, and whether each is a folder. Blocks, at most once a minute."""
+    """The paths of /etc that not everybody may read, and whether each is a folder. Blocks, at most once a minute."""
     return _find_secrets(_read_changes(), int(time.monotonic() / _STALE_SECONDS))
 
 

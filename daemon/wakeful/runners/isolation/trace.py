@@ -28,14 +28,14 @@ from wakeful.system.blocking_pool import start_beside
 PROGRAM = "strace"
 _PATIENCE_SECONDS = 10.0
 _CHUNK_BYTES = 64 * 1024
-# What is longer is no line of strace's about a path.
+# No line of strace's about a path is longer.
 _LONGEST_LINE_BYTES = 32 * 1024
 _BATCH_SECONDS = 0.01
-# So many lines are looked at, and bytes; the rest is read and thrown away, so that nobody waits for us,
-# nor we for them.
+# The reader parses at most so many lines and bytes. It reads and discards the rest, so that neither the program nor
+# the daemon waits for the other.
 _MOST_LINES = 200_000
 _MOST_BYTES = 64 << 20
-# Of what was denied: so many are kept, in so many characters, and so many are told apart.
+# Limits for denied accesses: how many are kept, their characters in total, and how many are deduplicated.
 _KEPT = 200
 _KEPT_CHARACTERS = 64 * 1024
 _TOLD_APART = 10_000

@@ -1,11 +1,11 @@
 """Puts staged outputs in place, by rename, each one whole (rule 27).
 
-Done twice it is done once: the next daemon finishes what one began.
+Landing is idempotent: the next daemon finishes a landing that an earlier one began.
 
-The reactor calls `land` once `outputs_staged` is durable; what became of it is reported on the loop. What is there
-already is passed over, what is as the run found it is replaced, and what somebody changed meanwhile stays: then the
-run's own is kept aside, in the state folder. An area on another file system is copied to a name beside the target first
-(`*.tmp`, which nobody watches) and renamed from there. Blocks in threads of its own.
+The reactor calls `land` once `outputs_staged` is durable; `Landing` reports the result on the loop. An output that is
+in place already is skipped. A file that is still as the run found it is replaced. A file that somebody changed
+meanwhile stays, and the run's version is kept aside in the state folder. An output from another file system is first
+copied to a name beside the target (`*.tmp`, which nobody watches) and renamed from there. Blocks in its own threads.
 """
 
 from __future__ import annotations
@@ -237,8 +237,9 @@ def _bring(output: StagedOutput, staged: str, name: str, folder_fd: int) -> str 
 
 
 def _exchange(output: StagedOutput, source: str, name: str, folder_fd: int) -> str | None:
-    """What stood there comes out, and is looked at once more: an edit in the last moment is somebody's, too,
-    and goes back."""
+    """Exchange the output with the file at the target, then check that file once more.
+
+    If somebody edited it in the last moment, a second exchange puts it back."""
     flag = NO_REPLACE if output.base is None else EXCHANGE
     problem = rename_at(AT_FDCWD, source, folder_fd, name, flag)
     if problem in (errno.EEXIST, errno.ENOENT):

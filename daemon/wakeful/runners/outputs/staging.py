@@ -266,9 +266,9 @@ def _open_area(folder: str, root: str) -> int:
 
 
 def _walk_area(area: Area, source: int) -> Iterator[tuple[str, int, str, bool]]:
-    """What lies in a folder of outputs: path below it, the folder it is in, its name there, and whether it is a folder.
+    """Walk a folder of outputs: each entry's path below it, its parent's descriptor, its name, whether it is a folder.
 
-    Only folders in which an output may lie are entered; whatever else there is, is one thing.
+    The walk enters only folders in which an output may lie, and yields any other folder as one entry.
     """
     for above, folders, files, folder_fd in os.fwalk(".", dir_fd=source, follow_symlinks=False):
         for name in sorted(folders):

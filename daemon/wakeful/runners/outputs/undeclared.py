@@ -1,9 +1,9 @@
-"""What changed in the folders that an output opened, although no binding declares it.
+"""Finds changes that no binding declares, in the folders that an output opened.
 
-Landlock opens a whole folder so that a file in it can be replaced; what else was written there is reported with the
-run, never hidden. `Preparation` surveys the folders before the run, `saving` asks at its end, in a thread. Both looks
-are bounded. Somebody else's change at the same time is reported as well, for the folder alone cannot tell who it was;
-but not what another run declares, changed while that one wrote (`writers.py`).
+Landlock opens a whole folder so that a file in it can be replaced. Every other change there is reported with the run,
+never hidden. `Preparation` surveys the folders before the run, `saving` asks at its end, in a thread. Both surveys are
+bounded. Somebody else's change at the same time is reported as well, because the folder does not tell who made it. A
+change is not reported if another run declares the path and was writing at that time (`writers.py`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What became of a run's workspace: which outputs it made, changed or removed there, and what else it touched (rule
-27).
+"""Finds the outputs that a run made, changed or removed in its workspace, and its other changes there (rule 27).
 
 `Preparation` makes one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect`
 (by `saving`) when its last process is gone; both block, and run in a thread. The workspace was laid out by
@@ -156,8 +155,8 @@ class WorkspaceArea:
             return None
         finally:
             os.close(folder_fd)
-        # Of what the run has, not of what is there now: whoever changed it since the copy was made is in conflict with
-        # the run.
+        # The digest of the run's copy, not of the file at the real place. If somebody changed that file since it was
+        # copied, the change is a conflict with the run.
         return digest_entry(path, None)
 
     def _compare(self, below: str, path: str, given: _Given | None) -> StagedOutput | None:

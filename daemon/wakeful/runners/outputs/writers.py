@@ -1,9 +1,9 @@
-"""Who writes where, and when: what one run declares and wrote is no undeclared change of its neighbour.
+"""Records which run writes where and when: a run's declared writes are no undeclared changes of its neighbour.
 
 `LiveRun` notes itself from its start to its end, `Landing` while it puts outputs in place; `find_undeclared` asks. A
-change is another's only where that one declares the path and the file system's stamp lies in its time: what a run does
-to a neighbour that rests is still told. Of two that write at the same time nobody can say who it was, and whoever
-declares the path is believed.
+change belongs to another run only if that run declares the path and the file system's stamp lies in its time. A change
+to the files of a neighbour that rests is therefore still reported. If two runs write at the same time, nobody can tell
+which one it was; the run that declares the path gets the change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wakeful.core.looking.patterns import Pattern, parse_under
 # CLOCK_REALTIME_COARSE, by which file systems stamp: up to a tick behind the precise clock. Since Linux 6.13 some
 # stamps are precise, so a time begins by this clock and ends by the other.
 COARSE_CLOCK = 5
-# Of those that ended so many are remembered. What is forgotten is told once too often, not once too rarely.
+# So many ended writers are remembered. A forgotten writer causes a report too many, never a missing one.
 _REMEMBERED = 1000
 
 
@@ -80,8 +80,9 @@ class Writers:
 
 
 def list_declared(root: str, writes: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[Pattern, ...]:
-    """What may be written, by the names in the spec and by where these lead:
-    folders are looked at without their links."""
+    """List the patterns that a run may write, as the spec spells them and with the links of their folders resolved.
+
+    The survey of a folder reports real paths."""
     named = [parse_under(text, root) for text in writes] + [
         Pattern.literal(os.path.join(root, place)) for place in allowed
     ]

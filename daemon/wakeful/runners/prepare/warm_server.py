@@ -229,7 +229,11 @@ class WarmServer:
         self._settle()
 
     def _end(self, process: subprocess.Popen[bytes], *, is_closing: bool) -> None:
-        """Its end is an event, too: a process with everything in memory takes some milliseconds to go."""
+        """Kill the process, and reap it once its pidfd reports the end.
+
+        A process with everything in memory takes some milliseconds to end, so the loop does not wait for it.
+        While the server closes, or without a free descriptor, the loop waits.
+        """
         loop, children = asyncio.get_running_loop(), self._children
         process.kill()
         try:

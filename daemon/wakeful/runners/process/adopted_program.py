@@ -70,7 +70,7 @@ class AdoptedProcess(Attended):
         for pid in pids:
             for index, amount in enumerate((proc.cpu_time(pid), *proc.read_io(pid))):
                 used[index] += amount
-        # What a part of the tree had used is gone from sight with it, and was used all the same.
+        # When a part of the tree ends, its usage is no longer visible, but it still counts: totals never shrink.
         self._used = (max(self._used[0], used[0]), max(self._used[1], int(used[1])), max(self._used[2], int(used[2])))
 
     def abandon(self) -> None:

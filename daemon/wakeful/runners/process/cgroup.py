@@ -56,8 +56,9 @@ class Cgroups:
         return int(_read_counts(f"{self._path(mark)}/memory.events").get("oom_kill", 0)) > 0
 
     def cpu_seconds(self, mark: int) -> float:
-        """What its members have spent since they entered, the dead included;
-        counted by the kernel with or without a controller."""
+        """The CPU time of the group's members since they entered, dead members included.
+
+        The kernel counts it with or without a controller."""
         return int(_read_counts(f"{self._path(mark)}/cpu.stat").get("usage_usec", 0)) / 1e6
 
     def marks(self) -> list[int]:
@@ -128,7 +129,7 @@ def _switch_on(folder: str) -> None:
 def _list_bounds(limits: RunLimits) -> Iterator[tuple[str, str]]:
     if limits.memory_bytes is not None:
         yield "memory.max", str(limits.memory_bytes)
-        # Memory that goes to the swap counts, too.
+        # Without swap, all of the run's memory counts against the limit.
         yield "memory.swap.max", "0"
         # A run without one of its processes is no run.
         yield "memory.oom.group", "1"

@@ -1,9 +1,9 @@
 """Tells the child processes that the daemon spawned from those it inherited.
 
-The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. What the
-daemon spawns itself (a probe, a long-lived git) inherits its OWN mark and is never touched; what was adopted from a run
-is ended with it, and reaped here by its number. Nobody ever waits for any child (-1): that would steal the exit
-status of the others.
+The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. A
+process that the daemon spawns itself (a probe, a long-lived git) inherits its OWN mark and is never touched. A process
+adopted from a run is ended with the run, and reaped here by its pid. The daemon never waits for any child (-1): that
+would steal the exit status of the others.
 """
 
 from __future__ import annotations

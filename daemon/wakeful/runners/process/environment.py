@@ -16,7 +16,7 @@ from wakeful.runners.contract import RunOrder
 from wakeful.secrets.store import name_variable
 from wakeful.system.private_folders import make_private
 
-# Who and where one is, how to speak, where programs and temporary files are. Left out on purpose: XDG_RUNTIME_DIR and
+# The user, the home folder, the language, the time zone and the path of programs. Left out: XDG_RUNTIME_DIR and
 # DBUS_SESSION_BUS_ADDRESS (through the user's bus a run can start processes outside its own tree), SSH_AUTH_SOCK and
 # every other credential, DISPLAY, PYTHON*, LD_*, and TMPDIR: a run has a temporary folder of its own,
 # that goes with it.

@@ -64,11 +64,12 @@ def _list_settings(limits: RunLimits) -> list[str]:
 
 
 def launch_sparing(launch: Callable[[], Launched]) -> tuple[Launched, bool]:
-    """What is launched is refused a process before the daemon and people are; False where it was launched without that.
+    """Launch with a lower process limit, so that the run meets the limit before the daemon and people do.
 
-    By the soft limit of the daemon itself for the moment of a spawn, as the mark is: there is no gap. The kernel counts
-    all processes of the user, so where they are many the spawn itself is refused; then it takes one of those in
-    reserve. Root is not held to it: `find_crowd` does that."""
+    The second value is False if the launch succeeded only without the lower limit. The daemon lowers its own soft limit
+    for the moment of the spawn, as it does with the mark, so there is no gap. The kernel counts all processes of the
+    user. If there are too many, the kernel refuses the spawn, and a second launch uses one of the reserved processes.
+    The kernel does not hold root to the limit: `find_crowd` does that."""
     limits = resource.getrlimit(resource.RLIMIT_NPROC)
     if (most := _find_spared()) is None:
         return launch(), True
@@ -128,8 +129,9 @@ def find_crowd(most: int, pid: int) -> str | None:
 
 
 def find_excess(limits: RunLimits, pids: Sequence[int], counted_cpu_seconds: float = 0.0) -> str | None:
-    """What the processes of a run exceed together, in words; None while they do not. `counted_cpu_seconds`: what its
-    control group counted, of those that are gone from sight, too."""
+    """Describe the limit that the processes of a run exceed together; None if they exceed none.
+
+    `counted_cpu_seconds` is the CPU time that the control group counted, with that of processes that have ended."""
     if limits.processes is not None and len(pids) > limits.processes:
         return f"it had more than {limits.processes} processes (run.limits.processes)"
     if limits.memory_bytes is not None and sum(map(proc.own_memory, pids)) > limits.memory_bytes:

@@ -59,7 +59,7 @@ def mark_own() -> Sign | None:
 
 @contextmanager
 def marking(mark: int) -> Iterator[None]:
-    """Whatever this process spawns inside carries `mark`. Must not be left open across an await."""
+    """Processes that the daemon spawns inside the block carry `mark`. The caller must not await inside the block."""
     before = resource.getrlimit(_LIMIT)
     hard = before[1]
     # Where somebody limited it before us, only the environment carries the mark.

@@ -1,11 +1,11 @@
 """A run's output in memory: the first half of the limit, the last half, and the true count.
 
-Bytes in, bytes out: output may be binary, endless, or without a single line end. Whatever a run writes, no more than
-the limit is held. Followers read by position, so that a slow one costs nothing: what it was too slow for, it is told
-about in words. The bytes of secrets are held here and let out nowhere: `kept` and `follow` redact what they give. Not
-as it comes in: a flood costs nothing, and a secret that became known during the run is found in what came before, too.
-The bytes lie in one stretch of memory with their count in front,
-so that a descriptor of it is all that a later daemon needs to go on.
+Output is bytes: it may be binary, endless, or without a single line end. The capture never holds more than the limit.
+Followers read by position, so a slow follower costs nothing: a message tells it how much it missed. The capture holds
+the bytes of secrets but never gives them out: `kept` and `follow` redact their results. Redacting on the way out keeps
+a flood of output cheap. It also finds a secret that became known during the run in earlier output.
+The bytes lie in one stretch of memory with their count in front.
+A later daemon needs only a descriptor of that memory to go on.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def can_tell_ends() -> bool:
     try:
         return read_status(pidfd) == 0
     except OSError as error:
-        # Linux before 6.13 knows nothing of the question, and 6.13 refuses to answer it for who is gone.
+        # Linux before 6.13 does not know the request, and 6.13 refuses it for a process that is gone.
         if error.errno in (errno.ENOTTY, errno.EINVAL, errno.ESRCH):
             return False
         raise

@@ -144,8 +144,8 @@ class Spent:
 
 
 class Attended(ABC):
-    """What a program of a run is like, whoever started it: a pidfd, the reading end of its output,
-    samples of what it uses, signals."""
+    """A program of a run, started by this daemon or an earlier one: a pidfd, the reading end of its output,
+    samples of its usage, signals."""
 
     pid: int
     _pidfd: int
@@ -303,7 +303,7 @@ class Process(Attended):
         try:
             self._pidfd = os.pidfd_open(self.pid)
         except OSError:
-            # Out of descriptors: what nobody can watch must not run.
+            # No descriptor is free: a program that the daemon cannot watch must not run.
             os.close(output)
             self._signal_group(signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -459,8 +459,8 @@ def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
     except OSError:
         # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
         return
-    # What it had started before that, and what those had. A number that is free again meanwhile is nobody's until the
-    # kernel has given out all others.
+    # The processes that the program started before it entered, and their descendants, enter too. The kernel reuses a
+    # freed pid only after it has given out all others.
     entered = {pid}
     for _ in range(_LAYERS):
         for child in set(proc.descendants_of(pid)) - entered:

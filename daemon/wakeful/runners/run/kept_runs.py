@@ -42,7 +42,7 @@ class DescriptorStore(Protocol):
 
 
 class Keepsake(Struct, frozen=True, kw_only=True):
-    """What of a run is in no log and no descriptor.
+    """The state of a run that neither the log nor a descriptor holds.
 
     Times are of clocks that all processes share until the next boot.
     """
@@ -170,7 +170,7 @@ class KeptRuns:
             self.drop(run_id)
 
     def take(self, run_id: str, state: str) -> LeftRun | None:
-        """What was left of this run, once; None where that is nothing, or not enough to go on with.
+        """Hand out, once, what an earlier daemon left of this run; None if it is not enough to go on with.
 
         `state` is our state folder.
         """

@@ -29,7 +29,7 @@ _TOLD_PREFIX = "WAKEFUL_SECRET_"
 
 
 class ProbePlaces(NamedTuple):
-    """Where those of runs lie, too."""
+    """The folders that hold the temporary and private folders of probes, as of runs."""
 
     temporary: str
     folders: str
@@ -83,9 +83,9 @@ async def launch_probe(
 
 
 def _make_order(name: str, target: ProbeTarget, places: ProbePlaces, around: Surroundings) -> RunOrder:
-    """Whatever is asked of an order where confinement is worked out.
+    """Make a probe's order, with the fields from which its confinement is derived.
 
-    `observe` denies a run nothing, and nobody reads what a probe would be denied.
+    `observe` becomes `none`: it denies a run nothing, and nobody reads the accesses that it would report of a probe.
     """
     confinement = (
         target.confinement if target.confinement.level != "observe" else replace(target.confinement, level="none")

@@ -157,7 +157,7 @@ class LiveRun:
         )
 
     def _take_prepared(self, find: Callable[[], Prepared], argv: Sequence[str]) -> None:
-        """Whatever is wrong with it is a problem of the run, in words."""
+        """Take the preparation; an error in it becomes the run's problem, in words."""
         try:
             self._prepared = find()
         except OperatorError as error:
@@ -415,8 +415,9 @@ class LiveRun:
         self._minding = self._around.loop.call_later(pause, self._mind, pause)
 
     def _mind(self, pause: float) -> None:
-        """What the spec bounds for the run, and the kernel for each of its processes at most:
-        looked at while it lives."""
+        """Check the limits of the spec while the run lives.
+
+        They hold for the whole run; the kernel can at most enforce them for each process."""
         process, order = self._process, self.order
         if process is None or process.is_over:
             return

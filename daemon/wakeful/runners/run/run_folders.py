@@ -39,7 +39,7 @@ def open_run_folders(state: str, environ: Mapping[str, str], kept: Collection[st
 
 
 def empty(folder: str, kept: Collection[str] = ()) -> None:
-    """Remove what lies in a folder, but for what belongs to one of `kept` by its name. What cannot be removed stays."""
+    """Empty a folder, except for entries named after one of `kept`. An entry that cannot be removed stays."""
     for entry in os.scandir(folder):
         if entry.name in kept or entry.name.removesuffix(TREES_SUFFIX) in kept:
             continue

@@ -302,7 +302,7 @@ class CommandRunner:
 def _was_ended_from_outside(left: LeftRun) -> bool:
     """Was it killed while no daemon was there?
 
-    Then most likely by whoever ended the daemon, too: that is no failure of the run's own.
+    The same person or program most likely ended the daemon, too, so it is no failure of the run's own.
     """
     status = read_status(left.pidfd)
     if status is None or not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in (signal.SIGTERM, signal.SIGKILL):

@@ -1,8 +1,8 @@
-"""What is left of a run in files when its last process is gone: its output, its outputs, what it touched besides,
+"""Saves the files of a run when its last process is gone: its output, its outputs, its undeclared changes,
 and the trace.
 
-`LiveRun` asks once per run, in a thread: all of it blocks. Nothing is put in place here; what was collected waits in
-its area until it is recorded. What cannot be saved never keeps a run from ending.
+`LiveRun` asks once per run, in a thread: all of it blocks. Nothing is put in place here; collected outputs wait in
+their area until they are recorded. A failure to save never keeps a run from ending.
 """
 
 from __future__ import annotations
