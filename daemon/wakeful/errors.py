@@ -1,4 +1,4 @@
-"""The one tree of errors, branched by who must act.
+"""The one tree of errors. Each branch names the person who must act.
 
 A message says where, what was found, what was expected and what to do. Expected endings
 (a run that fails, a change that is undone) are outcomes in the log, never exceptions.
@@ -15,11 +15,11 @@ class SpecError(WakefulError):
 
 
 class OperatorError(WakefulError):
-    """Whoever runs the daemon must act: disk, permissions, versions, a second daemon."""
+    """The operator of the daemon must act: disk, permissions, versions, a second daemon."""
 
 
 class CallerError(WakefulError):
-    """Whoever called must act: an unknown name, a call that makes no sense now."""
+    """The caller must act: an unknown name, a call that makes no sense now."""
 
 
 class UnknownSession(CallerError):

@@ -252,7 +252,7 @@ def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
 
 
 def _resolve_limits(keys: LimitKeys, data: bytes, file: str) -> Limits:
-    """What is said over what is the default. A hard level alone takes the warning down with it, never up."""
+    """Put the given levels over the defaults. A hard level alone can lower the default warning, never raise it."""
     given: dict[str, Levels] = {}
     for name, default in ((name, Limits().of(name)) for name in MEANINGS):
         found = getattr(keys, name)
@@ -291,7 +291,10 @@ def _count_cores() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProjectReading:
-    """What is declared now. `refused` is keyed as SpecsRead is: a session's name, `agents/<name>` or `wakeful.yaml`."""
+    """The project's declarations as they are now.
+
+    `refused` is keyed as SpecsRead is: a session's name, `agents/<name>` or `wakeful.yaml`.
+    """
 
     settings: Settings
     declared: dict[str, Declaration]
@@ -299,7 +302,7 @@ class ProjectReading:
     folders: tuple[str, ...]
     warnings: tuple[Problem, ...] = ()
     globs: tuple[Glob, ...] = ()
-    # Files elsewhere that the specs lean on, each with its folder: a change of one is news, too.
+    # Files elsewhere that the specs depend on, each with its folder. A change of such a file is news as well.
     outposts: frozenset[tuple[str, str]] = frozenset()
     # Folders in which every change is news.
     attached: tuple[str, ...] = ()
@@ -340,7 +343,7 @@ class ProjectReader:
         self.defaults = NO_DEFAULTS
         self._folder: FolderReading | None = None
         self._kept = kept
-        # What lies there already.
+        # The readings that the file `kept` holds already.
         self._left: Mapping[str, FileReading] = {}
         self._tell_far = tell_far
 
@@ -359,7 +362,7 @@ class ProjectReader:
         )
         if self._folder is None and self._kept is not None:
             self._left = load_readings(self._kept, self.defaults, around)
-        # What was kept was read under the defaults of the first reading, and under no others.
+        # The kept readings were made under the defaults of the first reading, and are valid under no others.
         kept = self._left if self._folder is None else None
         folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, kept, self._tell_far)
         refused = dict(folder.refused)
@@ -397,7 +400,7 @@ class ProjectReader:
 
     @property
     def folder(self) -> FolderReading | None:
-        """What was found at the last reading."""
+        """The folder as the last reading found it."""
         return self._folder
 
     @property

@@ -1,7 +1,7 @@
-"""What the parts of the thinking process ask of each other: a model, its tools, and the daemon that records every step.
+"""The interfaces between the parts of the thinking process: a model, its tools, and the daemon that records each step.
 
-The loop (loop.py) knows these and nothing behind them: models.py is the only place that knows a provider's library.
-Values of a turn are the core's, since they are what the log holds.
+The loop (loop.py) knows only these interfaces: the folder models/ is the only place that knows a provider's library.
+The core defines the values of a turn, because the log holds them.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class ToolResult(Struct, frozen=True):
 class Tool(Protocol):
     """One thing a model may do. `carry_out` is called after its intention is on record, and never twice for one call.
 
-    What is a look changes nothing that anybody could find changed: it is begun while its record is on its way, and what
-    it found counts when that is on disk."""
+    A look changes nothing that anybody could observe. The loop begins a look while its record is still being written.
+    The result of the look counts when that record is on disk."""
 
     @property
     def offer(self) -> ToolOffer: ...
@@ -141,4 +141,4 @@ class Tool(Protocol):
     def is_look(self) -> bool: ...
 
     async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
-        """`arguments` fit the offer's schema. What goes wrong is a result; a defect of ours is raised."""
+        """Carry out a call; `arguments` fit the offer's schema. A failure is a result; a defect of ours is raised."""

@@ -285,7 +285,7 @@ class Connection:
         self._writer.close()
 
     def write(self, part: bytes) -> None:
-        """A part of a request; what goes wrong with it is told to who asks for the answer."""
+        """Write a part of a request. If that fails, `exchange` raises the error when it reads the answer."""
         self._writer.write(part)
 
     async def exchange(self, request: bytes) -> _Answer:

@@ -44,7 +44,7 @@ TODO = "todo"
 # the provider's own word counts where it has one.
 PAUSES_SECONDS = (1.0, 4.0, 15.0)
 LONGEST_PAUSE_SECONDS = 60.0
-# What the next try cannot mend.
+# Faults that another try cannot fix.
 LASTING_FAULTS = ("key", "refused", "too_long")
 
 ASK_PERSON_OFFER = ToolOffer(
@@ -104,7 +104,7 @@ class Record(Protocol):
     async def tell(self, *steps: work.PostedStep) -> None:
         """Post steps whose record nothing waits for yet.
 
-        Whether they are to be the last is told to who waits for the next.
+        If the daemon ends the run at these steps, the next call that waits for its record is told so.
         """
 
 
@@ -176,9 +176,10 @@ class Loop:
         self._hearing: Hearing = hearing or _TextAlone(say)
         self._pause = pause
         self._entries: list[Entry] = []
-        # What is said once the calls of before are done.
+        # Entries that are added once the pending calls of before are done.
         self._later = list(beginning.later)
-        # What they take, by estimate: kept beside them, or every turn of a long conversation would count it anew.
+        # The estimated tokens of the entries. The sum is kept, or every turn of a long conversation would count all of
+        # them again.
         self._size_tokens = 0
         for entry in beginning.entries:
             self._add(entry)
@@ -209,7 +210,7 @@ class Loop:
 
     @property
     def last_words(self) -> str:
-        """What the agent said last."""
+        """The last text that the agent said."""
         said = (entry.text for entry in reversed(self._entries) if isinstance(entry, Answered) and entry.text)
         return next(said, "")
 
@@ -315,7 +316,7 @@ class Loop:
         try:
             yield recording
         except Exception:
-            # What kept it from the record comes first: a request that was held back may come out as a fault of the
+            # An error of the recording is raised first: a request that was held back may fail as a fault of the
             # network.
             await recording
             raise

@@ -61,7 +61,7 @@ async def think(environ: Mapping[str, str]) -> int:
         try:
             ending = await _find_work(beginning)(beginning, record, link, environ, voice)
         except OperatorError as error:
-            # Whoever set this up can mend it: in words, and on record.
+            # The person who set this up can fix it, so the error is recorded in words.
             await record(work.Halt(words=str(error)))
             ending = Ending(str(error))
         finally:

@@ -1,7 +1,7 @@
 """Sets up a run of an agent: its servers, tools, models, keys, its record, and the hand-off that it leaves.
 
-Called by process.py for the built-in loop, and by acp/run.py for an external agent. Whatever is started here is as
-narrow as the session's bindings say.
+Called by process.py for the built-in loop, and by acp/run.py for an external agent. Every process started here has only
+the rights that the session's bindings give.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def read_bound(request: Request, service: Service, name: str) -> int | None:
 def read_kinds(request: Request) -> tuple[str, ...] | None:
     """The kinds asked for, None for all.
 
-    One that no record can have is a slip of the finger, not a search without a find.
+    A kind that no record can have is refused as a typing mistake, instead of finding nothing.
     """
     kinds = tuple(request.query_params.getlist("kind"))
     for kind in kinds:

@@ -115,10 +115,10 @@ class Service(Protocol):
         """
 
     def refold(self, session_id: str) -> None:
-        """Fold a session from the log again: a payload went for good, and what it said is to leave the memory, too."""
+        """Fold a session from the log again after a payload was erased, so that its words leave the memory as well."""
 
     def forget_contents(self) -> None:
-        """Blobs were removed: what is remembered of the files of runs leans on them no longer."""
+        """Forget what is remembered of the files of runs, because blobs were removed."""
 
     async def read_specs(self) -> None:
         """Read sessions.d again now; returns when the differences are decided upon."""

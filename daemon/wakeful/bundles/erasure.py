@@ -44,10 +44,11 @@ def erase_from_bundle(
 
 
 def erase_from_archives(folder: Path, session: str, seq: int, *, blobs: Iterable[str] = ()) -> int:
-    """Forget one payload in every bundle that an archive of this session left, also where it was loaded back since;
-    how many held it.
+    """Erase one payload from every bundle that an archive of this session left; returns how many held it.
 
-    One that cannot be read may hold it, too: that is said, and nobody is told that the words are gone."""
+    A bundle that was loaded back since counts as well. A bundle that cannot be read may hold the payload: the call then
+    raises ArchiveUnreadable, so that nobody is told that the words are gone.
+    """
     dropped = tuple(blobs)
     held = 0
     for path in sorted(folder.glob(f"{session}-*.bundle")):

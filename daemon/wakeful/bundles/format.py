@@ -57,9 +57,9 @@ class Line(msgspec.Struct, frozen=True, tag_field="line", forbid_unknown_fields=
 
 
 class Manifest(Line, frozen=True, tag="manifest", kw_only=True):
-    """What a bundle says of itself, first of all.
+    """The description of a bundle, in its first line.
 
-    `about` is for the call that cut it; nothing here is believed before it is verified.
+    `about` is for the call that cut the bundle; nothing here is believed before it is verified.
     """
 
     format: int

@@ -54,7 +54,7 @@ class _Archived(msgspec.Struct):
 
 
 class _Promised(References):
-    """What must be there: outputs, and lists of files.
+    """The blobs that must be there: outputs, and lists of files.
 
     A content that a list names may never have been kept, as the list or a look at it says.
     """

@@ -1,8 +1,8 @@
 """A bundle into a log, in two steps: everything is verified, then it is taken in.
 
-Called by load, by `load --move` and to bring an archive back, off the loop. What is taken in is inert: a session in the
-log that no call has opened, blobs nobody names, a folder nobody uses. Killed anywhere, the same call goes on where it
-stopped; the import counts only after the last byte was checked once more.
+Called by load, by `load --move` and to bring an archive back, off the loop. The imported data is inert: a session in
+the log that no call has opened, blobs nobody names, a folder nobody uses. If the daemon is killed anywhere, the same
+call goes on where it stopped. The import counts only after the last byte was checked once more.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def find_due_outputs(
 
 
 def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, now: int) -> list[RunOutput]:
-    """One session's runs that are beyond a bound. What several share counts for the newest of them."""
+    """Choose one session's runs that are beyond a bound. A blob that several runs share counts for the newest."""
     naming = _Naming(blobs)
     outputs = []
     for record in log.read(session, kinds=("run_finished",), newest_first=True):

@@ -49,9 +49,9 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one run left in blobs: addresses and their bytes together.
+    """The output of one run in blobs: their addresses and their bytes together.
 
-    `run` is its number, or any that grows with it.
+    `run` is the run's number, or any number that grows with it.
     """
 
     run: int
@@ -64,8 +64,8 @@ class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def judge_session(session: Session, *, is_owed: bool = False, has_open_question: bool = False) -> str | None:
     """Why a session may not be archived, in words; None when it may.
 
-    One that is declared may still wake, and an archived one does not:
-    it is archived when its file is gone or it was terminated."""
+    A declared session may still wake, and an archived session does not. So a session is archived when its file is gone
+    or it was terminated."""
     if isinstance(session, DamagedSession):
         return "a record of it is damaged"
     if session.run is not None:

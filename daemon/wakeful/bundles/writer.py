@@ -54,7 +54,8 @@ class BundleWriter:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._lines = hashlib.sha256()
-        # What follows the header; the header's own part of the digest is known only at the end, so it comes last.
+        # The digest of everything after the header. The header's own part is known only at the end, so it is added
+        # last.
         self._body = hashlib.sha256()
         self._crc = 0
         self.total_bytes = 0

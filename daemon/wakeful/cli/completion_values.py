@@ -50,9 +50,9 @@ def complete(
 
 
 def _complete_side(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """NAME, or NAME@POSITION: behind the mark the checkpoints of that session.
+    """Complete NAME, or NAME@POSITION: after the `@`, the checkpoints of that session.
 
-    A session's own name may hold one, too.
+    A session's own name may hold an `@` as well.
     """
     name, mark, _ = incomplete.rpartition("@")
     found = offer(list_sessions, ctx, incomplete)

@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 def conclude(run: Callable[[], object]) -> int:
-    """Run a command to its end, whatever that is. What it returns is its exit code if it is a number."""
+    """Run a command to its end, however it ends. A number that the command returns is its exit code."""
     try:
         code = run()
         sys.stdout.flush()

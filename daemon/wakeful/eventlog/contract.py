@@ -411,7 +411,7 @@ class StoreHealth(Protocol):
     """The files below an open log."""
 
     def find_loss(self) -> StoreGone | None:
-        """What happened to the store's files, if they are no longer the files that were opened.
+        """The loss of the store's files, if they are no longer the files that were opened.
 
         Appends check this themselves."""
 

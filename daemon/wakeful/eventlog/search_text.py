@@ -26,7 +26,7 @@ class Phrase(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What a search asks for; bounds are inclusive, None where there is none."""
+    """The words and filters of a search. Bounds are inclusive; None means no bound."""
 
     text: str
     session: str | None = None

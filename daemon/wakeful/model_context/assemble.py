@@ -35,7 +35,7 @@ from wakeful.system.blobs import Blobs
 from wakeful.text.display import count, escape
 
 CONVERSATION = "conversation"
-# Of what a model takes in; the rest is for tools and for what an estimate is wrong by.
+# The share of a model's window that may be sent. The rest is for tools and for the error of the estimate.
 _SENT_SHARE = 0.85
 # How to work here: the only words that are wakeful's own.
 GUIDE = """\
@@ -79,7 +79,7 @@ _HAND_OFF_WORDS: dict[HandOffRule, str] = {"replaced": _HAND_OFF, "kept": _KEEP_
 
 
 class Assembled(Struct, frozen=True, kw_only=True):
-    """What a model would be sent first.
+    """The first request that a model would be sent.
 
     The loop carries `pending` out, appends their returns, then `later`, then the opening.
     """
@@ -248,8 +248,10 @@ def _goes_on(session: Session, run: OpenRun, turns: Turns) -> bool:
 
 
 def find_room(agent: AgentSpec) -> int:
-    """What may be sent: all that the model takes in but its answer, the offers of its tools,
-    and an estimate's error."""
+    """The number of tokens that may be sent.
+
+    It is the model's window without its answer, the offers of its tools, and the error of the estimate.
+    """
     return int(agent.window.tokens * _SENT_SHARE) - agent.settings.max_output_tokens
 
 

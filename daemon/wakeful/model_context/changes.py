@@ -1,8 +1,8 @@
-"""What changed since a session's last success, as its model is told: which binding, which paths, which commits,
-slots and wishes; then diffs.
+"""Tells a model what changed since its session's last success: bindings, paths, commits, slots and wishes; then diffs.
 
-Paths, commits and contents were written by others: they stand in quotation marks or between marks. Diffs have a share
-of the room, in the order of the paths; where it ends, the list above them still names every path it has room for.
+Other people wrote the paths, commits and contents: these stand in quotation marks or between marks. Diffs have a share
+of the room, in the order of the paths. Where that share ends, the list above the diffs still names every path it has
+room for.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def describe_changes(
         for path, (diff, _) in found.items():
             if diff is None or left < _LEAST_TOKENS:
                 continue
-            # What was committed may be bound to be read, or not, and may have changed since.
+            # A committed file might not be bound for reading, and may have changed since.
             how = f"read {quote_line(path)}" if cause.kind == "file" else "the whole of it is in the repository"
             block = quote_block(diff, f"diff of {quote_line(path)}{_say_trust(spec, cause)}", left, how)
             left -= estimate_tokens(block)

@@ -31,7 +31,7 @@ MOST_COMPARED = 40
 # How many runs back a version is looked for. The last success is nearly always the last run.
 MOST_RUNS = 30
 
-# What is known of a cause's paths, for as many as are worth comparing.
+# Finds both sides of a cause's paths, for as many paths as are worth comparing.
 ReadChanged = Callable[[Cause], Compared]
 
 
@@ -64,7 +64,7 @@ class FileSides:
                 if found is not None:
                     return {entry.path: entry for entry in read_entries(self._blobs, found)}
             except (UnknownBlob, DamagedBlob, OperatorError):
-                # Erased, or lost with the power: an older one may know it, too.
+                # The record was erased, or lost in a power failure. An older record may know the version as well.
                 continue
         return None
 

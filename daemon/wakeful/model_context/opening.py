@@ -1,8 +1,8 @@
-"""What a run opens with: what its session knows, what changed, what was said, and what it is asked; of a conversation
-that goes on, only what is new.
+"""Makes the opening of a run: what its session knows, what changed, what was said, and what it is asked.
 
-Each part is quoted or in lines of its own, so that none can pass for another. Order and words are settled here and in
-no other place. Pure but for the contents behind what changed (changes.py).
+If the conversation goes on, the opening holds only what is new. Each part is quoted or in lines of its own, so that no
+part can pass for another. This module alone decides their order and words. Pure but for the contents behind the changes
+(changes.py).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Part(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True, kw_only=True):
-    """How many tokens each part may take. What a session was given to say (prompt, objective, role) is never cut."""
+    """How many tokens each part may take. A session's own texts (prompt, objective, role) are never cut."""
 
     rules: int
     facts: int

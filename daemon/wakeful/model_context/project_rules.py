@@ -4,9 +4,9 @@ the nearest last.
 Where a folder has no AGENTS.md, its CLAUDE.md counts. Those of deeper folders are told when the agent first reads or
 writes there (`read_nested_rules`).
 
-They guide how an agent works and widen nothing that it may do: read as text, within bounds, quoted with their paths.
-One that comes in by an untrusted binding is a stranger's word, and left out. No link is followed: what stands elsewhere
-was not written for this project.
+Rules guide how an agent works and widen nothing that it may do: they are read as text, within bounds, and quoted with
+their paths. A rules file from an untrusted binding is a stranger's word, and is left out. No link is followed: a file
+elsewhere was not written for this project.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The conversation with a model, read from the log along a session's line: what was asked, answered,
 called and brought back.
 
-A run that was cut short leaves calls without an end. What had begun is answered "interrupted, effect unknown"; what had
-not is left to the run that goes on, or is closed where another run's opening follows: every answer has all its returns,
-so a session is never stuck on one. What openings have told already is found on the way: causes, messages by their
-positions, notes. Reads the log and the blobs, and blocks.
+A run that was cut short leaves calls without an end. A call that had begun is answered "interrupted, effect unknown". A
+call that had not begun is left to the run that goes on, or is closed where another run's opening follows. So every
+answer has all its returns, and a session is never stuck on one. The reader also notes what openings have told already:
+causes, messages by their positions, notes. Reads the log and the blobs, and blocks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Turns(Struct, frozen=True, kw_only=True):
     # The pieces of work among these that a sub-agent had begun, by the ids of their calls.
     # A run that goes on takes them up again.
     begun: frozenset[str] = frozenset()
-    # What a person said to pending calls that need a yes.
+    # A person's answers to pending calls that need a yes.
     permissions: dict[str, bool] = {}
     # Notes and merges that no opening of this conversation has told, oldest first.
     notes: tuple[Word, ...] = ()
@@ -81,7 +81,8 @@ class Turns(Struct, frozen=True, kw_only=True):
     opened: frozenset[tuple[str, int]] = frozenset()
     # The session's work has left a hand-off since this conversation of a person was last told one.
     has_new_handoff: bool = False
-    # What was asked since the last answer, while calls of it are pending: it comes after their returns.
+    # Texts that were asked since the last answer, while its calls are pending. They come after the returns of those
+    # calls.
     later: tuple[Asked, ...] = ()
 
     def shorten(self) -> Turns:
@@ -158,7 +159,7 @@ def read_sub_turns(log: LogReader, blobs: Blobs, session: Session, call_id: str)
 
 
 class _Erasures:
-    """What stands in for erased payloads; read when the first one is met, of each session on the line."""
+    """The replacements of erased payloads. A session on the line is read when its first erased payload is met."""
 
     def __init__(self, log: LogReader) -> None:
         self._log = log
@@ -278,7 +279,7 @@ class _Reader:
 
     def __init__(self, blobs: Blobs, agent: str | None) -> None:
         self._blobs = blobs
-        # Who reads it.
+        # The name of the agent that reads the conversation.
         self._agent = agent
         self._entries: list[Entry] = []
         self._turn: _Turn | None = None
@@ -315,7 +316,7 @@ class _Reader:
             case ev.ConversationCompressed():
                 self._is_shortened = True
             case ev.TurnAnswered(purpose="summary"):
-                # What became of it stands before the conversation.
+                # The finished summary stands before the conversation.
                 return
             case ev.TurnAnswered(answer=answer):
                 self._close_turn()
@@ -363,8 +364,10 @@ class _Reader:
         )
 
     def begin_anew(self) -> None:
-        """What was told before is out of sight: it is told again,
-        where no run that ended for good has dealt with it."""
+        """Forget what openings have told, since the model no longer sees it.
+
+        The next opening tells it again, unless a run that ended for good has dealt with it.
+        """
         self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
         self._told_conflicts, self._is_shortened, self._has_gone = 0, False, False
         self._told.clear()
@@ -403,8 +406,10 @@ class _Reader:
             self._turn.openings.append(asked)
 
     def _say_whose(self, agent: str) -> str:
-        """What another agent answered is no word of the one who reads it: said with the question,
-        for an answer stays as its model gave it."""
+        """Say that another agent gave the answer, so that the reading agent does not take it for its own.
+
+        The note stands with the question, for an answer stays as its model gave it.
+        """
         if self._agent is None or agent == self._agent:
             return ""
         return (
@@ -422,7 +427,7 @@ class _Reader:
             return GONE
 
     def _take_step(self, turn: _Turn, record: Record, event: ev.Event) -> None:
-        """What concerns no call of the present answer belongs to none that is shown."""
+        """Take a step of a call of the present answer. Steps of other calls are ignored, since those are not shown."""
         known = {call.id for call in turn.answer.calls}
         match event:
             case ev.ToolCalled(call=call) if call.id in known:

@@ -46,9 +46,9 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What is kept of one run at most.
+    """The most that is kept of one run.
 
-    Sources and documents are small; what is larger is data, and has a home of its own.
+    Sources and documents are small. A larger file is data, and has a home of its own.
     """
 
     # Held in memory once while it is kept.
@@ -311,7 +311,7 @@ def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
 def _read_file(root: str, name: str, size: int, flags: int) -> tuple[bytes, bytes]:
     """Content and digest of a regular file of this very size."""
     with _reading():
-        # What a binding names by an absolute path was said by a person, links on the way included.
+        # A person wrote the absolute path of a binding, so links on the way are followed.
         descriptor = (
             os.open(name, _OPEN_FLAGS | flags)
             if name.startswith("/")
@@ -347,8 +347,10 @@ def _read_mode(path: str) -> int | None:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """What goes wrong with the run's own files is a reason not to keep them;
-    with the blobs it is the daemon's trouble."""
+    """Turn an error of the run's own files into a reason not to keep them.
+
+    An error of the blobs is the daemon's trouble.
+    """
     try:
         yield
     except OSError as error:

@@ -17,7 +17,8 @@ from wakeful.system.blobs import Blobs, address_of
 FORMAT = 1
 # A list of so many paths stands in the record itself: a small run is one small blob.
 INLINE_PATHS = 64
-# What is said of a content that the record names and nobody finds: what runs read is kept after the record is written.
+# The reason for a content that the record names and nobody finds. Contents that runs read are kept after the record is
+# written.
 GONE = "it changed before it was read, or was removed since"
 
 

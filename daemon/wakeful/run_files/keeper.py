@@ -71,7 +71,7 @@ class KeptLists(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """What was looked at, copied on the loop; None where the same look was kept before, as `last`."""
+    """One look, copied on the loop. `members` is None where the same look was kept before, as `last`."""
 
     name: str
     target: str
@@ -218,7 +218,8 @@ class Keeper:
         if record is None or isinstance(report, RunRecovered):
             self._observe(report)
             return
-        # A content that is named by its digest is kept later. One that is not, and was not read by now, is given up.
+        # A content that is named by its digest is kept later. A content without a digest that was not read by now is
+        # given up.
         record.capture.inputs_until = time.monotonic()
         self._ending[report.run_id] = record
         self._observe(replace(report, is_keeping=True))
@@ -329,7 +330,10 @@ class Keeper:
         self._backlog.flush()
 
     def _give_up(self, words: str) -> None:
-        """What is remembered leans on contents that were given up: it is worked out again, and they are tried again."""
+        """Forget the remembered lists, since they depend on contents that were given up.
+
+        The lists are made again, and the contents are tried again.
+        """
         self.forget()
         self._say(words)
 

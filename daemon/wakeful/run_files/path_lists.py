@@ -50,7 +50,7 @@ def keep_listing(
     fell_to = _place_moved(members, last, count)
     moved = set(fell_to.values()) if last is not None else set(range(count))
     unsettled_before = last.unsettled if last is not None else frozenset()
-    # What changed comes first: it is read before the rest of an earlier run takes the room.
+    # Changed paths come first: they are read before the rest of an earlier run takes the room.
     groups: dict[int, dict[str, Sight]] = {number: {} for number in (*sorted(moved), *sorted(unsettled_before - moved))}
     if groups:
         still = [path for path in members if path not in fell_to]

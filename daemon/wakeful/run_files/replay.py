@@ -102,7 +102,7 @@ class Replays:
         self._ends = ends
         self._loop = asyncio.get_running_loop()
         self._cleaning: set[asyncio.Task[None]] = set()
-        # What a daemon that died left behind.
+        # Remove the copies that a dead daemon left behind.
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def prepare(self, recorded: Recorded, wish: Wish) -> Prepared:

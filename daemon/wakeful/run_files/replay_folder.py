@@ -1,7 +1,7 @@
 """A copy of a session's root with nothing in it but what a recorded run found there: where `replay` runs.
 
-Made from blobs alone, so it is yesterday's project, whatever the real one looks like today. What could not be put there
-is listed with its reason, for the report's first lines. Every call blocks: off the loop, in a thread.
+The copy is made from blobs alone, so it is yesterday's project, however the real one looks today. Files that could not
+be put there are listed with the reason, for the report's first lines. Every call blocks: off the loop, in a thread.
 """
 
 from __future__ import annotations

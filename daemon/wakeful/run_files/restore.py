@@ -176,7 +176,7 @@ def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
 
 
 def _find_obstacle(blobs: Blobs, wanted: Entry) -> str | None:
-    """Why this content cannot be had, or None. What one run could not keep, another may have."""
+    """Why this content is not available, or None. Another run may have kept a content that one run could not keep."""
     if wanted.kind == "l":
         return None if wanted.link is not None and "\\x" not in wanted.link else "not kept: where the link led"
     if wanted.kind not in ("f", "x"):

@@ -17,7 +17,7 @@ SECTIONS: tuple[Section, ...] = ("Look", "Act", "Specs", "Keep")
 # microseconds. A `folder` or `file` is typed as a path and sent as an absolute path.
 Kind = Literal["text", "number", "decimal", "flag", "choice", "duration", "moment", "folder", "file", "object"]
 
-# What the shell offers when somebody presses Tab: see cli/completion_values.py.
+# The values that the shell offers when somebody presses Tab: see cli/completion_values.py.
 Completion = Literal[
     "session", "sessions", "fork", "position", "conflict", "fact", "session or path", "run", "side", "named key",
     "secret", "file", "folder",
@@ -106,13 +106,13 @@ class Verb(NamedTuple):
     name: str
     # Its section of the help; None: no command of this name exists, only its route.
     section: Section | None
-    # What it does, in a few words.
+    # A summary of the verb, in a few words.
     words: str
     help: str
     examples: tuple[str, ...] = ()
     arguments: tuple[Argument, ...] = ()
     routes: tuple[Route, ...] = ()
-    # What takes it back, as a person types it; None: nothing does, or nothing has to.
+    # The command that undoes the verb, as a person types it. None: nothing undoes it, or nothing has to.
     undo: str | None = None
     # The least role that may call it, where the spec of a session names people. None: it changes no session.
     role: Role | None = None

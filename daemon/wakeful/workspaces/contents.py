@@ -1,8 +1,7 @@
-"""What a workspace holds, path by path: at the start, where it is kept as the base of the merge,
-and whenever it is compared.
+"""The contents of a workspace, path by path: at the start, kept as the base of the merge, and whenever it is compared.
 
-A base is a record of files like a run's (run_files/file_record.py): of what the fork may write the contents are kept,
-of everything else only the digests, so that a change can be told. Every call blocks.
+A base is a record of files like a run's (run_files/file_record.py). It keeps the contents of files that the fork may
+write. Of all other files it keeps only the digests, so that a change can be told. Every call blocks.
 """
 
 from __future__ import annotations

@@ -34,10 +34,11 @@ def copy_present(
     hidden: Iterable[str] = (),
     is_given_up: Callable[[], bool] = lambda: False,
 ) -> None:
-    """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder,
-    `named` are more files by name.
+    """Copy the files of the spec's bindings below its root to `destination`.
 
-    Raises CallerError where one of them lies in a place of `hidden`, or it is given up."""
+    `unseen` is the state folder, `named` are more files by name. Raises CallerError where a file lies in a place of
+    `hidden`, or the copy is given up.
+    """
     make_plain(destination)
     wanted = dict.fromkeys(name for meant in _find_meant(spec) for name in _list(spec.root, meant, unseen))
     wanted |= dict.fromkeys(named)
@@ -114,7 +115,7 @@ def _measure(path: str) -> int:
     try:
         return os.lstat(path).st_size
     except OSError:
-        # Gone since it was listed, as `_copy` finds, too.
+        # The file is gone since it was listed; `_copy` finds that as well.
         return 0
 
 

@@ -181,7 +181,8 @@ class Workspaces:
 
     def _finish(self, record: str) -> list[dict[str, Any]]:
         failed = write_merge(self._blobs, read_merge(self._blobs, record))
-        # What others changed is theirs now; what went wrong (a full disk) can be asked for again.
+        # A file that others changed is theirs now. A write that failed (a full disk) can be asked for again, so the
+        # marker stays.
         if not any(one["ending"] == "failed" for one in failed):
             self._marker(record).unlink(missing_ok=True)
         return failed

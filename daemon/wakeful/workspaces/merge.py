@@ -89,7 +89,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     record: str | None
 
     def words(self) -> dict[str, str]:
-        """What the log says, path by path; those that stay in the workspace come last, where there are too many."""
+        """The words of the log for each path.
+
+        If there are too many, paths that stay in the workspace are left out first.
+        """
         ordered = sorted(self.changes, key=lambda change: (change.ending == "left", change.name))
         said = {show_name(one.name): say_change(one) for one in ordered[:MOST_NAMED]}
         if len(ordered) > MOST_NAMED:

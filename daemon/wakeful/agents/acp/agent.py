@@ -1,10 +1,11 @@
 """An external coding agent as a run: any program that speaks the Agent Client Protocol,
 driven from its start to the end of one prompt.
 
-It is started narrower than the process that thinks: it has neither the run's token nor a way to the daemon. What it
-says is shown as it comes and recorded as one answer, what it does is recorded as it tells it (tool_calls.py); its
-questions are answered by the session's policy, and it reads and writes files through us, by the bindings. Capabilities
-are read, never assumed: resume, else load where that is safe, else our own transcript.
+The program gets fewer rights than the thinking process: it has neither the run's token nor a connection to the daemon.
+Its words are shown as they arrive and recorded as one answer. Its tool calls are recorded as it reports them
+(tool_calls.py). The session's policy decides its permission requests. The program reads and writes files through us,
+within the bindings. Capabilities are read, never assumed: the run uses resume, else load where that is safe, else our
+own transcript.
 """
 
 from __future__ import annotations
@@ -318,7 +319,7 @@ class ExternalAgent(RefusesTheRest):
         return make_sendable("".join(self._said)).strip()
 
     async def _take_down(self, step: work.PostedStep) -> None:
-        """Whatever keeps a step from the record ends the prompt: what is not on record is not to go on."""
+        """Record a step. If recording fails or ends the run, cancel the prompt: nothing may go on without a record."""
         if self._end is not None or self._failure is not None:
             return
         try:
@@ -383,7 +384,7 @@ class ExternalAgent(RefusesTheRest):
         else:
             is_allowed = policy == "allow"
         await self._calls.begin(told)
-        # What could not be recorded is not to be done.
+        # A call that could not be recorded must not be carried out.
         return _choose(options, is_allowed and self._end is None and self._failure is None)
 
     def _find_refusal(self, told: Told) -> str | None:
@@ -420,7 +421,8 @@ class ExternalAgent(RefusesTheRest):
         return schema.ReadTextFileResponse(content=text)
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> schema.WriteTextFileResponse:
-        # Who asked before it edits has its answer; who writes without asking is not to do what would have been refused.
+        # A program that asks before it edits already has its answer. A program that writes without asking must not do
+        # what the policy would have refused.
         if self._tools.policy_of("write") != "allow" or self._tools.policy_of("edit") == "deny":
             policies = f"write: {self._tools.policy_of('write')}, edit: {self._tools.policy_of('edit')}"
             raise RequestError.invalid_params({"details": f"this session's policy is not to write files ({policies})"})
@@ -457,7 +459,7 @@ class ExternalAgent(RefusesTheRest):
     # -- what the log has of before -----------------------------------------------------------
 
     async def _read_permissions(self) -> dict[str, bool]:
-        """What a person said to what it asked, in this session: the same thing is not asked twice."""
+        """The answers of a person to permission requests in this session, so that no request is asked twice."""
         answers = [(line["seq"], line["payload"] or {}) for line in await self._read_log("question_answered")]
         own = [(seq, one) for seq, one in answers if (one.get("call") or "").startswith("acp-")]
         # A denial by time alone is for the run that asked, and for no later one.
@@ -514,7 +516,7 @@ def _can_load(found: schema.InitializeResponse) -> bool:
 
 
 def _list_values(option: Any) -> list[str]:
-    """What an option can be set to; its choices may stand in groups."""
+    """The values that an option can be set to. The choices may be in groups."""
     choices = option.options if isinstance(option, schema.SessionConfigOptionSelect) else ()
     return [one.value for choice in choices for one in getattr(choice, "options", (choice,))]
 
@@ -543,7 +545,8 @@ def _say_error(error: BaseException) -> str:
     match error:
         case TimeoutError():
             return f"no answer within {START_SECONDS:g} s"
-        # What it says besides is often all that says anything: "Internal error", with what the model's provider said.
+        # The details are often the only useful part: the message is "Internal error", and the details hold the words of
+        # the model's provider.
         case RequestError(data={"details": str(told)} | {"message": str(told)} | str(told)) if told:
             return f"{error}: {told[:_LONGEST_WORDS]}"
         case _:

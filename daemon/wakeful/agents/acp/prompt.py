@@ -1,8 +1,7 @@
-"""A conversation as words for an external agent, which keeps its own record of it: all of it where it begins,
-else what it has not heard.
+"""Renders a conversation as text for an external agent: all of it for a new session, else the entries it has not heard.
 
-Who said what is told: a conversation moves between models of ours and programs of others,
-and each is to know which words were its own.
+The external agent keeps its own record of the conversation. The text names the speaker of each entry. A conversation
+moves between our models and external programs, and each must know which words were its own.
 """
 
 from __future__ import annotations

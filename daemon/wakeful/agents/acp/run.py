@@ -69,7 +69,10 @@ async def work_outside(
 
 
 def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> dict[str, str]:
-    """What programs are told here, the secrets, and what the specs say; ours has the last word. Blocks."""
+    """Make the program's environment: selected inherited variables, the secrets, and the specs' variables.
+
+    Our own WAKEFUL_ variables override all of them. Blocks.
+    """
     inherited = select_environment(environ)
     ours = {name: value for name, value in inherited.items() if name.startswith("WAKEFUL_")}
     if not beginning.is_unisolated:

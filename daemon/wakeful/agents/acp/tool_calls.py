@@ -1,9 +1,8 @@
-"""What an external agent tells of its calls, brought into the order the log wants:
-a call with what it is made with, then what came of it.
+"""Orders an external agent's reports of its tool calls as the log wants: a call with its arguments, then its result.
 
-Programs tell in pieces: a call without its words, its words in several updates, some only when they ask for permission,
-some nothing before the end. A call is on record as soon as it may have an effect, and at the latest when it is told to
-be over. agent.py asks; no other reads it.
+Programs report a call in pieces. Some send it without its title or input, some send these in several updates. Some send
+them only with a request for permission, some send nothing before the end. A call is recorded as soon as it may have an
+effect, and at the latest when the program reports its end. Only agent.py uses this module.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall
 from wakeful.text.unicode import make_sendable, tell_sendable
 
-# What a kind of theirs is called here; what we have no word for needs a person.
+# Our tool name for each kind of the protocol. A kind without a name here needs a person.
 TOOL_OF_KIND = {
     "read": "read",
     "search": "search",
@@ -92,7 +91,7 @@ class ReportedCalls:
             await self._record(work.CallTool(call=ToolCall(id=told.id, name=told.tool, arguments=arguments)))
 
     async def conclude(self) -> None:
-        """What was begun and never told to be over, when the prompt is."""
+        """When the prompt is over, end every recorded call whose end the program did not report."""
         for told in list(self._calls.values()):
             if told.is_recorded:
                 await self._end(told, is_error=True, how="its end was not told")

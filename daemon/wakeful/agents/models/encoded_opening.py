@@ -37,7 +37,7 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class _Whose(msgspec.Struct):
-    """Who speaks in an item of a conversation: messages have a role, OpenAI's results of calls only a type."""
+    """The speaker of an item of a conversation. Messages have a role; OpenAI's results of calls have only a type."""
 
     role: str | None = None
     type: str | None = None
@@ -51,7 +51,7 @@ _WHOSE = msgspec.json.Decoder(_Whose)
 
 
 class Opening:
-    """What is known of one conversation's bytes. It speaks for one request at a time."""
+    """The encoded opening of one conversation. It serves one request at a time."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -65,7 +65,8 @@ class Opening:
         self._covered = 0
         # The last message covered: conversations are told from each other by its identity.
         self._last: ModelMessage | None = None
-        # What the request under way adds once it is over: two bodies may be made for one.
+        # The items that the request under way adds once it is over. They wait here because two bodies may be made for
+        # one request.
         self._next: tuple[bytes, int, ModelMessage] | None = None
         self._under_way: tuple[Sequence[ModelMessage], int] | None = None
 

@@ -1,8 +1,8 @@
-"""What goes wrong between us and a provider, in our words: whose fault it is and what the provider said.
-models.py calls it.
+"""Puts errors between us and a provider into our words: whose fault it is and what the provider said.
 
-The library has one error for each kind already, also for those that arrive in the middle of a stream. Here they become
-the few kinds a loop decides by. A provider's own words are kept short and never hold the key.
+provider_model.py calls it. The library already has one error for each kind, also for errors in the middle of a stream.
+This module maps them to the few kinds by which the loop decides. A provider's own words are kept short and never hold
+the key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic_ai import exceptions as library
 
 from wakeful.agents.contract import FaultKind, ProviderFault
 
-# Of what a provider says, enough to act on.
+# The most characters kept of a provider's message: enough to act on.
 MOST_WORDS = 400
 
 # Local servers have no code for it, only words.
@@ -61,8 +61,8 @@ def fault_of(error: Exception, model: str, key: str | None) -> ProviderFault:
             | AttributeError()
             | AssertionError()
         ):
-            # What is left: bytes that are no answer, met by the library or an SDK in whatever way they stumble over
-            # them.
+            # The remaining errors come from bytes that are not an answer. The library and the SDKs fail on such bytes
+            # in many ways.
             return ProviderFault(
                 "garbage",
                 _words(

@@ -38,9 +38,9 @@ except ModuleNotFoundError as missing:
 else:
     _MISSING = None
 
-# Of an answer's tokens, those for thoughts, where a model is told a number.
+# The share of an answer's tokens that is for thoughts, where a model is told a number.
 _THINKING_SHARES: dict[Effort, float] = {"low": 0.25, "medium": 0.5, "high": 0.75}
-# What Anthropic takes at least.
+# The smallest number of thinking tokens that Anthropic accepts.
 _LEAST_THINKING = 1_024
 
 

@@ -28,7 +28,7 @@ CONNECT_SECONDS = 10.0
 # SDKs insist on a key; an endpoint that asks for none does not look at it.
 _NO_KEY = "none"
 
-# What the SDK itself goes by, or has no default for; the rest of what it is given is a request's body.
+# Arguments that the SDK itself uses or has no default for. All other arguments belong to a request's body.
 _OF_THE_CALL = ("model", "stream", "timeout", "extra_headers", "extra_query")
 
 # As each SDK takes its base: OpenAI's wants the version in it, the others add their own.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-# What the strictest of the providers takes as the id of a call: Anthropic its letters, OpenAI its length.
+# A call id that every provider accepts: Anthropic limits the letters, OpenAI the length.
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 # Providers refuse a message without words.
 _NOTHING_SAID = "(nothing was said)"
@@ -104,7 +104,7 @@ class Transcript:
         self._kept_entries.extend(entries)
 
     def _request(self, entries: Sequence[Entry]) -> ModelRequest:
-        """What follows an answer: what came of its calls, in their order, then what was asked."""
+        """Make the request after an answer: the results of its calls in their order, then the texts that were asked."""
         calls = self._last.calls if self._last is not None else ()
         returned: dict[str, Returned] = {}
         asked: list[str] = []

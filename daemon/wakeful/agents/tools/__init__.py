@@ -1,2 +1,1 @@
-"""What a model may do in a session: its bound files, what the session knows, and, where declared,
-a shell and MCP servers."""
+"""The tools of a model: its bound files, the session's knowledge, and, where declared, a shell and MCP servers."""

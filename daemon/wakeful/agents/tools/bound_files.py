@@ -1,8 +1,9 @@
-"""What is bound: which paths an agent's tools may read and write, and how those are opened.
+"""The bound files: which paths an agent's tools may read and write, and how those are opened.
 
-The kernel already keeps the process inside its session's bindings; the rules here are finer (a pattern, not the folder
-it lies in; what a binding excludes) and speak to the model, which reads a refusal and mends its call. A path is
-resolved first, judged as what it leads to, and opened with no link on the way: what was opened is what was judged.
+The kernel already keeps the process inside its session's bindings. The rules here are finer: they judge a pattern
+instead of its folder, and they respect excludes. They also explain a refusal to the model, which then corrects its
+call. A path is resolved first, then its target is judged, then it is opened with no link on the way. So the opened file
+is the judged file.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Refused(CallerError):
 
 
 class Place(Struct, frozen=True):
-    """What one binding means, as the spec has it: a pattern under root, and what it leaves out."""
+    """The paths of one binding, as the spec has them: a pattern under root, and its excludes."""
 
     pattern: str
     exclude: tuple[str, ...] = ()
@@ -63,7 +64,7 @@ class Bound(Struct, frozen=True):
         return self.pattern.matches(path) and self.excludes.covers(path, self.start) is None
 
     def find_exclude(self, path: str) -> str | None:
-        """What leaves this path out although the pattern means it."""
+        """The exclude that leaves this path out although the pattern matches it, or None."""
         return self.excludes.covers(path, self.start) if self.pattern.matches(path) else None
 
     def enters(self, folder: str) -> bool:
@@ -87,7 +88,7 @@ class Walk(Struct):
 
 
 class Bounds(Struct, frozen=True):
-    """What is bound. What may be written may be read. The scratch folder is the session's own, whole."""
+    """All bound paths. A path that may be written may be read. The whole scratch folder is the session's own."""
 
     root: str
     reads: tuple[Bound, ...] = ()
@@ -234,7 +235,7 @@ class _Walker:
                 heapq.heappush(pending, inner)
 
     def _list(self, folder: str) -> Iterator[str]:
-        # What cannot be listed was bound by somebody who could not read it either: it holds nothing for us.
+        # A folder that cannot be listed is skipped: the person who bound it could not read it either.
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 self._left -= 1

@@ -27,7 +27,8 @@ from wakeful.core.agents.turns import DownServer, ToolCall, WroteFile
 from wakeful.core.spec.agent import ToolPolicy
 from wakeful.text.unicode import find_lone_half
 
-# Where nobody declared otherwise. What reaches no further than the bindings is allowed; a shell is somebody's word.
+# The policies where the spec declares none. A tool that reaches no further than the bindings is allowed. A shell is
+# denied until somebody declares it.
 DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "read": "allow",
     "list": "allow",
@@ -110,7 +111,7 @@ class ToolBox:
         return tuple(tool.offer for tool in self.tools.values())
 
     def policy_of(self, name: str) -> ToolPolicy:
-        """What is not known is denied."""
+        """The policy of a tool. An unknown tool is denied."""
         return self._policies.get(name, "deny") if name in self.tools else "deny"
 
     def is_look(self, name: str) -> bool:
@@ -127,7 +128,7 @@ class ToolBox:
             self._rules.forget()
 
     def take_written(self, call_id: str) -> tuple[WroteFile, ...]:
-        """What this call wrote, in order; told once, since a model may give its calls the same ids again."""
+        """The files this call wrote, in order. They are returned once, since a model may use the same call id again."""
         return tuple(self._written.pop(call_id, ()))
 
     async def carry_out(self, call: ToolCall) -> ToolResult:
@@ -150,7 +151,7 @@ class ToolBox:
 
 
 def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolResult:
-    """What a model wrote as JSON; nothing at all is an empty object, as some of them write it."""
+    """Read the arguments that a model wrote as JSON. Some models write nothing at all for an empty object."""
     if (half := find_lone_half(call.arguments)) is not None:
         return ToolResult(
             f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was "

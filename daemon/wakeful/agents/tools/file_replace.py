@@ -20,7 +20,7 @@ from wakeful.system.openat2 import EXCHANGE, NO_REPLACE, open_without_links, ren
 
 LARGEST_FILE_BYTES = 32 * 1024 * 1024
 _DIGEST_BYTES = 20
-# What a new content was made of; None where there was nothing, and no matter what where it is not given.
+# The content that a new content was made from. None: there was no file. Not given: any content is replaced.
 Base = bytes | None | EllipsisType
 # The folder is closed to us, or the file is a mount of its own.
 _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
@@ -52,7 +52,10 @@ def read_content(bounds: Bounds, path: str, access: Access = "read") -> bytes:
 
 
 def replace_content(bounds: Bounds, path: str, content: bytes, base: Base = ...) -> None:
-    """Whoever else changes the file in this moment keeps theirs, and we are told, where its base is given."""
+    """Replace a file's content.
+
+    If somebody else changes the file in this moment and `base` is given, their change stays and Refused is raised.
+    """
     real = bounds.resolve(path, "write")
     folder, name = os.path.split(real)
     folder_fd = _open_folder(folder)
@@ -130,7 +133,7 @@ def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
 
 
 def _read_beside(folder_fd: int, name: str) -> bytes | None:
-    """What came out; None where that is no plain file any more."""
+    """The content of the file that was swapped out; None where it is no longer a plain file."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
     except OSError:

@@ -42,7 +42,7 @@ _LINE_NOTE_BYTES = 200
 # Room for the header and the words about what is missing.
 _ROOM_BYTES = RESULT_BYTES - 1_024
 
-# What a file held when the last run saw it; None where nobody kept that.
+# Finds the content that a file had when the last run saw it; None where nobody kept it.
 Before = Callable[[str], Awaitable[bytes | None]]
 _Path = Annotated[str, Meta(description="relative to the session's root, or absolute")]
 
@@ -275,7 +275,7 @@ def find_longest_line(page_bytes: int) -> int:
 
 
 class Shown(Struct, frozen=True):
-    """What is shown of a file. `around`: the rest of the file's text, where whole lines are shown."""
+    """The shown part of a file. `around` is the rest of the file's text, where whole lines are shown."""
 
     text: str
     is_whole: bool = True

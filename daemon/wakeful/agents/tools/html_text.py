@@ -1,9 +1,9 @@
 """A page of HTML as text: what a person would read, with its headings, lists, tables and links,
 and nothing that draws or runs.
 
-By the standard library's own reader, which takes whatever is there. What a page hides from people is left out as far as
-its own marks say so. A program of its own, `python -I -S html_text.py`: a page can be written so that reading it takes
-hours (measured), and a program can be ended.
+The standard library's own parser reads the page, since it accepts any input. Content that the page's own markup hides
+from people is left out. This module is a program of its own, `python -I -S html_text.py`: a page can be written so that
+reading it takes hours (measured), and a program can be ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Images that tools bring: which files are one, by their first bytes, and whether every provider takes them.
 
-What a server or a file's name says of the kind is not asked. An image that is too large, in bytes or in pixels, is told
-in words: a provider that refuses one refuses the whole conversation. Pure.
+The kind that a server or a file's name claims is ignored. An image that is too large, in bytes or in pixels, is told in
+words: a provider that refuses one image refuses the whole conversation. Pure.
 """
 
 from __future__ import annotations

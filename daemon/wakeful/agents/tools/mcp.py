@@ -4,7 +4,7 @@ as an agent's file declares them.
 The library is imported when an agent has servers, and not before. All servers are started with the run and end with it.
 A run waits a short time for the tools of each; a server that comes later, goes down or changes its tools is noticed
 before the next request. A server that is down is a tool whose result says why, and is started again by the next call.
-What servers say is data: names are made safe for models, descriptions and results are bounded.
+Text from servers is data: names are made safe for models, descriptions and results are bounded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_TOOLS = 100
 _MOST_PAGES = 20
 _LONGEST_DESCRIPTION = 2_000
 _LARGEST_SCHEMA_BYTES = 16_384
-# What every provider takes as a tool's name.
+# Every provider accepts tool names of this length without these characters.
 _LONGEST_NAME = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -109,9 +109,9 @@ class McpTools:
         return tuple(tools.values())
 
     def find_policies(self, declared: Mapping[str, ToolPolicy]) -> dict[str, ToolPolicy]:
-        """By the names models know: what was declared for the tool, else for its server.
+        """The policies by the names models know: the one declared for the tool, else the one for its server.
 
-        Who declares a server lets it be used.
+        A declared server may be used, so the default is to allow.
         """
         return {
             safe: declared.get(name) or declared.get(name.partition("/")[0]) or "allow"
@@ -142,7 +142,7 @@ def make_safe_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
 
 
 class _ServerTool:
-    # What a server says of itself is not known to be so.
+    # A server's own claim about a tool is not trusted.
     is_look = False
 
     def __init__(self, server: _Server, name: str, offer: ToolOffer) -> None:
@@ -194,7 +194,7 @@ class _Server:
         self._beginning = asyncio.create_task(self._begin(), name=f"start mcp server {self.name}")
 
     async def _begin(self) -> None:
-        """Why it is down is kept in words by who finds it so."""
+        """Start the server. The code that finds it down has already kept the reason in words."""
         with contextlib.suppress(ServerDown):
             await self.list_anew(LONGEST_START_SECONDS)
 
@@ -280,7 +280,7 @@ class _Server:
                 "whether it did what it was asked is not known"
             ) from None
         except Exception as error:
-            # Whatever a server can cause, and the library has many names for it, is a result and no defect of ours.
+            # Any error that a server can cause is a result and no defect of ours. The library has many types for it.
             if not _is_refusal(error):
                 self._stop.set()
             raise ServerDown(f"MCP server {self.name}: {_say_error(error)}") from error
@@ -388,7 +388,10 @@ def _read_schema(schema: Any) -> Mapping[str, Any]:
 
 
 def _read_content(result: Any) -> str:
-    """Text as it is; of everything else what it was. What has only structured content shows that."""
+    """The text of a result: texts as they are, and a description of every other part.
+
+    A result that has only structured content shows that.
+    """
     parts = [_read_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
         parts = [msgspec.json.encode(result.structured_content).decode()]

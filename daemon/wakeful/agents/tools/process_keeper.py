@@ -19,7 +19,7 @@ from typing import NoReturn
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter, restrict_by
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# What a signal cannot end for so long hangs in the kernel.
+# A process that a signal cannot end within this time hangs in the kernel.
 PATIENCE_SECONDS = 5.0
 NOT_CONFINED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 _ENDED = 128 + signal.SIGTERM
@@ -33,10 +33,10 @@ def main(words: list[str]) -> int:
     """The descriptor of a ruleset, a filter in hex, then the command."""
     ruleset, program, *argv = words
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Whoever started us is gone: nobody reads the result, so nothing goes on.
+    # If the process that started us dies, nobody reads the result, so the command is ended.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: end_all())
-    # The run is interrupted: the command is told, too, and decides.
+    # An interrupt of the run reaches the command as well, and the command decides.
     signal.signal(signal.SIGINT, lambda *_: None)
     child = os.fork()
     if child == 0:
@@ -48,7 +48,7 @@ def main(words: list[str]) -> int:
 
 def become(ruleset: str, program: bytes, argv: list[str]) -> NoReturn:
     """In the child. Where it cannot be confined, it is not started."""
-    # SIGPIPE and SIGXFSZ, too: Python ignores them, and a command is to be started as a shell would.
+    # Python ignores SIGPIPE and SIGXFSZ. They are reset as well, so that a command starts as from a shell.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

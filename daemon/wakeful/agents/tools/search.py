@@ -153,7 +153,7 @@ async def _match_apart(pattern: str, given: SearchArguments) -> AsyncIterator[_M
 
 
 class _Hunt:
-    """What was found so far, and why it is not more."""
+    """The results so far, and the reason why there are no more."""
 
     def __init__(self, bounds: Bounds, most: int, redact: Redact, *, is_whole: bool) -> None:
         self._bounds = bounds

@@ -1,10 +1,10 @@
-"""What a shell of an agent may touch: less than the process that thinks,
-by a Landlock domain inside of that one and a filter of its own.
+"""Confines an agent's shell: it may touch less than the thinking process.
 
-The thinking process holds the run's token and the keys of its models, speaks to the control socket and reaches its
-providers; a command that a model wrote does none of that. Rules only ever narrow: what the run may not do, nobody here
-can grant. `shell` makes a domain for each command; its keeper (keeper.py) stays outside of it, so that no command can
-end or look into who ends it.
+A shell gets a Landlock domain inside that process's own domain, and a filter of its own. The thinking process holds the
+run's token and its models' keys, speaks to the control socket and reaches its providers. A command that a model wrote
+can do none of that. Rules only ever narrow: this module cannot grant what the run may not do. `shell` makes a domain
+for each command. The command's keeper (process_keeper.py) stays outside the domain, so that no command can end or
+inspect its keeper.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SYSTEM = (
     "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm",
 )  # fmt: skip
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# Who and where one is, and where programs are. What a spec puts into the environment may be a key,
-# and is not handed on.
+# Variables for the user, the place and the paths of programs. Variables from a spec are not handed on, because they may
+# be keys.
 _INHERITED = (
     "PATH",
     "HOME",
@@ -66,8 +66,10 @@ class Narrowing(Struct, frozen=True, kw_only=True):
 
 
 class Domain(Struct, frozen=True):
-    """What a command takes on before its first instruction: a ruleset's descriptor, and a filter,
-    empty where none is known here."""
+    """The confinement that a command takes on before its first instruction: a ruleset's descriptor, and a filter.
+
+    The filter is empty where none is known here.
+    """
 
     ruleset_fd: int
     filter: bytes
@@ -84,8 +86,10 @@ def narrow(
     writes: Iterable[str] = (),
     hidden: Iterable[str] = (),
 ) -> Narrowing:
-    """What is bound, the session's scratch and temporary folders, and programs;
-    `reads` and `writes` are places besides."""
+    """The places a shell may touch: bound paths, the session's scratch and temporary folders, and programs.
+
+    `reads` and `writes` are more places.
+    """
     token = environ.get("WAKEFUL_TOKEN_FILE")
     own = (os.path.dirname(token),) if token else ()
     programs = (path for path in environ.get("PATH", "").split(":") if path.startswith("/"))
@@ -133,7 +137,7 @@ def find_obstacle() -> str | None:
 
 @contextlib.contextmanager
 def make_domain(narrowing: Narrowing) -> Iterator[Domain]:
-    """Blocks: opens every place once. One that is not there is not granted."""
+    """Make a command's domain. Blocks: opens every place once. A place that does not exist is not granted."""
     obstacle = find_obstacle()
     if obstacle is not None:
         raise OperatorError(obstacle)
@@ -164,8 +168,8 @@ def _allow(ruleset: Ruleset, path: str, rights: int, hidden: Hidden) -> None:
         return
     try:
         if rights == WRITE and hidden.is_inside(os.readlink(f"/proc/self/fd/{fd}")):
-            # What comes new beside what is hidden can be written, and is seen by the next command. Nothing hidden is
-            # read by that, and Landlock lets no file be moved to where it could be.
+            # A command can write new files beside hidden ones, and the next command sees them. This grant reads nothing
+            # hidden, and Landlock lets no file be moved to where it could be read.
             ruleset.allow(fd, WRITE & ~(READ_FILE | EXECUTE))
         allow_around(ruleset, fd, rights, hidden)
     finally:

@@ -2,8 +2,8 @@
 the check and the bound of its result.
 
 One struct gives a tool both what the model is told and what its arguments are held against, so the two cannot differ.
-Whatever a model can cause (wrong types, a file that is not there, a daemon that says no) ends as a result that it can
-read; a defect of ours is raised.
+An error that a model can cause (wrong types, a file that is not there, a daemon that says no) ends as a result that the
+model can read. A defect of ours is raised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BYTES_PER_TOKEN = 2.5
 
 
 class Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tool takes. A misspelt argument is refused, or the model would believe that it counted."""
+    """The arguments of a tool. A misspelt argument is refused, or the model would believe that it counted."""
 
 
 Given = TypeVar("Given", bound=Arguments)

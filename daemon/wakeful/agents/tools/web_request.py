@@ -163,7 +163,7 @@ def check_addresses(host: str, port: int, found: Sequence[str], allowed: Sequenc
 
 
 def is_public(address: _Address) -> bool:
-    """Can everybody reach it? An address that wraps another is judged by that one, too."""
+    """Whether everybody can reach this address. If the address wraps another, that one is judged as well."""
     if isinstance(address, IPv4Address):
         return address.is_global and not address.is_multicast
     if address.ipv4_mapped is not None:

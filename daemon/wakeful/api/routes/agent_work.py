@@ -1,7 +1,7 @@
 """/work/…: the process of an agent's run fetches where it stands, and has every step recorded.
 
-For runs alone, each for itself: a token of a run opens nothing of another, and a person has no business here.
-What is answered is on disk.
+Only runs may call these routes, each for itself: a run's token opens nothing of another run, and people have no access.
+An answered step is on disk.
 """
 
 from __future__ import annotations
@@ -198,9 +198,10 @@ async def begin_sub(request: Request) -> Response:
 
 
 async def record_steps(request: Request) -> Response:
-    """Lines of steps, each on its way to disk as it comes; answered when all of them are there.
+    """Record lines of steps, each as it comes; the answer is sent when all of them are on disk.
 
-    What ends the run ends its steps, too: of the lines after it nothing is recorded."""
+    A step that ends the run ends the recording as well: no line after it is recorded.
+    """
     service, caller = service_of(request), caller_of(request)
     _find_run(service, caller)
     # It is the first line's, where that has none of its own.
@@ -247,7 +248,7 @@ _WORDS = msgspec.json.Decoder(Words)
 
 
 async def take_words(request: Request) -> Response:
-    """Words in flight: for who follows now. Nothing of it is recorded."""
+    """Pass words in flight to the clients that follow now. None of the words are recorded."""
     service, caller = service_of(request), caller_of(request)
     session, run, _ = _find_run(service, caller)
     try:

@@ -1,8 +1,7 @@
 """GET /sessions/{name}/context: what a model would see if the session ran now, part by part;
 and how a run's beginning is assembled.
 
-What has to be asked on the loop (what is owed, what git knows) is asked first; reading happens off it.
-Nothing is recorded.
+Questions for the loop (what is owed, what git knows) come first; the reading happens off the loop. Nothing is recorded.
 """
 
 from __future__ import annotations

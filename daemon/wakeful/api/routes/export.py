@@ -1,7 +1,7 @@
 """The route of `export`: records of all sessions, or of some, in the order they were recorded,
 as lines for other tools.
 
-The export ends where the log ended when it was asked for, so that of a log which grows there is an end, too. Read in
+The export ends where the log ended when the request came, so that it also ends while the log grows. The log is read in
 pages off the loop: a million records are streamed while the daemon goes on.
 """
 

@@ -1,8 +1,8 @@
 """The participants of a session: the authors of its records, how much each did, and when last;
 and whose role its spec says by uid.
 
-Counted from the log, once, and then only what was recorded since: a cache, kept while the daemon lives. What the daemon
-itself records as runs come and go is no part in it and is not read. Blocks while it reads: called off the loop.
+The log is counted once, and then only the records since: a cache, kept while the daemon lives. Records that the daemon
+itself writes as runs come and go do not count and are not read. Blocks while it reads: called off the loop.
 """
 
 from __future__ import annotations

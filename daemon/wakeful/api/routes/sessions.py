@@ -177,8 +177,8 @@ async def _stream_follow(
         try:
             while True:
                 text = _line_of_follow(await following, with_words)
-                # A reader that does not read has one line here, and a part of it on the way:
-                # what was awaited would hold the record, too.
+                # A reader that does not read has one line here, and a part of it on the way. The awaited future would
+                # hold the record as well, so it is deleted.
                 del following
                 for start in range(0, len(text), _PART_BYTES):
                     yield text[start : start + _PART_BYTES]

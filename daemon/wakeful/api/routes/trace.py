@@ -1,9 +1,9 @@
 """POST /call/trace and GET /sessions/{name}/trace: a run that is traced, and what a traced run asked for,
 with the lines to paste.
 
-The call activates the session as any other does; what the trace found stands in the record of the run's end. What to
-paste is made from that record and the spec as it is now, so that it can be asked for again.
-Nothing here changes a spec.
+The call activates the session as any other call does. The record of the run's end holds the findings of the trace. The
+lines to paste are made from that record and the spec as it is now, so that they can be asked for again. Nothing here
+changes a spec.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def _suggest(session: Session, trace: Traced, has_passed: bool) -> Paste:
 
 
 def _list_absent(paste: Paste, root: str) -> list[str]:
-    """Blocks.
+    """List the paths that are to be allowed and do not exist. Blocks.
 
-    What is to be allowed and is not there: it has to be made first, since what is not there is not opened.
+    A person has to make them first, since a path that does not exist is not opened.
     """
     places = [os.path.join(root, os.path.expanduser(path)) for path in (paste.allow or {}).get("write", ())]
     return [path for path in places if not os.path.exists(path)]

@@ -1,7 +1,7 @@
 """Forks and merges with files: a workspace made before the fork is recorded, files written after the merge is.
 
-Called around the calls of history.py. What was made for a fork that is then refused is removed again; a merge whose
-files were not written because the daemon died is finished when it is asked for once more.
+Called around the calls of history.py. A workspace made for a fork that is then refused is removed again. If the daemon
+died before it wrote the files of a merge, the merge is finished when it is asked for once more.
 """
 
 from __future__ import annotations

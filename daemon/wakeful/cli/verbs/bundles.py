@@ -147,7 +147,10 @@ def read_receipt(path: str) -> dict[str, Any]:
 
 
 def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> None:
-    """Frozen here, loaded there, and the receipt back. Whatever fails in between leaves it frozen, and says so."""
+    """Freeze the session here, load it there, and bring the receipt back.
+
+    A failure in between leaves the session frozen, and says so.
+    """
     target = urlsplit(to)
     host = target.hostname
     if not host or target.path not in ("", "/") or host.startswith("-"):

@@ -188,7 +188,7 @@ def _check_room(state: Path, system: str) -> Check:
 
 
 def _check_limits(limits: dict[str, Any]) -> Iterator[Check]:
-    """The published limits, and who is above a level. What each is about is in docs/limits.md, and in --json."""
+    """The published limits, and the sessions above a level. docs/limits.md and --json explain each limit."""
     told = "; ".join(f"{name} ({one['what']}) {one['words']}" for name, one in limits["levels"].items())
     brief = ", ".join(f"{name} {_say_levels(name, one)}".replace(" ", TIE) for name, one in limits["levels"].items())
     yield Check("limits", "good", told, brief=f"(warns/at most) {brief}")
@@ -231,7 +231,7 @@ def _check_trust(trust: dict[str, Any]) -> Iterator[Check]:
 
 
 def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
-    """What isolation can enforce here, what it cannot, and the sessions that run without it."""
+    """The parts of isolation that work here, those that do not, and the sessions that run without it."""
     if not isolation["landlock"]:
         words = "this kernel has no Landlock: no session runs, but those that say isolation: none"
         yield Check(

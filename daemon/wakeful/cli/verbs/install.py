@@ -1,7 +1,8 @@
 """`install` and `uninstall`: the daemon as a service of systemd, a person's own or one account's of the machine.
 
-Everything that is done is said, one line each; `--dry-run` says it and does nothing. Both may be repeated. What was not
-written by `install` is neither replaced nor removed, and neither of them ever touches a state folder or a spec.
+Both commands print one line for each thing they do; `--dry-run` prints the lines and does nothing. Both may be
+repeated. A file that `install` did not write is neither replaced nor removed. Neither command ever touches a state
+folder or a spec.
 """
 
 from __future__ import annotations

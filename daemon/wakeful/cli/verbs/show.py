@@ -171,7 +171,7 @@ def _bindings(found: dict[str, Any]) -> list[str]:
 
 
 def _say_binding(binding: dict[str, Any]) -> str:
-    """What it is about. A path needs no kind beside it, and what has no words of its own is told by its kind."""
+    """Describe a binding. A path needs no kind beside it. A binding without words of its own shows its kind."""
     access = {"write": "> ", "both": "<> "}.get(binding["access"], "")
     quiet = "" if binding["wake"] or access else " (quiet)"
     kind = "" if binding["what"] and binding["kind"] in PLAIN_KINDS else f"{binding['kind']} "

@@ -1,7 +1,7 @@
 """`trust` and `add`: a person looks at what a spec asks for, and says whether it may count.
 
-What is shown comes from files of others, so every word of it is escaped:
-marks that reorder or hide text are shown as what they are.
+The shown text comes from other people's files, so every word of it is escaped: marks that reorder or hide text are
+shown as what they are.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def read_sessions(connection: apsw.Connection) -> list[str]:
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """What a read asks for; bounds are inclusive, None where there is none."""
+    """The range and filters of a read. Bounds are inclusive; None means no bound."""
 
     from_seq: int = 1
     to_seq: int | None = None

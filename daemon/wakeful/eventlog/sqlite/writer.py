@@ -159,7 +159,7 @@ class Writer:
         self._thread.join()
 
     def find_loss(self) -> StoreGone | None:
-        """What happened to the store's files, if anything. Safe on any thread."""
+        """The loss of the store's files, or None. Safe on any thread."""
         lost = self._identity.find_loss(self._wal_pages)
         return _make_gone(lost) if lost is not None else None
 
@@ -284,7 +284,7 @@ class Writer:
         except (apsw.ConstraintError, apsw.TooBigError, TypeError, ValueError, OverflowError) as error:
             self._roll_back()
             return self._commit_apart(calls, error)
-        # The records are durable. They may be acknowledged once the anchor has the mark, too.
+        # The records are durable. They may be acknowledged once the anchor has the mark as well.
         if group.rows.events:
             self._note_anchor(mark)
         self._mark = mark
