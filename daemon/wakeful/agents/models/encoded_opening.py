@@ -5,7 +5,7 @@ The library and the SDKs map, check and encode every message of every request an
 not change are kept; only what is new since then goes through the library, and the body is put together at the last
 moment, in the HTTP client. There it also waits until its record is on disk: making a request ready takes about as long
 as recording it, so both go on at once. The bytes sent are those the library would have made, which a test holds for
-every format. models.py and providers.py call.
+every format. provider_model.py and providers.py call.
 """
 
 from __future__ import annotations
