@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
+from typing import Any
 
+import openai
 import pytest
 
 from agents.provider import Asked as Seen
@@ -12,8 +14,8 @@ from agents.provider import Call, Provider, Say, Think
 from agents.provider.script import Turn
 from agents.reaching import ADD, PROVIDERS, ask, hear, reach
 from wakeful.agents.contract import ModelRequest, ToolOffer
-from wakeful.agents.models.provider_model import encoded_opening as opening
-from wakeful.agents.models.provider_model import providers
+from wakeful.agents.models import encoded_opening as opening
+from wakeful.agents.models import providers
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.files import FileTools
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
@@ -112,6 +114,13 @@ async def test_a_failed_request_is_sent_again_whole(provider: Provider, ours: st
         assert provider.requests[-1].raw == provider.requests[-2].raw
 
 
+def _make_plain_client(address: str, key: str, http: Any) -> Any:
+    """The SDK's client as it comes: it walks all that it is given."""
+    client = openai.AsyncOpenAI(api_key=key, base_url=address, max_retries=0, timeout=http.timeout, http_client=http)
+    client.organization = client.project = None
+    return client
+
+
 @pytest.mark.parametrize("ours", ["openai", "openai-chat", "openai-compatible"])
 async def test_what_is_handed_to_an_sdk_as_it_is_arrives_as_if_it_had_been_checked(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, ours: str
@@ -121,7 +130,7 @@ async def test_what_is_handed_to_an_sdk_as_it_is_arrives_as_if_it_had_been_check
     offers = tuple(tool.offer for tool in FileTools(Bounds.build("/srv", ("**",), ("**",), "/srv")).list_tools())
     request = ModelRequest(instructions="Be brief.", entries=[Asked(text="Go.")], tools=(ADD, *offers))
     await reach(provider, ours, model=NAMES[ours]).answer(request, lambda *_: None)
-    monkeypatch.setattr(providers, "_as_given", lambda create, field: create)
+    monkeypatch.setattr(providers, "_make_openai_client", _make_plain_client)
     await reach(provider, ours, model=NAMES[ours]).answer(request, lambda *_: None)
     as_given, checked = provider.requests
     assert as_given.raw == checked.raw and len(checked.raw["tools"]) == len(offers) + 1  # type: ignore[arg-type]
