@@ -1,5 +1,5 @@
 """A model of the providers' library for each provider we know: its client, its address, its key.
-models.py constructs through here.
+provider_model.py constructs through here.
 
 Each provider's SDK is imported when a model of it is first made: they take half a second each. Nothing is read from the
 environment: keys and addresses come from the spec, so that two agents in one place never use each other's.
@@ -58,7 +58,7 @@ class _RemembersParameters(LibraryModel):
     """The base of each model: the parameters that the library made of the last request's are used again.
 
     The library rewrites the schemas of all tools for each request, which takes 1.5 ms with ours. The same parameters
-    come out the same, and models.py passes the same object as long as they are the same.
+    come out the same, and provider_model.py passes the same object as long as they are the same.
     """
 
     _last: tuple[ModelRequestParameters, ModelRequestParameters] | None = None

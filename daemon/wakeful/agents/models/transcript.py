@@ -1,4 +1,6 @@
-"""A conversation in our values, told again as messages of the providers' library. models.py asks; no other reads it.
+"""A conversation in our values, told again as messages of the providers' library.
+
+Only provider_model.py reads it.
 
 Only what the log holds goes in, so a conversation can go on with another provider in the middle of a turn: an answer is
 given back as its provider's library kept it where it goes to the same provider, and told anew from its text and calls

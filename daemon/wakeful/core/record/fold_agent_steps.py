@@ -1,6 +1,6 @@
 """How the steps of an agent's run change its session: the part of the fold that turns, tools and questions are for.
 
-The reducer calls these functions; like the reducer, they trust the log. The cost of a turn is charged when it is
+`fold.py` calls these functions; like it, they trust the log. The cost of a turn is charged when it is
 answered. A request whose answer was never recorded is charged at its worst case when the run ends: the provider may
 have charged it, too.
 """
