@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from commands import run_command
+from daemon_forks import ForkedDaemon
 from processes import is_stopped
 from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
@@ -47,7 +48,7 @@ class Box:
         # What the daemon is started by, if not by us.
         self.wrap: tuple[str, ...] = ()
         self.program: tuple[str, ...] = (WAKEFUL,)
-        self.daemon: subprocess.Popen[bytes] | None = None
+        self.daemon: subprocess.Popen[bytes] | ForkedDaemon | None = None
 
     # -- files --------------------------------------------------------------------------------
 
@@ -108,13 +109,13 @@ class Box:
     def start(self, *, is_ready: bool = True, env: dict[str, str] | None = None) -> None:
         out = self.output.open("ab")
         self.said = out.tell()
-        self.daemon = subprocess.Popen(
-            self.arguments(),
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            cwd=self.folder,
-            env=self.environment() | (env or {}),
-        )
+        words, environment = self.arguments(), self.environment() | (env or {})
+        if words[0] == WAKEFUL:
+            self.daemon = ForkedDaemon(words, stdout=out, cwd=self.folder, env=environment)
+        else:
+            self.daemon = subprocess.Popen(
+                words, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, env=environment
+            )
         out.close()
         if is_ready:
             self.wait_ready()
