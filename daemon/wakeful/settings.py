@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -19,6 +20,7 @@ from wakeful.core.agents.prices import Prices, find_meant_model
 from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
 from wakeful.core.spec.budget import Price
+from wakeful.core.spec.http import HttpChoice, HttpSettings, TcpAddress, parse_address
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError
@@ -33,7 +35,7 @@ from wakeful.specs.load import (
     read_text,
     validate,
 )
-from wakeful.specs.models import DaemonKeys, LimitKeys, PriceKeys
+from wakeful.specs.models import DaemonKeys, HttpKeys, LimitKeys, PriceKeys
 from wakeful.specs.parse_cache import load_readings, save_readings
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.scalars import find_local_zone
@@ -54,12 +56,12 @@ LONGEST_SOCKET_BYTES = 107
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a daemon finds its specs, keeps its state and listens; `http` None is off."""
+    """Where a daemon finds its specs, keeps its state and listens; `http` None: wakeful.yaml decides."""
 
     specs: Path
     state: Path
     socket: Path
-    http: tuple[str, int] | None = None
+    http: TcpAddress | Literal["off"] | None = None
 
 
 def resolve_places(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Places:
@@ -121,13 +123,13 @@ def _default_socket(environ: Mapping[str, str], state: Path) -> Path:
     return (Path(runtime) if runtime and os.path.isdir(runtime) else state) / SOCKET_FILE
 
 
-def _parse_http(text: str | None) -> tuple[str, int] | None:
+def _parse_http(text: str | None) -> TcpAddress | Literal["off"] | None:
     if text is None or text.lower() == "off":
-        return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise OperatorError(f"--http is '{text}'; expected HOST:PORT such as 127.0.0.1:8420, or off")
-    return host.strip("[]"), int(port)
+        return None if text is None else "off"
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise OperatorError(f"--http: {error}") from None
 
 
 # -- wakeful.yaml ---------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ def read_settings(
 def read_settings_file(path: Path) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
     try:
         data = _read_bytes(path)
-        return (*_parse_settings(data, path.name), ())
+        return (*_parse_settings(data, path), ())
     except FileNotFoundError:
         return default_settings(), NO_DEFAULTS, ()
     except OSError as error:
@@ -224,7 +226,8 @@ def _read_bytes(path: Path) -> bytes:
         return stream.read(MAX_BYTES + 1)
 
 
-def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
+def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
+    file = path.name
     # A file of comments alone, the usual first one, sets nothing.
     if not any(line.strip() and not line.lstrip().startswith(b"#") for line in data.splitlines()):
         return default_settings(), NO_DEFAULTS
@@ -246,9 +249,30 @@ def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
             retention=build_retention(keys.retention) or Retention(),
             allow_unisolated=keys.allow_unisolated,
             trust=keys.trust,
+            http=_resolve_http(keys.http, path, data) if keys.http is not None else None,
         ),
         defaults,
     )
+
+
+def _resolve_http(keys: HttpKeys, path: Path, data: bytes) -> HttpChoice:
+    """Paths count from the folder of the file. What may not be listened on is refused here, with its place."""
+    if keys.listen == "off":
+        return "off"
+    certificate, key = (
+        os.path.join(os.path.abspath(path.parent), one) if one is not None else None
+        for one in (keys.certificate, keys.key)
+    )
+    found = HttpSettings(
+        listen=parse_address(keys.listen),
+        hosts=keys.hosts,
+        is_beyond_loopback=keys.beyond_loopback,
+        certificate=certificate,
+        key=key,
+    )
+    if (obstacle := found.find_obstacle()) is not None:
+        raise refuse(path.name, *read_marks(data, path.name).of_key(("http",)), obstacle)
+    return found
 
 
 def _resolve_limits(keys: LimitKeys, data: bytes, file: str) -> Limits:
@@ -389,7 +413,7 @@ class ProjectReader:
         text = self._accept(self.settings_file)
         if text is None:
             return read_settings_file(self.settings_file)
-        self._settings, self.defaults = _parse_settings(text, SETTINGS_FILE)
+        self._settings, self.defaults = _parse_settings(text, self.settings_file)
         problem = Problem(
             SETTINGS_FILE,
             1,

@@ -294,6 +294,9 @@ class SmallDaemon:
             raise ProcessLookupError
         return self.owner
 
+    def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
+        return None if self.owner is None else self.owner.sign or "a process of a run"
+
     def run_identity(self, token: str) -> RunIdentity | None:
         return self.tokens.get(token)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.spec.budget import Price
+from wakeful.core.spec.http import HttpSettings, TcpAddress, choose_http
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError
@@ -93,7 +94,35 @@ BAD = [
         "1:19: keep: 'long' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d",
     ),
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
-    ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
+    ("http: 8420", "1:7: http: '8420' is not an address; expected HOST:PORT such as 127.0.0.1:8420, or off"),
+    (
+        "http: example.org:80",
+        "1:7: http: 'example.org' is not an IP address; expected HOST:PORT such as 127.0.0.1:8420, or off. Names belong into hosts of wakeful.yaml",
+    ),
+    (
+        "http: 0.0.0.0:80",
+        "1:1: http: 0.0.0.0:80 can be reached from other machines; that takes beyond_loopback: true, a certificate and a key in wakeful.yaml. Listen on 127.0.0.1 otherwise, and use ssh -L from afar",
+    ),
+    (
+        "http: {listen: 192.0.2.1:443, certificate: c.pem, key: k.pem}",
+        "1:1: http: 192.0.2.1:443 can be reached from other machines; that takes beyond_loopback: true, a certificate and a key in wakeful.yaml. Listen on 127.0.0.1 otherwise, and use ssh -L from afar",
+    ),
+    (
+        "http: {listen: 192.0.2.1:443, beyond_loopback: true}",
+        "1:1: http: 192.0.2.1:443 can be reached from other machines; that takes beyond_loopback: true, a certificate and a key in wakeful.yaml. Listen on 127.0.0.1 otherwise, and use ssh -L from afar",
+    ),
+    (
+        'http: {listen: "[::]:443", beyond_loopback: true, certificate: c.pem, key: k.pem}',
+        "1:1: http: [::]:443 is every address of this machine; say in hosts under which names, with the port, browsers may reach it",
+    ),
+    (
+        "http: {listen: 127.0.0.1:443, certificate: c.pem}",
+        "1:1: http has a certificate and no key; add the key, or remove the certificate",
+    ),
+    (
+        "http: {listen: 127.0.0.1:80, hosts: [https://a.example]}",
+        "1:37: hosts: expected hosts as a browser sends them, such as [wakeful.example.org], each with its port unless that is 80 or 443",
+    ),
     ("concurrency: {agents: 0}", "1:23: agents is 0; expected at least 1"),
     (
         "prices: {gpt: {input: 1, output: 1}}",
@@ -182,10 +211,10 @@ def test_flags_go_before_variables_and_variables_before_systemd(tmp_path: Path) 
         "STATE_DIRECTORY": "/var/lib/wakeful:/var/lib/other", "RUNTIME_DIRECTORY": "/run/wakeful", "XDG_RUNTIME_DIR": str(tmp_path),
     }  # fmt: skip
     assert places(tmp_path, **environ) == Places(
-        Path("/home/ann/specs"), Path("/v/state"), Path("/v/sock"), ("127.0.0.1", 8420)
+        Path("/home/ann/specs"), Path("/v/state"), Path("/v/sock"), TcpAddress("127.0.0.1", 8420)
     )
     flags = {"specs": "s", "state": "../t", "socket": "/f/sock", "http": "off"}
-    assert places(tmp_path, flags, **environ) == Places(tmp_path / "s", tmp_path.parent / "t", Path("/f/sock"))
+    assert places(tmp_path, flags, **environ) == Places(tmp_path / "s", tmp_path.parent / "t", Path("/f/sock"), "off")
     systemd = {name: value for name, value in environ.items() if not name.startswith("WAKEFUL")}
     assert places(tmp_path, **systemd).state == Path("/var/lib/wakeful")
     assert places(tmp_path, **systemd).socket == Path("/run/wakeful/wakeful.sock")
@@ -207,11 +236,51 @@ def test_a_socket_path_the_system_cannot_hold_is_refused() -> None:
     assert len(str(places(Path("/"), {"socket": "/" + "x" * 106}).socket)) == 107
 
 
-@pytest.mark.parametrize("text", ["8420", "host:", ":80", "host:99999", "host:x"])
+@pytest.mark.parametrize("text", ["8420", "host:", ":80", "127.0.0.1:99999", "127.0.0.1:x", "host:80", "127.0.0.1:-1"])
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     """--http takes HOST:PORT or off, and says so."""
     with pytest.raises(OperatorError, match="expected HOST:PORT"):
         places(Path("/"), {"http": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("localhost:0", TcpAddress("127.0.0.1", 0)),
+        ("[::1]:8420", TcpAddress("::1", 8420)),
+        ("127.0.0.2:65535", TcpAddress("127.0.0.2", 65535)),
+        ("OFF", "off"),
+    ],
+)
+def test_an_address_is_taken_as_it_is_written(text: str, found: object) -> None:
+    """Brackets around IPv6, localhost, and port 0 for any that is free."""
+    assert places(Path("/"), {"http": text}).http == found
+
+
+def test_http_is_an_address_or_keys(tmp_path: Path) -> None:
+    """The short form, the long one, whose paths count from the file, and off."""
+    assert settings_of(tmp_path, "http: 127.0.0.1:8420")[0].http == HttpSettings(listen=TcpAddress("127.0.0.1", 8420))
+    text = (
+        'http: {listen: "[::]:8443", hosts: [W.example:8443], beyond_loopback: true, certificate: c.pem, key: /k.pem}'
+    )
+    assert settings_of(tmp_path, text)[0].http == HttpSettings(
+        listen=TcpAddress("::", 8443),
+        hosts=("w.example:8443",),
+        is_beyond_loopback=True,
+        certificate=str(tmp_path / "c.pem"),
+        key="/k.pem",
+    )
+    assert settings_of(tmp_path, "http: off")[0].http == "off"
+    assert settings_of(tmp_path, "pools: {}")[0].http is None
+
+
+def test_the_flag_says_where_and_the_file_says_how() -> None:
+    """--http moves the port; hosts and the certificate of the file stay. off by either is off."""
+    said, file = TcpAddress("127.0.0.1", 1), HttpSettings(listen=TcpAddress("::1", 2), hosts=("w.example",))
+    assert choose_http(said, file) == HttpSettings(listen=said, hosts=("w.example",))
+    assert choose_http(said, "off") == choose_http(said, None) == HttpSettings(listen=said)
+    assert choose_http("off", file) == choose_http(None, "off") == "off"
+    assert choose_http(None, file) == file and choose_http(None, None) is None
 
 
 def test_a_level_alone_moves_the_other_only_where_it_must(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from starlette.types import ASGIApp
 
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.gate import Gate
+from wakeful.api.gate.guesses import Guesses
+from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.gate.tokens import Tokens
 from wakeful.api.requests import answer_error, handle_error
@@ -35,6 +37,7 @@ from wakeful.api.routes import (
     why,
 )
 from wakeful.api.service import Service
+from wakeful.api.tcp_port import TcpPort
 from wakeful.errors import WakefulError
 from wakeful.views.session_rows import Rows
 
@@ -88,7 +91,7 @@ ROUTES = (
 )
 
 
-def build_app(service: Service, connections: Connections) -> ASGIApp:
+def build_app(service: Service, connections: Connections, tcp: TcpPort) -> ASGIApp:
     app = Starlette(
         routes=ROUTES,
         exception_handlers={
@@ -104,6 +107,9 @@ def build_app(service: Service, connections: Connections) -> ASGIApp:
     app.state.roster = participants.Roster()
     app.state.tokens = Tokens(service.places.state)
     app.state.connections = connections
+    app.state.tcp = tcp
+    app.state.refusals = Refusals()
+    app.state.guesses = Guesses()
     return Gate(app, service)
 
 

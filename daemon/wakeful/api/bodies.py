@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
-from wakeful.api.requests import BodyTooLarge
+from wakeful.api.requests import BodyTooLarge, WrongBody
 from wakeful.errors import CallerError
 from wakeful.text.unicode import find_lone_half
 from wakeful.verbs.verb import Argument, Verb
@@ -62,15 +62,13 @@ def decode_body(body: bytes) -> dict[str, Any]:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         if (half := find_lone_half(body.decode(errors="replace"))) is not None:
-            raise CallerError(
+            raise WrongBody(
                 f"'{half[:100]}' holds half of a character, or a byte that is no UTF-8, here shown as an escape; "
                 "nothing was done: give it in UTF-8"
             ) from None
-        raise CallerError(f'the body is not JSON ({error}); expected an object such as {{"name": "payroll"}}') from None
+        raise WrongBody(f'the body is not JSON ({error}); expected an object such as {{"name": "payroll"}}') from None
     if not isinstance(found, dict):
-        raise CallerError(
-            f'the body is a JSON {type(found).__name__}; expected an object such as {{"name": "payroll"}}'
-        )
+        raise WrongBody(f'the body is a JSON {type(found).__name__}; expected an object such as {{"name": "payroll"}}')
     return found
 
 
@@ -100,14 +98,14 @@ def build(kind: type[Struct], body: dict[str, Any]) -> Any:
     for field in body:
         if field not in known:
             near = difflib.get_close_matches(field, known, 1)
-            raise CallerError(
+            raise WrongBody(
                 f"unknown field {field!r}"
                 + (f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}")
             )
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
-        raise CallerError(f"the body does not fit: {error}") from None
+        raise WrongBody(f"the body does not fit: {error}") from None
 
 
 def take_key(request: Request, body: dict[str, Any], kind: type[Struct] | None = None) -> str | None:

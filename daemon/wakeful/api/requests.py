@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.gate.callers import Caller
+from wakeful.api.gate.refusals import RefusalKind
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
@@ -26,11 +27,46 @@ LINES = "application/jsonl"
 NEWLINE = "\n"
 
 
-class Forbidden(CallerError):
+class RefusedRequest(CallerError):
+    """A request that is wrong in itself, whatever it asks for. Counted by its `kind` (gate/refusals.py)."""
+
+    kind: RefusalKind = "body"
+
+    def __init__(self, words: str, kind: RefusalKind | None = None) -> None:
+        super().__init__(words)
+        if kind is not None:
+            self.kind = kind
+
+
+class Unauthorised(RefusedRequest):
+    """The caller is not known: the token opens nothing."""
+
+    kind = "token"
+
+
+class TooManyTries(RefusedRequest):
+    """Wrong tokens or codes come faster than a person types them."""
+
+    kind = "token"
+
+
+class Forbidden(RefusedRequest):
     """The caller may not do this."""
 
+    kind = "scope"
 
-class BodyTooLarge(CallerError):
+
+class WrongContentType(RefusedRequest):
+    """The body is not of the type that the route takes."""
+
+    kind = "content_type"
+
+
+class WrongBody(RefusedRequest):
+    """The body is no JSON object, or not the one that the route takes."""
+
+
+class BodyTooLarge(RefusedRequest):
     """More than anyone says in one call."""
 
 
@@ -48,17 +84,25 @@ def answer_error(words: str, status: int) -> Response:
 
 async def handle_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, WakefulError)
+    if isinstance(error, RefusedRequest):
+        request.app.state.refusals.count(error.kind)
     return answer_error(str(error), find_status(error))
 
 
 def find_status(error: WakefulError) -> int:
     match error:
+        case Unauthorised():
+            return 401
         case Forbidden():
             return 403
         case UnknownSession():
             return 404
         case BodyTooLarge():
             return 413
+        case WrongContentType():
+            return 415
+        case TooManyTries():
+            return 429
         case CallerError():
             return 400
         case OperatorError():

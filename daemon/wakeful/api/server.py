@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 import socket
 import stat
@@ -23,11 +24,14 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from wakeful.api.app import build_app
-from wakeful.api.gate.callers import Peer
+from wakeful.api.gate.callers import Peer, judge_peer
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.listener import Listener
 from wakeful.api.gate.protocol import PeerProtocol
+from wakeful.api.gate.tokens import Tokens, TokensUnreadable
 from wakeful.api.service import Service
+from wakeful.api.tcp_port import PortRefused, TcpPort
+from wakeful.core.spec.http import HttpChoice
 from wakeful.errors import OperatorError
 from wakeful.system.private_folders import make_private
 
@@ -54,8 +58,9 @@ class ControlSocket:
         self._handed_over = handed_over
         self._service = service
         self._connections = Connections(lambda run_id: name_run_id(service, run_id))
+        self.tcp = TcpPort(self._greet, service.places.state, service.version)
         self._config = uvicorn.Config(
-            build_app(service, self._connections),
+            build_app(service, self._connections, self.tcp),
             lifespan="off",
             ws="none",
             log_config=None,
@@ -64,7 +69,7 @@ class ControlSocket:
             h11_max_incomplete_event_size=LONGEST_REQUEST_BYTES,
         )
         self._state = ServerState()
-        self._listener: Listener | None = None
+        self._listener: Listener[Peer] | None = None
         self._inode = (0, 0)
 
     async def __aenter__(self) -> ControlSocket:
@@ -72,13 +77,14 @@ class ControlSocket:
         self._listener = self._listen()
         return self
 
-    def _listen(self) -> Listener:
+    def _listen(self) -> Listener[Peer]:
         listener = self._handed_over
         if listener is None:
             listener = bind_socket(self._path)
             found = os.stat(self._path)
             self._inode = (found.st_dev, found.st_ino)
-        return Listener(listener, self._connections, self._service.owner_of_process, self._greet, self._service.version)
+        judge = functools.partial(judge_peer, owner_of=self._service.owner_of_process)
+        return Listener(listener, self._connections, judge, self._greet, self._service.version)
 
     async def keep(self, tell: Callable[[str], None]) -> None:
         """Listen anew, until cancelled, whenever the socket's file is gone: nobody could find us any more."""
@@ -111,7 +117,21 @@ class ControlSocket:
             refused = ""
             tell(f"the file of the control socket was removed; listening anew on {self._path}")
 
-    def _greet(self, peer: Peer, over: Callable[[], None]) -> PeerProtocol:
+    def follow_http(self, choice: HttpChoice) -> None:
+        """Listen on TCP as the settings say; raises PortRefused, and all stays as it was."""
+        self.tcp.follow(choice)
+
+    def reopen_for_browsers(self) -> str | None:
+        """Open the port of last time where a browser is logged in: its page waits for us. Returns why that cannot be,
+        in words."""
+        try:
+            if Tokens(self._service.places.state).has_browser(self._service.moment().wall):
+                self.tcp.reopen()
+        except (PortRefused, TokensUnreadable) as error:
+            return f"{error}; pages of the dashboard that are open do not reach the daemon: wakeful dashboard"
+        return None
+
+    def _greet(self, peer: object, over: Callable[[], None]) -> PeerProtocol:
         return PeerProtocol(self._config, self._state, peer, self._service.version, over)
 
     async def __aexit__(
@@ -119,6 +139,7 @@ class ControlSocket:
     ) -> None:
         if self._handed_over is None:
             self._unlink_own()
+        self.tcp.close()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._state.connections):

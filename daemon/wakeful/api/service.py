@@ -199,6 +199,13 @@ class Service(Protocol):
         """
         ...
 
+    def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
+        """The process of a run that has the other end of a TCP connection, in words; None: none has.
+
+        `local` is our end of it. Called in any thread.
+        """
+        ...
+
     def run_identity(self, token: str) -> RunIdentity | None:
         """The open run this token was given to; None when there is none."""
         ...

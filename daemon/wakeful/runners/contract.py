@@ -189,6 +189,12 @@ class Runner(Preparation, Protocol):
         Raises ProcessLookupError when the process is gone.
         """
 
+    def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
+        """The process of a run that has the other end of a TCP connection, in words; None: none has.
+
+        `local` is our end. Called in any thread.
+        """
+
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""
 

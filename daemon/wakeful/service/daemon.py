@@ -16,8 +16,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from wakeful.api.server import ControlSocket
+from wakeful.api.tcp_port import PortRefused
 from wakeful.core.record.observations import DaemonStarted, DaemonStopping
 from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.spec.http import choose_http
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreShort
@@ -152,6 +154,7 @@ class Daemon:
             self._noted_address(),
             asyncio.TaskGroup() as keepers,
         ):
+            self._follow_http(control, is_start=True)
             keep_control = functools.partial(control.keep, self._voice.say)
             keeping = [
                 keepers.create_task(self._keep_on(self._keep_narrating), name="keep narrating"),
@@ -164,7 +167,7 @@ class Daemon:
             await self._first_look()
             _spare_collections()
             if not self._ending.stopping.is_set():
-                self._tell_ready()
+                self._tell_ready(control.tcp.url)
             keeping += [
                 keepers.create_task(self._keep_on(keep), name=name)
                 for name, keep in (
@@ -174,6 +177,7 @@ class Daemon:
                     ("keep watchdog", self._keep_watchdog),
                     ("keep collecting", self._keep_collecting),
                     ("keep archiving", self._keep_archiving),
+                    ("keep the TCP port", functools.partial(self._keep_http, control)),
                 )
             ]
             code = await self._run_once() if self._is_once else await self._wait_for_stop()
@@ -241,10 +245,34 @@ class Daemon:
             self._progress.tell(f"{total - len(unseen):,} of {total:,} looked at")
         await self._reactor.recorded_so_far()
 
-    def _tell_ready(self) -> None:
+    def _tell_ready(self, url: str | None) -> None:
         self._progress.is_over = True
-        self._voice.print(f"ready: {self._summary()}; specs {self._places.specs}; socket {self._places.socket}")
+        http = f"; http {url}" if url is not None else ""
+        self._voice.print(f"ready: {self._summary()}; specs {self._places.specs}; socket {self._places.socket}{http}")
         self._supervisor.ready(self._summary())
+
+    def _follow_http(self, control: ControlSocket, *, is_start: bool = False) -> None:
+        """Listen on TCP as the settings say. At the start, what cannot be ends the daemon in words."""
+        before = control.tcp.url
+        try:
+            control.follow_http(choose_http(self._places.http, self.core.settings.http))
+        except PortRefused as refusal:
+            if is_start:
+                raise
+            self._voice.say(f"{refusal}; the TCP port stays as it was", priority=WARNING)
+            return
+        if is_start:
+            if (problem := control.reopen_for_browsers()) is not None:
+                self._voice.say(problem, priority=WARNING)
+        elif control.tcp.url != before:
+            self._voice.say(f"listening on {control.tcp.url}" if control.tcp.url else "the TCP port is closed")
+
+    async def _keep_http(self, control: ControlSocket) -> None:
+        """Follow `http` of wakeful.yaml, until cancelled."""
+        while True:
+            seen = self.core.settings.http
+            await self._decided.wait_until(lambda seen=seen: self.core.settings.http != seen)  # type: ignore[misc]
+            self._follow_http(control)
 
     async def _wait_for_stop(self) -> int:
         await self._ending.stopping.wait()

@@ -207,6 +207,9 @@ class Facade:
     def owner_of_process(self, pid: int) -> ProcessOwner | None:
         return self._edges.runner.owner(pid)
 
+    def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
+        return self._edges.runner.owner_of_connection(local, remote)
+
     def run_identity(self, token: str) -> RunIdentity | None:
         return self._edges.starter.identity(token)
 

@@ -29,6 +29,7 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.targets import ProbeTarget
 from wakeful.core.record.state import DamagedSession, OpenRun, Session
 from wakeful.core.spec.agent import McpServer
+from wakeful.core.spec.http import HttpSettings, choose_http
 from wakeful.core.spec.session import SessionSpec, Settings
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import DaemonLog
@@ -97,6 +98,7 @@ from wakeful.sources.git.bound_repositories import BoundRepositories, FindWriter
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.sources.git.source import CommitSource
 from wakeful.sources.hints.choice import HintsSwitch
+from wakeful.specs.problem import Problem
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 from wakeful.system.journal import WARNING, find_journal
@@ -123,12 +125,18 @@ WARM_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents.warm")
 
 
 def run_daemon(
-    *, specs: str | None, state: str | None, socket: str | None, once: bool, log: Style | None = None
+    *,
+    specs: str | None,
+    state: str | None,
+    socket: str | None,
+    once: bool,
+    log: Style | None = None,
+    http: str | None = None,
 ) -> int:
     """`wakeful daemon`: returns the exit code."""
     handed_over = take_handed_over()
     places = _place_socket(
-        resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd()),
+        resolve_places({"specs": specs, "state": state, "socket": socket, "http": http}, os.environ, Path.cwd()),
         handed_over.listener,
         socket,
     )
@@ -262,7 +270,8 @@ def build_daemon(
     of the run that started this daemon, if one did. Edges come first and report to a port. The reactor comes last,
     and is connected to the port.
     """
-    settings, _, _ = read_settings(places.specs)
+    settings, _, problems = read_settings(places.specs)
+    _refuse_open_port(places, settings, problems)
     sessions, snapshots = load_sessions(log)
     ground = _build_ground(places, log, sessions, handed_over, settings, style)
     core, observe, known, voice = ground.core, ground.observe, ground.known, ground.voice
@@ -317,6 +326,16 @@ def build_daemon(
         facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded,
         session_reports.failed, is_once=is_once,
     )  # fmt: skip
+
+
+def _refuse_open_port(places: Places, settings: Settings, problems: tuple[Problem, ...]) -> None:
+    """Refuse to start where `http` is wrong. To go on without it would hide that the port is not open as asked."""
+    wrong = next((one for one in problems if one.text.startswith(("http", "listen"))), None)
+    if wrong is not None:
+        raise OperatorError(str(wrong))
+    http = choose_http(places.http, settings.http)
+    if isinstance(http, HttpSettings) and (obstacle := http.find_obstacle()) is not None:
+        raise OperatorError(obstacle)
 
 
 def _build_ground(

@@ -37,7 +37,9 @@ from wakeful.specs.scalars import (
     FetchHosts,
     FilledText,
     FolderPath,
+    HostNames,
     Hours,
+    ListenAddress,
     ModelName,
     Money,
     Network,
@@ -583,6 +585,16 @@ class LimitKeys(Keys):
     )
 
 
+class HttpKeys(Keys):
+    listen: ListenAddress = _describe(..., "HOST:PORT such as 127.0.0.1:8420, or off. Port 0: any free one.")
+    hosts: HostNames = _describe(
+        (), "Further names under which browsers reach it, such as a reverse proxy's; exact, with the port."
+    )
+    beyond_loopback: Boolean = _describe(False, "true: listen may be an address that other machines reach.")
+    certificate: FolderPath | None = _describe(None, "The TLS certificate, a PEM file; from the folder of this file.")
+    key: FolderPath | None = _describe(None, "Its private key, a PEM file that others cannot read.")
+
+
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
@@ -607,3 +619,6 @@ class DaemonKeys(Keys):
         "followed", "pinned: no spec counts before `wakeful trust NAME`. Default: followed as they are edited."
     )
     allow_unisolated: Boolean = _describe(False, "true: sessions may say isolation: none or observe. Default: false.")
+    http: Annotated[HttpKeys, *_short_for("listen", {"type": "string"})] | None = _describe(
+        None, "Where the HTTP API listens on TCP, such as 127.0.0.1:8420. off: never. Default: until you open it."
+    )

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from wakeful.core.looking.patterns import Pattern, PatternError
 from wakeful.core.spec.agent import PROVIDERS, split_model
+from wakeful.core.spec.http import parse_address
 from wakeful.core.spec.session import SECRET_NAME, Role
 from wakeful.specs.command_words import has_shell_sign
 from wakeful.specs.yaml_text import shorten
@@ -39,6 +40,7 @@ _FETCH_HOST = re.compile(
     r"(\[[0-9a-fA-F:.]+\]|(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?)(?::(\d{1,5}))?"
 )
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)?:(\d{1,5})")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::\d{1,5})?", re.IGNORECASE)
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # As useradd allows them, with the dots and signs that directories of larger houses use.
 _PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
@@ -426,6 +428,25 @@ def find_binding_name_problem(name: str) -> str | None:
     )
 
 
+def parse_listen(value: Any) -> str:
+    text = _text(value, "HOST:PORT")
+    if text != "off":
+        parse_address(text)
+    return text
+
+
+def parse_hosts(value: Any) -> tuple[str, ...]:
+    """Names as a browser sends them in `Host`."""
+    names = [value] if isinstance(value, str) else value
+    wrong = next((one for one in names if not isinstance(one, str) or _HOST.fullmatch(one) is None), None)
+    if not isinstance(names, list) or wrong is not None:
+        raise ValueError(
+            "expected hosts as a browser sends them, such as [wakeful.example.org], each with its port unless that is "
+            "80 or 443"
+        )
+    return tuple(dict.fromkeys(one.lower() for one in names))
+
+
 def parse_session_name(value: Any) -> str:
     text = _text(value, "a session's name")
     if problem := find_name_problem(text):
@@ -540,6 +561,8 @@ FetchHosts = Annotated[
         },
     ),
 ]
+ListenAddress = Annotated[str, *_typed(parse_listen, {"type": "string"})]
+HostNames = Annotated[tuple[str, ...], *_typed(parse_hosts, _WORDS_SCHEMA)]
 PlacePaths = Annotated[tuple[str, ...], *_typed(parse_places, _WORDS_SCHEMA)]
 SessionName = Annotated[str, *_typed(parse_session_name, {"type": ["string", "number"]})]
 

@@ -255,7 +255,7 @@ VERBS = (
             Argument(
                 "http",
                 option="--http",
-                help="Listen on TCP, too: not yet, only `off`.",
+                help="Listen on TCP, too, such as 127.0.0.1:8420; port 0 is any that is free. off: never.",
                 metavar="HOST:PORT|off",
                 variable="WAKEFUL_HTTP",
                 only="terminal",

@@ -84,6 +84,10 @@ class Route(NamedTuple):
     scope: Scope | Literal["owner"] | None
     session: Place | None = None
     is_for_runs: bool = False
+    # Over TCP it is reached without a token: it finds out by itself who calls, or has nothing of anybody.
+    is_public: bool = False
+    # Over TCP its body may be of another type than JSON.
+    takes_any_type: bool = False
 
     @property
     def key(self) -> str:

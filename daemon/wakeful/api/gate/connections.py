@@ -26,6 +26,8 @@ FEWEST_KEPT = 1
 # runs, watches and the log need the rest.
 DESCRIPTOR_SHARE = 1 / 2
 FEWEST_CONNECTIONS = 4
+# As many as this share of those are given to the TCP port besides.
+TCP_SHARE = 1 / 2
 # So many refused clients are waited for at a time. Each has a descriptor meanwhile, which is one of that share.
 MOST_PARTING = 16
 PARTING_SHARE = 1 / 4
@@ -141,6 +143,33 @@ class Connections:
             "refused": self._refused,
             "largest": largest,
         }
+
+
+class TcpConnections:
+    """The places of the TCP port, which are its own. Nobody knows who is at the other end before a request was read, so
+    all are alike, and bounded by the time that protocol.py gives them."""
+
+    def __init__(self) -> None:
+        most, self.most_parting = find_most()
+        self.most = max(FEWEST_CONNECTIONS, int(most * TCP_SHARE))
+        self.total = 0
+        self._refused = 0
+
+    def admit(self, peer: object) -> str | None:
+        """Take a place for a connection. Returns None, or why there is none, in words."""
+        if self.total < self.most:
+            self.total += 1
+            return None
+        self._refused += 1
+        return f"the daemon is busy: all {count(self.most, 'connection')} of its TCP port are in use; call again later"
+
+    def release(self, peer: object) -> None:
+        """The connection ended."""
+        self.total -= 1
+
+    def view(self) -> dict[str, Any]:
+        """For `doctor`."""
+        return {"open": self.total, "most": self.most, "refused": self._refused}
 
 
 def find_most() -> tuple[int, int]:

@@ -11,31 +11,27 @@ from __future__ import annotations
 import os
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.datastructures import MutableHeaders, QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.bodies import decode_body, read_body
 from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
+from wakeful.api.gate.network import NetworkPeer, add_headers
+from wakeful.api.gate.network_callers import NetworkCallers
 from wakeful.api.gate.protocol import VERSION_HEADER
+from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
-from wakeful.api.gate.tokens import Tokens, is_token
-from wakeful.api.requests import Forbidden, answer_error, find_status
+from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
+from wakeful.api.gate.tokens import Token, Tokens, is_token
+from wakeful.api.requests import Forbidden, RefusedRequest, Unauthorised, answer_error, find_status
 from wakeful.api.service import Service
 from wakeful.core.record.observations import ProcessOwner
-from wakeful.errors import CallerError, WakefulError
-
-# The names under which clients of other programs put tokens into addresses.
-TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
-
+from wakeful.errors import WakefulError
 
 # These answers are read from the log, which must have the state that `/sessions` showed a moment ago. Not
 # `/sessions` itself, nor `/doctor`: while the disk hangs, people must still see what there is.
 FROM_THE_LOG = ("/sessions/", "/why", "/diff", "/export", "/costs", "/search")
-
-
-class Unauthorised(CallerError):
-    """The caller is not known: the token opens nothing."""
 
 
 class Gate:
@@ -45,19 +41,32 @@ class Gate:
         self._app = app
         self._service = service
         self._tokens: Tokens = app.state.tokens
+        self._refusals: Refusals = app.state.refusals
+        self._network = NetworkCallers(service, self._tokens, app.state.guesses, self._identify_bearer)
         self._uid = os.geteuid()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer = scope["state"]["peer"]
+
         async def send_with_version(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[VERSION_HEADER] = self._service.version
+                headers = MutableHeaders(scope=message)
+                headers[VERSION_HEADER] = self._service.version
+                if isinstance(peer, NetworkPeer):
+                    add_headers(headers, message["status"])
             await send(message)
 
         answer: ASGIApp = self._app
         try:
-            caller = self._identify(scope)
+            scope["path"] = scope["raw_path"].decode("ascii")
+            if isinstance(peer, NetworkPeer):
+                # What a route is asked for is known before who asks: some are for everybody.
+                rule, named = find_rule(self._app.routes, scope)
+                caller = await self._network.identify(scope, peer, rule)
+            else:
+                caller = self._identify(scope)
+                rule, named = find_rule(self._app.routes, scope)
             scope["state"]["caller"] = caller
-            rule, named = find_rule(self._app.routes, scope)
             if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
                 body = await read_body(Request(scope, receive))
                 judge_body(self._service, caller, decode_body(body))
@@ -66,15 +75,14 @@ class Gate:
                 await self._service.recorded_so_far()
         except ClientDisconnect:
             return
-        except Unauthorised as refusal:
-            answer = answer_error(str(refusal), 401)
         except WakefulError as refusal:
+            if isinstance(refusal, RefusedRequest):
+                self._refusals.count(refusal.kind)
             answer = answer_error(str(refusal), find_status(refusal))
         await answer(scope, receive, send_with_version)
 
     def _identify(self, scope: Scope) -> Caller:
         """Raise Unauthorised or Forbidden where nobody we know is at the other end."""
-        scope["path"] = scope["raw_path"].decode("ascii")
         peer: Peer = scope["state"].pop("peer")
         connection = scope["state"].pop("connection")
         if peer.uid != self._uid:
@@ -82,16 +90,12 @@ class Gate:
         # A process that hands its connection on and leaves may be a run's that wants to pass for a person.
         if (absence := find_absence(connection, peer)) is not None:
             raise Forbidden(absence)
-        _refuse_in_address(scope)
-        shown = Headers(scope=scope).getlist("authorization")
-        if not shown:
+        refuse_in_address(scope)
+        text = find_shown(scope)
+        if text is None:
             _refuse_no_person(peer)
             return Caller(name_person(peer.uid), uid=peer.uid)
-        kind, _, text = shown[0].partition(" ")
-        # Which of two would count is nobody's to guess.
-        if len(shown) > 1 or kind.lower() != "bearer":
-            raise Unauthorised("one header is expected, Authorization: Bearer TOKEN")
-        return self._identify_by_token(text.strip(), peer)
+        return self._identify_by_token(text, peer)
 
     def _identify_by_token(self, text: str, peer: Peer) -> Caller:
         standing = peer.standing
@@ -107,13 +111,25 @@ class Gate:
                 )
             if owner is not None and owner.run_id is not None:
                 raise Forbidden("a process of a run speaks with that run's token, and with no other")
-            return Caller(name_token(token), uid=peer.uid, token=token, person=name_person(peer.uid))
+            if token.cookie is not None:
+                raise Unauthorised(
+                    "this token is a browser's, and opens nothing here; make one with: wakeful token new"
+                )
+            return self._identify_bearer(token, peer.uid)
         run = self._service.run_identity(text)
         if run is None:
             raise Unauthorised("this token belongs to no run under way; a token ends with its run")
         if owner is not None and owner.run_id != run.run_id:
             raise Forbidden("this token was given to another run")
         return Caller(name_run(run), run)
+
+    def _identify_bearer(self, token: Token, uid: int) -> Caller:
+        """The caller who shows this token. `uid` is the daemon's own user, whose tokens these are."""
+        if token.person is not None:
+            return Caller(f"person:{token.person}", token=token)
+        # A browser of the owner is the owner, and its records are by them.
+        author = name_token(token) if token.cookie is None else name_person(uid)
+        return Caller(author, uid=uid, token=token, person=name_person(uid))
 
 
 def _refuse_no_person(peer: Peer) -> None:
@@ -128,18 +144,6 @@ def _refuse_no_person(peer: Peer) -> None:
             )
         case ProcessOwner():
             raise Forbidden("a process of a run speaks with that run's token (WAKEFUL_TOKEN_FILE), or not at all")
-
-
-def _refuse_in_address(scope: Scope) -> None:
-    """A token in an address ends up in histories, logs and the pages that are linked to: it is not taken there, also
-    a good one.
-    """
-    names = {name.lower() for name in QueryParams(scope["query_string"])}
-    if names & TOKEN_PARAMETERS:
-        raise Unauthorised(
-            "a token is not taken from an address; send it as a header, Authorization: Bearer TOKEN, "
-            "and revoke this one"
-        )
 
 
 def _repeat(body: bytes, receive: Receive) -> Receive:

@@ -12,11 +12,11 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
+from typing import Generic, Protocol, TypeVar
 
-from wakeful.api.gate.callers import OwnerOf, Peer, judge_peer
-from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.protocol import PeerProtocol, write_answer
 
 # So many wait in the kernel's queue for us to accept them.
@@ -29,20 +29,41 @@ BACK_OFF_SECONDS = 0.2
 PARTING_SECONDS = 1.0
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-Greet = Callable[[Peer, Callable[[], None]], PeerProtocol]
+# How long a client may take to agree upon the keys of TLS.
+HANDSHAKE_SECONDS = 10.0
+PeerT = TypeVar("PeerT")
 
 
-class Listener:
-    """Owns the listening socket from now on. `greet` makes the protocol of a connection that has a place."""
+class PlaceCounts(Protocol[PeerT]):
+    """The places for connections: see connections.py."""
+
+    most_parting: int
+
+    @property
+    def total(self) -> int: ...
+    def admit(self, peer: PeerT, /) -> str | None: ...
+    def release(self, peer: PeerT, /) -> None: ...
+
+
+class Listener(Generic[PeerT]):
+    """Owns the listening socket from now on. `judge` says who is at the other end of a connection; `greet` makes the
+    protocol of a connection that has a place."""
 
     def __init__(
-        self, listening: socket.socket, connections: Connections, owner_of: OwnerOf, greet: Greet, version: str
+        self,
+        listening: socket.socket,
+        connections: PlaceCounts[PeerT],
+        judge: Callable[[socket.socket], PeerT],
+        greet: Callable[[PeerT, Callable[[], None]], PeerProtocol],
+        version: str,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._socket = listening
         self._connections = connections
-        self._owner_of = owner_of
+        self._judge = judge
         self._greet = greet
         self._version = version
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._resuming: asyncio.TimerHandle | None = None
         self._parting: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -81,7 +102,12 @@ class Listener:
 
     def _take(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        peer = judge_peer(connection, self._owner_of)
+        try:
+            peer = self._judge(connection)
+        except OSError:
+            # The client of a TCP connection is gone already, and with it its address.
+            connection.close()
+            return
         refusal = self._connections.admit(peer)
         if refusal is not None:
             self._refuse(connection, refusal)
@@ -90,20 +116,26 @@ class Listener:
         self._serving.add(serving)
         serving.add_done_callback(self._serving.discard)
 
-    async def _serve(self, connection: socket.socket, peer: Peer) -> None:
+    async def _serve(self, connection: socket.socket, peer: PeerT) -> None:
         """The protocol takes over from here, and gives the place back when its connection ends."""
+        release = _once(partial(self._connections.release, peer))
         try:
             await self._loop.connect_accepted_socket(
-                partial(self._greet, peer, partial(self._connections.release, peer)), connection
+                partial(self._greet, peer, release),
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
             )
         except OSError:
-            self._connections.release(peer)
+            # Also where the keys of TLS were not agreed upon.
+            release()
             connection.close()
 
     def _refuse(self, connection: socket.socket, words: str) -> None:
         # A client that left, or whose buffer is full before a single byte was read: nobody is there to be told.
         with contextlib.suppress(OSError):
-            connection.send(write_answer(503, words, self._version))
+            if self._tls is None:
+                connection.send(write_answer(503, words, self._version))
             connection.shutdown(socket.SHUT_WR)
         if len(self._parting) < self._connections.most_parting:
             self._parting[connection] = self._loop.call_later(PARTING_SECONDS, self._part, connection)
@@ -146,7 +178,8 @@ class Listener:
         else:
             with connection, contextlib.suppress(OSError):
                 connection.setblocking(False)
-                connection.send(write_answer(503, words, self._version))
+                if self._tls is None:
+                    connection.send(write_answer(503, words, self._version))
         finally:
             self._fill_reserve()
         return True
@@ -160,3 +193,14 @@ class Listener:
         if self._reserve is None:
             self._fill_reserve()
         self._loop.add_reader(self._socket.fileno(), self._accept_some)
+
+
+def _once(act: Callable[[], None]) -> Callable[[], None]:
+    """`act` at the first call, and nothing at the next ones."""
+    left = [act]
+
+    def act_once() -> None:
+        if left:
+            left.pop()()
+
+    return act_once

@@ -18,8 +18,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from wakeful.api.gate.callers import Peer
-
 # How long the head of a request may take, from the connection's first moment or the end of the answer before.
 HEAD_SECONDS = 10.0
 # How long its body may take. A call has at most a megabyte, and comes from this machine.
@@ -38,7 +36,7 @@ class PeerProtocol(H11Protocol):
     and `over` when the connection ended."""
 
     def __init__(
-        self, config: uvicorn.Config, server_state: ServerState, peer: Peer, version: str, over: Callable[[], None]
+        self, config: uvicorn.Config, server_state: ServerState, peer: object, version: str, over: Callable[[], None]
     ) -> None:
         super().__init__(config=config, server_state=server_state, app_state={"peer": peer})
         self._version = version

@@ -29,6 +29,10 @@ SECRET_BYTES = 32
 ID_BYTES = 4
 MOST_TOKENS = 1_000
 LONGEST_NOTE = 200
+# A browser that was not used for so long is logged out.
+UNUSED_MICROSECONDS = 30 * 86400 * 1_000_000
+# How often it is written down that a browser was used.
+USE_NOTED_MICROSECONDS = 86400 * 1_000_000
 # Compared with where there is no such token: who guesses ids learns nothing by the time it takes.
 _NOBODY = "0" * 64
 
@@ -55,9 +59,33 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     session: str | None = None
     note: str | None = None
+    # Whose it is: their role bounds what it reaches, and the log names them. None: the daemon's owner's.
+    person: str | None = None
+    # The digest of the cookie that was given together with it: it is a browser's, and opens nothing without.
+    cookie: str | None = None
+    # When a browser's was last used, to the day.
+    used_at: int | None = None
+    # The id of the token that a browser's was got with: it is over when that one is.
+    parent: str | None = None
 
     def is_over(self, now: int) -> bool:
+        if self.used_at is not None and now >= self.used_at + UNUSED_MICROSECONDS:
+            return True
         return self.expires_at is not None and now >= self.expires_at
+
+    def is_cookie(self, shown: str | None) -> bool:
+        """Whether this is the cookie that was given with it. True of a token that is not a browser's."""
+        return self.cookie is None or hmac.compare_digest(_digest(shown or ""), self.cookie)
+
+
+class BrowserRights(Struct, frozen=True, kw_only=True):
+    """What a browser shall reach: as much as the person who logs in, or as the token that is exchanged."""
+
+    scopes: tuple[Scope, ...] = ("admin",)
+    session: str | None = None
+    expires_at: int | None = None
+    person: str | None = None
+    parent: str | None = None
 
 
 class Tokens:
@@ -77,19 +105,27 @@ class Tokens:
         token_id, _, secret = rest.partition("_")
         known = self._read().get(token_id)
         is_same = hmac.compare_digest(_digest(secret), known.digest if known is not None else _NOBODY)
-        return known if known is not None and is_same and prefix == PREFIX and not known.is_over(now) else None
+        is_good = known is not None and is_same and prefix == PREFIX and not self._is_over(known, now)
+        return known if is_good else None
+
+    def _is_over(self, token: Token, now: int) -> bool:
+        if token.is_over(now) or token.parent is None:
+            return token.is_over(now)
+        parent = self._read().get(token.parent)
+        return parent is None or parent.is_over(now)
 
     def make(
-        self, scopes: tuple[Scope, ...], now: int, *, session: str | None, expires_at: int | None, note: str | None
+        self,
+        scopes: tuple[Scope, ...],
+        now: int,
+        *,
+        session: str | None,
+        expires_at: int | None,
+        note: str | None,
+        person: str | None = None,
     ) -> tuple[Token, str]:
         """A new one, durable when this returns, and its text, which nobody can tell again."""
-        known = self._read()
-        if len(known) >= MOST_TOKENS:
-            raise CallerError(
-                f"there are {len(known)} tokens already; revoke those that nobody uses: wakeful token list"
-            )
-        token_id = next(one for one in iter(lambda: secrets.token_hex(ID_BYTES), "") if one not in known)
-        secret = secrets.token_urlsafe(SECRET_BYTES)
+        token_id, secret = self._draw()
         token = Token(
             id=token_id,
             digest=_digest(secret),
@@ -98,9 +134,51 @@ class Tokens:
             expires_at=expires_at,
             session=session,
             note=note,
+            person=person,
         )
-        self._write({**known, token_id: token})
+        self._write({**self._read(), token_id: token})
         return token, f"{PREFIX}_{token_id}_{secret}"
+
+    def make_for_browser(self, rights: BrowserRights, now: int, *, note: str | None) -> tuple[str, str]:
+        """A token and a cookie, which open something together alone. Browsers that are logged out by time are
+        forgotten."""
+        token_id, secret = self._draw()
+        cookie = secrets.token_urlsafe(SECRET_BYTES)
+        token = Token(
+            id=token_id,
+            digest=_digest(secret),
+            scopes=rights.scopes,
+            made_at=now,
+            expires_at=rights.expires_at,
+            session=rights.session,
+            note=note,
+            person=rights.person,
+            cookie=_digest(cookie),
+            used_at=now,
+            parent=rights.parent,
+        )
+        kept = {one.id: one for one in self._read().values() if one.cookie is None or not self._is_over(one, now)}
+        self._write({**kept, token_id: token})
+        return f"{PREFIX}_{token_id}_{secret}", cookie
+
+    def note_use(self, token: Token, now: int) -> None:
+        """A browser was used. Written down once a day."""
+        if token.used_at is not None and now >= token.used_at + USE_NOTED_MICROSECONDS:
+            self._write({**self._read(), token.id: msgspec.structs.replace(token, used_at=now)})
+
+    def has_browser(self, now: int) -> bool:
+        """Whether a browser is logged in."""
+        return any(one.cookie is not None and not self._is_over(one, now) for one in self._read().values())
+
+    def _draw(self) -> tuple[str, str]:
+        """An id and a secret for a new one."""
+        known = self._read()
+        if len(known) >= MOST_TOKENS:
+            raise CallerError(
+                f"there are {len(known)} tokens already; revoke those that nobody uses: wakeful token list"
+            )
+        token_id = next(one for one in iter(lambda: secrets.token_hex(ID_BYTES), "") if one not in known)
+        return token_id, secrets.token_urlsafe(SECRET_BYTES)
 
     def revoke(self, token_id: str) -> None:
         known = dict(self._read())

@@ -17,10 +17,9 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
 from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
-from wakeful.api.requests import answer_json, find_named, service_of
+from wakeful.api.requests import WrongBody, answer_json, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.deciding.agent_obstacles import list_needed
-from wakeful.errors import CallerError
 from wakeful.verbs.verb import SCOPES, Scope
 from wakeful.views.times import show_time, show_time_or_none
 
@@ -94,7 +93,7 @@ async def _read(request: Request, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(await read_body(request), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise CallerError(f"the body does not fit: {error}") from None
+        raise WrongBody(f"the body does not fit: {error}") from None
 
 
 async def read_secrets(request: Request) -> Response:

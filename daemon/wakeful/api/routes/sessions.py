@@ -58,6 +58,7 @@ async def read_version(request: Request) -> Response:
             "specs": str(places.specs),
             "state": str(places.state),
             "socket": str(places.socket),
+            "http": request.app.state.tcp.url,
         }
     )
 

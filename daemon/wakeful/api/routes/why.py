@@ -10,6 +10,7 @@ from typing import Any, assert_never
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.tokens import Tokens, TokensUnreadable
 from wakeful.api.requests import answer_json, refuse_refused, service_of
 from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
@@ -18,6 +19,7 @@ from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.sessions import find_problem
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import PathVerdict, Service
+from wakeful.api.tcp_port import TcpPort
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.record.events import SessionMerged
 from wakeful.core.record.state import DamagedSession, Session
@@ -201,8 +203,16 @@ async def explain_health(request: Request) -> Response:
             "blobs": (await asyncio.to_thread(service.blobs.sizes))._asdict(),
             "tokens": _view_tokens(request.app.state.tokens),
             "connections": request.app.state.connections.view(),
+            "http": view_http(request),
         }
     )
+
+
+def view_http(request: Request) -> dict[str, Any]:
+    """Where the TCP port listens, None while it is closed; how many are connected; what was refused."""
+    tcp: TcpPort = request.app.state.tcp
+    refusals: Refusals = request.app.state.refusals
+    return {"url": tcp.url, "connections": tcp.connections.view(), "refusals": refusals.read()}
 
 
 def view_enforceable(service: Service) -> dict[str, Any]:

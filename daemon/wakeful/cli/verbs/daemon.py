@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
 from wakeful.cli.client import Options
 from wakeful.service.voice import Style
 from wakeful.service.wiring import run_daemon
@@ -12,6 +10,4 @@ from wakeful.service.wiring import run_daemon
 def daemon_verb(
     options: Options, specs: str | None, state: str | None, http: str | None, is_once: bool, log: Style | None
 ) -> int:
-    if http not in (None, "", "off"):
-        raise click.UsageError(f"--http {http}: listening on TCP comes later; leave it out or say --http off")
-    return run_daemon(specs=specs, state=state, socket=options.socket, once=is_once, log=log)
+    return run_daemon(specs=specs, state=state, socket=options.socket, once=is_once, log=log, http=http)

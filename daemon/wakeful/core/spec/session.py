@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from wakeful.core.spec.agent import MCP_TOOL_PREFIX, ToolPolicy
 from wakeful.core.spec.budget import Budget, Price
+from wakeful.core.spec.http import HttpChoice
 from wakeful.core.spec.limits import Limits
 
 Access = Literal["read", "write", "both"]
@@ -450,6 +451,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     allow_unisolated: bool = False
     # `pinned`: no spec counts before a person trusted it as it stands, wherever it lies.
     trust: Literal["followed", "pinned"] = "followed"
+    http: HttpChoice = None
 
     @property
     def output_limit_bytes(self) -> int:

@@ -88,6 +88,11 @@ def can_mark() -> bool:
     return resource.getrlimit(_LIMIT)[1] == resource.RLIM_INFINITY
 
 
+def is_run_mark(value: int) -> bool:
+    """Whether this soft limit is the mark of a run, and not of a daemon's own processes."""
+    return OWN < value < 2 * _LOWEST
+
+
 def read_mark(pid: int) -> int | None:
     """The mark in the process's limits, None if it has none or is gone."""
     return _find_mark(_read(f"/proc/{pid}/limits"))

@@ -34,6 +34,7 @@ from wakeful.runners.prepare.preparation import Preparation, Ticket
 from wakeful.runners.prepare.warm_server import WarmServer
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
+from wakeful.runners.process.connection_holder import find_holder
 from wakeful.runners.process.environment import select_inherited
 from wakeful.runners.process.mark import Sign, mark_of, read_sign
 from wakeful.runners.process.orphans import end_orphans
@@ -234,6 +235,9 @@ class CommandRunner:
             return None
         live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs, *self._probes)}
         return ProcessOwner(run_id=live.get(sign.mark), mark=sign.mark, sign=sign.words)
+
+    def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
+        return find_holder(local, remote, None if self._origin is None else self._origin.mark)
 
     async def follow(self, run_id: str) -> AsyncIterator[bytes]:
         run = self._runs.get(run_id)

@@ -1,0 +1,178 @@
+"""The TCP port of the HTTP API: closed until the settings or a person open it, on the daemon's own loop.
+
+`ControlSocket` owns one, with the application and the protocol of the control socket. A closed port costs nothing, and
+an open one costs a descriptor. The places for its connections are its own: a crowd here leaves the control socket, and
+so the owner's commands, alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from wakeful.api.gate.connections import TcpConnections
+from wakeful.api.gate.listener import Listener
+from wakeful.api.gate.network import Entrance, NetworkPeer, make_entrance
+from wakeful.api.gate.protocol import PeerProtocol
+from wakeful.core.spec.http import HttpChoice, HttpSettings, TcpAddress
+from wakeful.errors import CallerError, OperatorError
+
+# `wakeful dashboard` tries these first, and then any port that is free.
+USUAL_PORTS = range(8420, 8440)
+DASHBOARD_HOST = "127.0.0.1"
+# The port that a person opened last is kept here, so that the page of yesterday is the page of today.
+PORT_FILE = "http-port"
+
+Greet = Callable[[NetworkPeer, Callable[[], None]], PeerProtocol]
+
+
+class PortRefused(OperatorError):
+    """We cannot listen there, or must not."""
+
+
+class TcpPort:
+    """`greet` makes the protocol of a connection. `state` is the folder that remembers the port."""
+
+    def __init__(self, greet: Greet, state: Path, version: str) -> None:
+        self._greet = greet
+        self._remembered = state / PORT_FILE
+        self._version = version
+        self.connections = TcpConnections()
+        self._listener: Listener[NetworkPeer] | None = None
+        self._bound: TcpAddress | None = None
+        self._asked: TcpAddress | None = None
+        self._entrance: Entrance | None = None
+        self._choice: HttpChoice = None
+
+    @property
+    def url(self) -> str | None:
+        """Where a browser of this machine reaches it; None while it is closed."""
+        if self._bound is None or self._entrance is None:
+            return None
+        shown = TcpAddress("::1" if self._bound.is_v6 else DASHBOARD_HOST, self._bound.port)
+        return f"{self._entrance.scheme}://{shown if self._bound.is_any else self._bound}"
+
+    def follow(self, choice: HttpChoice) -> None:
+        """Listen as the settings say now. What cannot be is refused in words, and the port stays as it was."""
+        if choice == self._choice:
+            return
+        if isinstance(choice, HttpSettings):
+            self._open(choice)
+        elif choice == "off" or self._choice is not None:
+            self.close()
+        self._choice = choice
+
+    def open_for_person(self) -> str:
+        """Open it on loopback unless it is open, and return where. The port is that of last time where it is free."""
+        if self.url is None:
+            if self._choice == "off":
+                raise CallerError(
+                    "the TCP port is off by --http, WAKEFUL_HTTP or wakeful.yaml (http: off); remove that, or say "
+                    "there where to listen, such as 127.0.0.1:8420"
+                )
+            self._open_first((*self._read_remembered(), *USUAL_PORTS, 0))
+            self._remember()
+        assert self.url is not None
+        return self.url
+
+    def reopen(self) -> None:
+        """Open the port of last time again, because pages of it are still in use. Raises PortRefused where another
+        program has it."""
+        if self.url is None and self._choice is None and (remembered := self._read_remembered()):
+            self._open_first(remembered)
+
+    def close(self) -> None:
+        """No new connections; those under way go on."""
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = self._bound = self._asked = self._entrance = None
+
+    def _open_first(self, ports: tuple[int, ...]) -> None:
+        for port in ports:
+            try:
+                self._open(HttpSettings(listen=TcpAddress(DASHBOARD_HOST, port)))
+                return
+            except PortRefused:
+                if port == ports[-1]:
+                    raise
+
+    def _open(self, settings: HttpSettings) -> None:
+        if (obstacle := settings.find_obstacle()) is not None:
+            raise PortRefused(obstacle)
+        tls = _load_tls(settings)
+        # The same port may be listened on again with other names or another certificate.
+        if self._bound is not None and settings.listen in (self._bound, self._asked):
+            self.close()
+        listening = _bind(settings.listen)
+        host, port, *_ = listening.getsockname()
+        self.close()
+        self._asked, self._bound = settings.listen, TcpAddress(host, port)
+        self._entrance = entrance = make_entrance(settings, self._bound)
+
+        def judge(connection: socket.socket) -> NetworkPeer:
+            return NetworkPeer(entrance, connection.getsockname()[:2], connection.getpeername()[:2])
+
+        self._listener = Listener(listening, self.connections, judge, self._greet, self._version, tls)
+
+    def _read_remembered(self) -> tuple[int, ...]:
+        try:
+            text = self._remembered.read_text("ascii")
+        except (OSError, UnicodeDecodeError):
+            return ()
+        port = text.strip()
+        return (int(port),) if port.isdigit() and 0 < int(port) < 65536 else ()
+
+    def _remember(self) -> None:
+        """A port that cannot be remembered is another one next time, and no more."""
+        assert self._bound is not None
+        try:
+            self._remembered.write_text(f"{self._bound.port}\n", "ascii")
+        except OSError:
+            return
+
+
+def _load_tls(settings: HttpSettings) -> ssl.SSLContext | None:
+    if settings.certificate is None or settings.key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.certificate, settings.key, password=_refuse_password)
+    except (OSError, ValueError) as error:
+        raise PortRefused(
+            f"http: the certificate {settings.certificate} and key {settings.key} cannot be used ({error}); both are "
+            "PEM files, and the key has no password"
+        ) from error
+    return context
+
+
+def _refuse_password() -> str:
+    """Asked for by an encrypted key. Without this the daemon would wait at a terminal."""
+    raise ValueError("the key is encrypted")
+
+
+def _bind(address: TcpAddress) -> socket.socket:
+    listening = socket.socket(
+        socket.AF_INET6 if address.is_v6 else socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC
+    )
+    try:
+        # Connections of the daemon before us linger for a minute; nobody else can take the port meanwhile.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if address.is_v6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind((address.host, address.port))
+        # Two programs can be bound to one port; that somebody listens there already is said here.
+        listening.listen(1)
+    except OSError as error:
+        listening.close()
+        hint = (
+            f"another program listens there (ss -ltnp 'sport = :{address.port}' names it); end it, or choose another "
+            "port"
+            if error.errno == errno.EADDRINUSE
+            else "choose another address"
+        )
+        raise PortRefused(f"cannot listen on {address}: {error.strerror}; {hint}") from error
+    return listening

@@ -1,0 +1,113 @@
+"""Finds out whether a process of a run has the other end of a TCP connection of this machine.
+
+The kernel tells the socket at the other end by its inode (sock_diag), and a process that has it open shows the inode
+in /proc/PID/fd. Only processes with the mark of a run are looked into: a limit of a process is read in a microsecond,
+a table of open files is not. A process that was made not dumpable hides its table; it is taken for the holder where no
+other is found. Blocks; called in any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+from collections.abc import Iterator
+
+from wakeful.runners.process.mark import is_run_mark
+
+# linux/sock_diag.h, linux/inet_diag.h, linux/netlink.h
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBBI")
+_PORTS = struct.Struct("!HH")
+# Interface 0, and INET_DIAG_NOCOOKIE twice.
+_REST = struct.Struct("=III")
+# In inet_diag_msg: four bytes, the socket's id of 48, then expires, rqueue, wqueue, uid, inode.
+_INODE_AT = 4 + 48 + 16
+_INODE = struct.Struct("=I")
+_PATIENCE_SECONDS = 1.0
+
+
+def find_holder(local: tuple[str, int], remote: tuple[str, int], own_mark: int | None) -> str | None:
+    """The run's process in words; None where none of the other end is a run's. `own_mark` is the mark of the run that
+    this daemon belongs to, whose processes are its people."""
+    marked = [pid for pid, mark in _list_marked() if mark != own_mark]
+    if not marked:
+        return None
+    inode = find_inode(remote, local)
+    # Of another machine, another network namespace, or closed already.
+    if inode is None:
+        return None
+    link = f"socket:[{inode}]"
+    hidden: list[int] = []
+    for pid in marked:
+        try:
+            if _has_open(pid, link):
+                return f"process {pid} has the mark of a run"
+        except PermissionError:
+            hidden.append(pid)
+        except OSError:
+            # It ended meanwhile.
+            continue
+    if hidden and not _is_anybodys(link):
+        return f"process {hidden[0]} of a run hides which connections it has, and no other process has this one"
+    return None
+
+
+def _list_marked() -> Iterator[tuple[int, int]]:
+    """Every process that has the mark of a run, of whichever daemon."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                mark = resource.prlimit(int(name), resource.RLIMIT_RTTIME)[0]
+            except (OSError, ValueError):
+                # Another user's, or gone.
+                continue
+            if is_run_mark(mark):
+                yield int(name), mark
+
+
+def _has_open(pid: int, link: str) -> bool:
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            if os.readlink(f"{folder}/{name}") == link:
+                return True
+        except FileNotFoundError:
+            continue
+    return False
+
+
+def _is_anybodys(link: str) -> bool:
+    """Whether a process that shows its open files has it."""
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and _has_open(int(name), link):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def find_inode(end: tuple[str, int], other: tuple[str, int]) -> int | None:
+    """The inode of the socket that is bound to `end` and connected to `other`; None where this machine has none."""
+    family = socket.AF_INET6 if ":" in end[0] else socket.AF_INET
+    addresses = b"".join(socket.inet_pton(family, host).ljust(16, b"\0") for host, _ in (end, other))
+    body = (
+        _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF)
+        + _PORTS.pack(end[1], other[1])
+        + addresses
+        + _REST.pack(0, 0xFFFFFFFF, 0xFFFFFFFF)
+    )
+    head = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as channel:
+        channel.settimeout(_PATIENCE_SECONDS)
+        channel.send(head + body)
+        answer = channel.recv(8192)
+    if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
+        return None
+    (inode,) = _INODE.unpack_from(answer, _HEADER.size + _INODE_AT)
+    return inode or None
