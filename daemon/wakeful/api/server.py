@@ -54,8 +54,9 @@ class ControlSocket:
         self._handed_over = handed_over
         self._service = service
         self._connections = Connections(lambda run_id: name_run_id(service, run_id))
+        self._app = build_app(service, self._connections)
         self._config = uvicorn.Config(
-            build_app(service, self._connections),
+            self._app,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -130,6 +131,7 @@ class ControlSocket:
         await self._let_finish()
         for answer in self._state.tasks:
             answer.cancel()
+        await self._app.close()
 
     async def _let_finish(self) -> None:
         if self._state.tasks:

@@ -17,13 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.bodies import decode_body, read_body
 from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
-from wakeful.api.gate.protocol import VERSION_HEADER
+from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.tokens import Tokens, is_token
 from wakeful.api.requests import Forbidden, answer_error, find_status
 from wakeful.api.service import Service
 from wakeful.core.record.observations import ProcessOwner
-from wakeful.errors import CallerError, WakefulError
+from wakeful.errors import CallerError, OperatorError, WakefulError
 
 # The names under which clients of other programs put tokens into addresses.
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
@@ -48,9 +48,16 @@ class Gate:
         self._uid = os.geteuid()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_version(message: Message) -> None:
+        position: int | None = None
+
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[VERSION_HEADER] = self._service.version
+                headers = MutableHeaders(scope=message)
+                headers[VERSION_HEADER] = self._service.version
+                # A call is durable by now, and its answer is as new as its own records.
+                told = position if scope["method"] in ("GET", "HEAD") else self._find_position()
+                if told is not None:
+                    headers[POSITION_HEADER] = str(told)
             await send(message)
 
         answer: ASGIApp = self._app
@@ -64,13 +71,26 @@ class Gate:
                 receive = _repeat(body, receive)
             if scope["path"].startswith(FROM_THE_LOG):
                 await self._service.recorded_so_far()
+            # Before anything is read: a stream from here on misses nothing that the answer does not have.
+            position = self._find_position()
         except ClientDisconnect:
             return
         except Unauthorised as refusal:
             answer = answer_error(str(refusal), 401)
         except WakefulError as refusal:
             answer = answer_error(str(refusal), find_status(refusal))
-        await answer(scope, receive, send_with_version)
+        await answer(scope, receive, send_with_headers)
+
+    def _find_position(self) -> int | None:
+        """The newest position of the log. None where the log cannot be read: people must still be answered then."""
+        try:
+            return self._service.log.position()
+        except OperatorError:
+            return None
+
+    async def close(self) -> None:
+        """The daemon stops: end what goes on between requests."""
+        await self._app.state.feed.close()
 
     def _identify(self, scope: Scope) -> Caller:
         """Raise Unauthorised or Forbidden where nobody we know is at the other end."""
