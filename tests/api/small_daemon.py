@@ -5,10 +5,11 @@ Only the edges are missing: looks are answered from a table, and runs end when a
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from waiting import PATIENCE_SECONDS
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
-from wakeful.api.routes.follow import LiveFollower
+from wakeful.api.routes.follow import follow_records
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.core.calls.values import Call, Called, Reply, Work
@@ -256,21 +257,16 @@ class SmallDaemon:
         while self.core.state.get(session_id).run is not None:
             await asyncio.sleep(0.005)
 
-    async def follow(self, names: set[str] | None, *, is_live: bool = False) -> AsyncIterator[FollowLine | LiveLine]:
-        position, heard = self.log.position(), asyncio.Event()
+    def follow(
+        self, names: set[str] | None, *, is_live: bool = False, after: int | None = None
+    ) -> AsyncIterator[FollowLine | LiveLine]:
+        return follow_records(self, self._listeners, names, is_live=is_live, after=after)
+
+    @contextlib.contextmanager
+    def listen(self, heard: asyncio.Event) -> Iterator[None]:
         self._listeners.add(heard)
-        live = LiveFollower(self, names, heard) if is_live else None
         try:
-            while True:
-                await (heard.wait() if live is None else live.wait())
-                heard.clear()
-                position, records = self.log.read_after(position, 1000)
-                for record in records:
-                    name = self.core.state.get(record.session).name
-                    if names is None or name in names:
-                        yield FollowLine(name, record)
-                for line in live.read() if live is not None else ():
-                    yield line
+            yield
         finally:
             self._listeners.discard(heard)
 

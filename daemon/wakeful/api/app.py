@@ -9,14 +9,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
+from wakeful.api.day_costs import DayCosts
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.gate import Gate
 from wakeful.api.gate.guesses import Guesses
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.gate.tokens import Tokens
+from wakeful.api.live_feed import LiveFeed
 from wakeful.api.requests import answer_error, handle_error
 from wakeful.api.routes import (
     agent_work,
@@ -32,6 +33,7 @@ from wakeful.api.routes import (
     retention,
     search,
     sessions,
+    streams,
     trace,
     trust,
     why,
@@ -52,7 +54,8 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /sessions/{name}/output": sessions.read_output,
     "GET /sessions/{name}/trace": trace.read_trace,
     "GET /sessions/{name}/context": context.read_context,
-    "GET /follow": sessions.follow,
+    "GET /follow": streams.follow,
+    "GET /live": streams.read_live,
     "GET /top": sessions.read_top,
     "GET /why": why.explain_why,
     "GET /diff": diff.read_diff,
@@ -91,7 +94,7 @@ ROUTES = (
 )
 
 
-def build_app(service: Service, connections: Connections, tcp: TcpPort) -> ASGIApp:
+def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app = Starlette(
         routes=ROUTES,
         exception_handlers={
@@ -102,7 +105,9 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> ASGIA
         },
     )
     app.state.service = service
-    app.state.rows = Rows()
+    app.state.day = DayCosts()
+    app.state.rows = Rows(lambda session_id: app.state.day.costs.get(session_id))
+    app.state.feed = LiveFeed(service, app.state.rows, app.state.day)
     app.state.accounts = costs.Accounts()
     app.state.roster = participants.Roster()
     app.state.tokens = Tokens(service.places.state)

@@ -124,6 +124,12 @@ class LiveWords:
             pieces.append(piece)
         return position + len(pieces), [piece for piece in pieces if self._is_open(piece)], is_lost
 
+    def list_open(self, until: int) -> list[Piece]:
+        """The pieces before a position whose turns are not over."""
+        return [
+            piece for number, piece in enumerate(self._pieces, self._first) if number < until and self._is_open(piece)
+        ]
+
     def _is_open(self, piece: Piece) -> bool:
         turn, attempt, _ = self._open.get((piece.session, piece.run), (0, 0, None))
         return (piece.said.turn, piece.said.attempt) == (turn, attempt)

@@ -148,8 +148,10 @@ def decode_name(segment: str) -> str:
 
 def read_number(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
-    if text is None:
-        return None
+    return read_digits(name, text) if text is not None else None
+
+
+def read_digits(name: str, text: str) -> int:
     # Longer numbers than SQLite's 64 bits would be refused there, in its words.
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise CallerError(f"{name}={text!r}: expected a number")

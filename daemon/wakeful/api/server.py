@@ -59,8 +59,9 @@ class ControlSocket:
         self._service = service
         self._connections = Connections(lambda run_id: name_run_id(service, run_id))
         self.tcp = TcpPort(self._greet, service.places.state, service.version)
+        self._app = build_app(service, self._connections, self.tcp)
         self._config = uvicorn.Config(
-            build_app(service, self._connections, self.tcp),
+            self._app,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -151,6 +152,7 @@ class ControlSocket:
         await self._let_finish()
         for answer in self._state.tasks:
             answer.cancel()
+        await self._app.close()
 
     async def _let_finish(self) -> None:
         if self._state.tasks:

@@ -6,7 +6,9 @@ called on the loop. Reading never changes anything; `call` is the only way in, a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,6 +54,8 @@ class FollowLine:
 
     session: str
     record: Record
+    # Its position in the order of all sessions.
+    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +181,17 @@ class Service(Protocol):
         """The present run's output so far, then what comes, until the run ends."""
         ...
 
-    def follow(self, names: set[str] | None, *, is_live: bool = False) -> AsyncIterator[FollowLine | LiveLine]:
-        """Records of these sessions (None: of all) as they become durable.
+    def follow(
+        self, names: set[str] | None, *, is_live: bool = False, after: int | None = None
+    ) -> AsyncIterator[FollowLine | LiveLine]:
+        """Records of these sessions (None: of all) as they become durable, from now on or after a position.
 
         `is_live`: and the words of their agents, as they come.
         """
+        ...
+
+    def listen(self, heard: asyncio.Event) -> AbstractContextManager[None]:
+        """Inside, the event is set whenever something was decided or recorded."""
         ...
 
     def enforceable(self) -> Enforceable:

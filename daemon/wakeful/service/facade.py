@@ -7,10 +7,12 @@ Everything is called on the loop unless its port says otherwise.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,8 +197,21 @@ class Facade:
         run = self.core.state.get(session_id).run
         return self._edges.runner.follow(run.run_id if run is not None else "")
 
-    def follow(self, names: set[str] | None, *, is_live: bool = False) -> AsyncIterator[FollowLine | LiveLine]:
-        return follow_records(self, self._recorded.listeners, names, is_live=is_live)
+    def follow(
+        self, names: set[str] | None, *, is_live: bool = False, after: int | None = None
+    ) -> AsyncIterator[FollowLine | LiveLine]:
+        return follow_records(self, self._recorded.listeners, names, is_live=is_live, after=after)
+
+    @contextlib.contextmanager
+    def listen(self, heard: asyncio.Event) -> Iterator[None]:
+        signals = (self._decided.listeners, self._recorded.listeners)
+        for listeners in signals:
+            listeners.add(heard)
+        try:
+            yield
+        finally:
+            for listeners in signals:
+                listeners.discard(heard)
 
     def enforceable(self) -> Enforceable:
         return self._edges.runner.enforceable()

@@ -20,6 +20,17 @@ ROW = (
     Field("owed", "list", "the bindings with a newer version than the one last seen"),
     Field("runs", "number", "how many runs it has had"),
     Field("last_run", "object", "run, outcome, started_at, finished_at and causes, or null"),
+    Field("seq", "number", "the seq of its newest record"),
+    Field("run", "object", "the run under way: run and started_at, or null"),
+    Field("command", "text", "its command in one line; null where an agent works, or nothing runs"),
+    Field("folder", "text", "the folder in its name, or null"),
+    Field("template", "text", "the template that it comes from, or null"),
+    Field("tags", "list", "the tags of its spec"),
+    Field("needs", "object", "the act that it waits for from a person: kind, text and until, or null"),
+    Field("next", "object", "what comes next by itself, and when: what and at, or null"),
+    Field("remark", "text", "why it rests or waits, in a few words; empty: there is nothing to say"),
+    Field("gone", "text", "terminated or undeclared, or null"),
+    Field("today", "object", "the cost of its runs that ended today (UTC): runs, failed, tokens, usd; null: none"),
 )
 # The fields of a record.
 RECORD = (
@@ -266,8 +277,25 @@ VERBS = (
                 help="With --json: also the words of agents as they come, lines with `live`.",
                 only="terminal",
             ),
+            Argument("after", "number", help="Go on after this position of the log.", is_required=False, only="http"),
+            Argument("words", "flag", help="With `words`: each record in a line of words.", only="http"),
+            Argument("live", "flag", help="Also the words of agents as they come.", only="http"),
         ),
         routes=(reads("/follow", "query"),),
+    ),
+    Verb(
+        name="live",
+        section=None,
+        words="what a dashboard shows, as it changes",
+        help="""A snapshot of all sessions, then what changes: records in brief, rows, words of agents.
+
+        Server-sent events. `after` goes on from a position or an event id; where that is not known any more, a
+        snapshot comes first.""",
+        arguments=(
+            Argument("name", is_repeated=True, is_required=False, help="Only these sessions.", only="http"),
+            Argument("after", help="Go on after this position or event id.", is_required=False, only="http"),
+        ),
+        routes=(reads("/live", "query"),),
     ),
     Verb(
         name="output",

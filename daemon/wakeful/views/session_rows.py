@@ -1,26 +1,28 @@
 """The rows of `list`: one per session, to the letter of the outside contract (design.md, section 8).
 
-`list_row` is one row as a value. `Rows` encodes them all and keeps those that cannot have changed: 10,000 rows must not
-hold the loop for longer than a blink (measured: 110 ms computed anew, 12 ms kept).
+`list_row` is one row as a value. `Rows` encodes them and keeps those that cannot have changed: 10,000 rows must not
+hold the loop for longer than a blink. One encoded row serves the list, `top` and every live stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from wakeful.core.deciding.agent_obstacles import has_prompt
-from wakeful.core.deciding.holds import find_hold_words
+from wakeful.core.deciding.holds import find_doubt, find_hold_words
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import Queue, find_queue, say_queue
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.looking.targets import ServiceTarget
+from wakeful.core.record.events import HoldWord
 from wakeful.core.record.lifecycle import StateWord, name_state
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
+from wakeful.core.spec.session import AnyRun, CommandRun, ScriptRun, find_template
 from wakeful.views.causes import view_last_run
+from wakeful.views.times import show_time, show_time_or_none
 from wakeful.views.why_not import NextWord, find_next_slot
 
 # Why a session is not in the table of `list`, unless it is asked for.
@@ -30,14 +32,33 @@ WANTED_WORDS = (*get_args(StateWord), "undeclared", "failed", "asks")
 FAILURES = ("failed", "lost")
 
 
-def list_row(core: Core, session: Session, moment: Moment) -> dict[str, Any]:
-    return _build_row(core, session, moment, find_queue(core, session, moment))
+# Holds that end when a person acts.
+_FOR_A_PERSON: tuple[HoldWord, ...] = ("failed", "loop", "crashing")
+_LONGEST_COMMAND = 120
+_LONGEST_QUESTION = 500
 
 
-def _build_row(core: Core, session: Session, moment: Moment, queue: Queue | None) -> dict[str, Any]:
+class DayCost(NamedTuple):
+    """The cost of a session's runs that ended today (UTC)."""
+
+    runs: int = 0
+    failed: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+
+
+def list_row(core: Core, session: Session, moment: Moment, today: DayCost | None = None) -> dict[str, Any]:
+    slot = find_next_slot(core, session)
+    queue = find_queue(core, session, moment)
+    return _build_row(core, session, moment, queue, slot.at if slot is not None else None, today)
+
+
+def _build_row(
+    core: Core, session: Session, moment: Moment, queue: Queue | None, slot_at: int | None, today: DayCost | None
+) -> dict[str, Any]:
     state, hold_words = _find_state(core, session, moment)
-    spec = session.spec
-    return {
+    spec, run = session.spec, session.run
+    row: dict[str, Any] = {
         "name": session.name,
         "id": session.id,
         "state": state,
@@ -49,6 +70,57 @@ def _build_row(core: Core, session: Session, moment: Moment, queue: Queue | None
         "runs": session.tally.runs,
         "last_run": view_last_run(session.last_run),
     }
+    next_word, next_at = _find_next(row, session, queue, slot_at) or (None, None)
+    row |= {
+        "seq": session.seq,
+        "run": None if run is None else {"run": run.run, "started_at": show_time(run.started_at)},
+        "command": _say_command(spec.run) if spec is not None else None,
+        "folder": session.name.rpartition("/")[0] or None,
+        "template": find_template(session.name),
+        "tags": list(spec.tags) if spec is not None else [],
+        "needs": _find_need(core, session),
+        "next": None if next_at is None else {"what": next_word, "at": show_time(next_at)},
+        "remark": _remark(row, session, queue, core.settings.limits.tokens.warn),
+        "gone": find_gone(session),
+        "today": None if today is None else today._asdict(),
+    }
+    return row
+
+
+def _say_command(run: AnyRun | None) -> str | None:
+    """The command in one line; None where an agent works, or nothing runs."""
+    match run:
+        case CommandRun(argv=argv):
+            words = " ".join(argv)
+        case ScriptRun(text=text):
+            words = text.strip().partition("\n")[0]
+        case _:
+            return None
+    return words if len(words) <= _LONGEST_COMMAND else f"{words[: _LONGEST_COMMAND - 1]}…"
+
+
+def _find_need(core: Core, session: Session) -> dict[str, Any] | None:
+    """The act that a session waits for from a person: an answer, a permission, an approval, trust, a decision after a
+    failure, or the end of a conflict. None: it needs nobody."""
+    if session.is_shut:
+        return None
+    hold, question = session.hold, session.question
+    if hold is not None and hold.kind == "asking":
+        kind = "approval" if question is None else "permission" if question.is_permission else "question"
+        text = hold.words if question is None else question.text
+        return _view_need(kind, text, hold.until)
+    if (doubt := find_doubt(core, session)) is not None:
+        return _view_need("trust", doubt)
+    if hold is not None and hold.kind in _FOR_A_PERSON:
+        return _view_need("decision", hold.words, hold.until)
+    if session.lineage.conflicts:
+        first = session.lineage.conflicts[0]
+        return _view_need("conflict", f"{first.key} was changed here and in {first.fork}")
+    return None
+
+
+def _view_need(kind: str, text: str, until: int | None = None) -> dict[str, Any]:
+    return {"kind": kind, "text": text[:_LONGEST_QUESTION], "until": show_time_or_none(until)}
 
 
 def _find_state(core: Core, session: Session, moment: Moment) -> tuple[StateWord, str | None]:
@@ -66,57 +138,103 @@ def _find_owed(core: Core, session: Session) -> list[str]:
     return owed_names(core.state, core.looked, session)
 
 
+class EncodedRow(NamedTuple):
+    """One session as JSON: for lists, for the table people read, and for live streams.
+
+    A live row counts nothing down, so that it changes only when its session does."""
+
+    whole: bytes
+    brief: bytes
+    live: bytes
+
+
+class _Kept(NamedTuple):
+    session: Session
+    slot_at: int | None
+    today: DayCost | None
+    row: EncodedRow
+
+
 class Rows:
     """All rows as one JSON array, sorted by name.
 
     A session at rest, with nothing held or down below it, looks the same until it is replaced: its bytes are kept.
-    """
+    `find_today` gives the cost of a session's runs of today."""
 
-    def __init__(self) -> None:
-        self._encoder = msgspec.json.Encoder()
-        # Session id -> the session, its next slot, its row, and its brief row.
-        self._kept: dict[str, tuple[Session, int | None, bytes, bytes]] = {}
+    def __init__(self, find_today: Callable[[str], DayCost | None] = lambda session_id: None) -> None:
+        self.find_today = find_today
+        self.encoder = msgspec.json.Encoder()
+        self.kept: dict[str, _Kept] = {}
         # The settings that every row depends on besides its session. When they change, all rows are made anew.
         self._leaned_on: tuple[object, ...] = ()
+        # Another number: any row may be another.
+        self.generation = 0
+
+    def begin(self, core: Core, moment: Moment) -> Round:
+        """Rows as they are at this moment, encoded one by one as they are asked for."""
+        # A secret or an agent comes and goes without a word in the log.
+        leaning_on = (
+            core.settings.allow_unisolated,
+            core.settings.limits,
+            core.looked.laxity,
+            core.looked.secrets,
+            core.agents,
+            core.agent_problems,
+        )
+        if leaning_on != self._leaned_on:
+            self.kept.clear()
+            self._leaned_on = leaning_on
+            self.generation += 1
+        return Round(self, core, moment)
 
     def encode(self, core: Core, moment: Moment, *, is_brief: bool = False, wanted: Sequence[str] = ()) -> bytes:
         """`is_brief` gives rows for a table, see `brief_row`; `wanted` is what holds of all of them,
         see `is_wanted`."""
-        leaning_on = (core.settings.allow_unisolated, core.settings.limits, core.looked.laxity)
-        if leaning_on != self._leaned_on:
-            self._kept.clear()
-            self._leaned_on = leaning_on
-        restless = _find_restless(core)
-        clocked = {session_id for session_id, _ in core.looked.clocks}
-        sessions = sorted(core.state, key=_by_name)
+        sessions: Iterable[Session] = sorted(core.state, key=_by_name)
         if wanted:
-            sessions = [
+            sessions = (
                 session for session in sessions if all(is_wanted(core, session, moment, word) for word in wanted)
-            ]
-        rows = []
-        for session in sessions:
-            slot = find_next_slot(core, session) if session.id in clocked else None
-            rows.append(
-                self._encode_row(core, session, moment, restless, slot.at if slot is not None else None)[is_brief]
             )
-        return b"[" + b",".join(rows) + b"]"
+        now = self.begin(core, moment)
+        rows = (now.encode(session) for session in sessions)
+        return b"[" + b",".join([row.brief if is_brief else row.whole for row in rows]) + b"]"
 
-    def _encode_row(
-        self, core: Core, session: Session, moment: Moment, restless: set[str], slot_at: int | None
-    ) -> tuple[bytes, bytes]:
-        kept = self._kept.get(session.id)
-        is_quiet = session.wake is None and session.run is None and session.hold is None and session.id not in restless
-        # A secret comes and goes without a word in the log, and so does an agent.
-        is_quiet = is_quiet and not has_prompt(session) and (session.spec is None or not session.spec.secrets)
-        if is_quiet and kept is not None and kept[0] is session and kept[1] == slot_at:
-            return kept[2:]
+
+class Round:
+    """The rows of one moment. `restless` are the sessions whose row can change while they do not."""
+
+    def __init__(self, rows: Rows, core: Core, moment: Moment) -> None:
+        self._rows = rows
+        self._core = core
+        self._moment = moment
+        self.restless = _find_restless(core)
+        self._clocked = {session_id for session_id, _ in core.looked.clocks}
+
+    def is_quiet(self, session: Session) -> bool:
+        """Does the row stay as it is until the session is replaced?"""
+        hold = session.hold
+        is_timed = hold is not None and hold.until is not None
+        return session.wake is None and session.run is None and not is_timed and session.id not in self.restless
+
+    def encode(self, session: Session) -> EncodedRow:
+        core, moment, rows = self._core, self._moment, self._rows
+        slot = find_next_slot(core, session) if session.id in self._clocked else None
+        slot_at = slot.at if slot is not None else None
+        today = rows.find_today(session.id)
+        is_quiet = self.is_quiet(session)
+        kept = rows.kept.get(session.id) if is_quiet else None
+        if kept is not None and kept.session is session and kept.slot_at == slot_at and kept.today == today:
+            return kept.row
         # Nothing is queued for one that is quiet: asking each of 10,000 would take a third of the time.
         queue = None if is_quiet else find_queue(core, session, moment)
-        row = _build_row(core, session, moment, queue)
-        brief = brief_row(row, session, queue, slot_at, core.settings.limits.tokens.warn)
-        encoded = self._encoder.encode(row), self._encoder.encode(brief)
+        row = _build_row(core, session, moment, queue, slot_at, today)
+        encode = rows.encoder.encode
+        whole = live = encode(row)
+        if queue is not None and queue.until is not None:
+            live = encode(row | {"queued": queue.words})
+        encoded = EncodedRow(whole, encode(brief_row(row, session, queue, slot_at)), live)
         if is_quiet:
-            self._kept[session.id] = (session, slot_at, *encoded)
+            rows.kept[session.id] = _Kept(session, slot_at, today, encoded)
         return encoded
 
 
@@ -135,9 +253,7 @@ def _find_restless(core: Core) -> set[str]:
     return restless
 
 
-def brief_row(
-    row: dict[str, Any], session: Session, queue: Queue | None, slot_at: int | None, long_tokens: int
-) -> tuple[object, ...]:
+def brief_row(row: dict[str, Any], session: Session, queue: Queue | None, slot_at: int | None) -> tuple[object, ...]:
     """A row for a table. Times are microseconds.
 
     Name, state, runs, last outcome, when that ended, the most telling remark, what comes next by itself and when,
@@ -146,8 +262,8 @@ def brief_row(
     last = session.last_run
     outcome, finished_at = (last.outcome, last.finished_at) if last is not None else (None, None)
     next_word, next_at = _find_next(row, session, queue, slot_at) or (None, None)
-    remark = _remark(row, session, queue, long_tokens)
-    return row["name"], row["state"], row["runs"], outcome, finished_at, remark, next_word, next_at, find_gone(session)
+    remark, gone = row["remark"], row["gone"]
+    return row["name"], row["state"], row["runs"], outcome, finished_at, remark, next_word, next_at, gone
 
 
 def _find_next(

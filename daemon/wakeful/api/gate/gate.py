@@ -19,7 +19,7 @@ from wakeful.api.bodies import decode_body, read_body
 from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
 from wakeful.api.gate.network import NetworkPeer, add_headers
 from wakeful.api.gate.network_callers import NetworkCallers
-from wakeful.api.gate.protocol import VERSION_HEADER
+from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
@@ -27,7 +27,7 @@ from wakeful.api.gate.tokens import Token, Tokens, is_token
 from wakeful.api.requests import Forbidden, RefusedRequest, Unauthorised, answer_error, find_status
 from wakeful.api.service import Service
 from wakeful.core.record.observations import ProcessOwner
-from wakeful.errors import WakefulError
+from wakeful.errors import OperatorError, WakefulError
 
 # These answers are read from the log, which must have the state that `/sessions` showed a moment ago. Not
 # `/sessions` itself, nor `/doctor`: while the disk hangs, people must still see what there is.
@@ -47,13 +47,18 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope["state"]["peer"]
+        position: int | None = None
 
-        async def send_with_version(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers[VERSION_HEADER] = self._service.version
                 if isinstance(peer, NetworkPeer):
                     add_headers(headers, message["status"])
+                # A call is durable by now, and its answer is as new as its own records.
+                told = position if scope["method"] in ("GET", "HEAD") else self._find_position()
+                if told is not None:
+                    headers[POSITION_HEADER] = str(told)
             await send(message)
 
         answer: ASGIApp = self._app
@@ -73,13 +78,26 @@ class Gate:
                 receive = _repeat(body, receive)
             if scope["path"].startswith(FROM_THE_LOG):
                 await self._service.recorded_so_far()
+            # Before anything is read: a stream from here on misses nothing that the answer does not have.
+            position = self._find_position()
         except ClientDisconnect:
             return
         except WakefulError as refusal:
             if isinstance(refusal, RefusedRequest):
                 self._refusals.count(refusal.kind)
             answer = answer_error(str(refusal), find_status(refusal))
-        await answer(scope, receive, send_with_version)
+        await answer(scope, receive, send_with_headers)
+
+    def _find_position(self) -> int | None:
+        """The newest position of the log. None where the log cannot be read: people must still be answered then."""
+        try:
+            return self._service.log.position()
+        except OperatorError:
+            return None
+
+    async def close(self) -> None:
+        """The daemon stops: end what goes on between requests."""
+        await self._app.state.feed.close()
 
     def _identify(self, scope: Scope) -> Caller:
         """Raise Unauthorised or Forbidden where nobody we know is at the other end."""

@@ -27,6 +27,8 @@ STALLED_SECONDS = 600.0
 # An agent sends the lines of this body as it works, for as long as its run lasts.
 UNHURRIED = ("/work/steps",)
 VERSION_HEADER = "Wakeful-Version"
+# The position of the log at which an answer was true.
+POSITION_HEADER = "Wakeful-Position"
 _REASONS = {408: "Request Timeout", 503: "Service Unavailable"}
 Awaited = Literal["head", "body"]
 

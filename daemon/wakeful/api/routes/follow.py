@@ -12,11 +12,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from time import monotonic
+from typing import NamedTuple
 
 from wakeful.api.live_words import Said
 from wakeful.api.service import FollowLine, LiveLine, Service
 from wakeful.core.deciding.may_start import STARTING, find_queue
 from wakeful.core.record.state import Session
+from wakeful.eventlog.contract import LogReader, Record
 
 # A follower that does not read keeps so many records in memory, and no more:
 # the rest stays in the log until it reads on.
@@ -104,21 +106,28 @@ def _is_asked_again(session: Session) -> bool:
 
 
 async def follow_records(
-    service: Service, listeners: set[asyncio.Event], names: set[str] | None, *, is_live: bool
+    service: Service,
+    listeners: set[asyncio.Event],
+    names: set[str] | None,
+    *,
+    is_live: bool,
+    after: int | None = None,
 ) -> AsyncIterator[FollowLine | LiveLine]:
     """Records as they become durable, of these sessions or of all; `listeners` are set when there are new ones.
 
-    `is_live`: and words between them.
+    `is_live`: and words between them. `after`: the position to begin after, instead of the present one.
     """
-    position = service.log.position()
+    position = service.log.position() if after is None else after
     heard = asyncio.Event()
     listeners.add(heard)
+    if after is not None:
+        heard.set()
     live = LiveFollower(service, names, heard) if is_live else None
     try:
         while True:
             await (heard.wait() if live is None else live.wait())
             heard.clear()
-            position, records = service.log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
+            position, records = read_placed(service.log, position)
             if records:
                 # There may be more. Others have their turn before that, and whoever ends this is heard:
                 # a reader that left would read all.
@@ -127,12 +136,40 @@ async def follow_records(
             # From the end, and none is held here while it is sent.
             records.reverse()
             while records:
-                session = service.core.state.sessions.get(records[-1].session)
+                session = service.core.state.sessions.get(records[-1].record.session)
                 if session is not None and (names is None or session.name in names):
-                    yield FollowLine(session.name, records.pop())
+                    yield records.pop().line(session.name)
                 else:
                     records.pop()
             for line in live.read() if live is not None else ():
                 yield line
     finally:
         listeners.discard(heard)
+
+
+class Placed(NamedTuple):
+    """A record and its position in the order of all sessions."""
+
+    position: int
+    record: Record
+
+    def line(self, session: str) -> FollowLine:
+        return FollowLine(session, self.record, self.position)
+
+
+def read_placed(log: LogReader, position: int) -> tuple[int, list[Placed]]:
+    """The next records with their positions, and the position after them. Imported records leave gaps between the
+    positions; then they are read one by one."""
+    reached, records = log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
+    if reached - position == len(records):
+        return reached, [Placed(*one) for one in enumerate(records, position + 1)]
+    placed: list[Placed] = []
+    while position < reached:
+        position, found = log.read_after(position, 1)
+        if not found:
+            break
+        placed.append(Placed(position, found[0]))
+        # A page may have been followed by newer records: those are of the next page.
+        if len(placed) == len(records):
+            break
+    return reached, placed

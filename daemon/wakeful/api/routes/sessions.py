@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -19,20 +18,18 @@ import psutil
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.requests import JSON, answer_json, answer_lines, find_named, find_session, read_number, service_of
+from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of
 from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.participants import Roster, find_accounts
 from wakeful.api.routes.trace import find_hint
-from wakeful.api.service import FollowLine, LiveLine, Service
+from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
-from wakeful.eventlog.codec import decode, hash_state
+from wakeful.eventlog.codec import hash_state
 from wakeful.history.positions import fold_position
 from wakeful.history.run_output import check_run
-from wakeful.views.narration import narrate
-from wakeful.views.record_words import tell
-from wakeful.views.records import encode_line, view_record, view_runs
-from wakeful.views.session_page import DAEMON, show, show_past, view_facts, view_participants
+from wakeful.views.records import view_runs
+from wakeful.views.session_page import show, show_past, view_facts, view_participants
 from wakeful.views.session_rows import WANTED_WORDS, Rows
 from wakeful.views.times import show_time
 from wakeful.views.why import view_down
@@ -71,6 +68,7 @@ async def read_sessions(request: Request) -> Response:
     if unknown is not None:
         raise CallerError(f"there is no state {unknown!r}; expected one of {', '.join(WANTED_WORDS)}")
     if request.query_params.get("brief") != "true":
+        await request.app.state.day.catch_up(service.log, service.moment().wall)
         return Response(rows.encode(service.core, service.moment(), wanted=wanted), media_type=JSON)
     # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
     brief = msgspec.Raw(rows.encode(service.core, service.moment(), is_brief=True, wanted=wanted))
@@ -130,62 +128,9 @@ def find_problem(problems: dict[str, str], session: Session) -> str | None:
     return problems.get(session.name) or (problems.get(f"agents/{agent}") if agent is not None else None)
 
 
-def _line_of_follow(line: FollowLine | LiveLine, with_words: bool) -> bytes:
-    """A line of the log with its session; `words` are null for what the daemon did and nobody waits for."""
-    if isinstance(line, LiveLine):
-        return (
-            msgspec.json.encode(
-                {"session": line.session, "live": {"run": line.run or None, **msgspec.structs.asdict(line.said)}}
-            )
-            + b"\n"
-        )
-    record = line.record
-    if not with_words:
-        return encode_line(record, line.session)
-    event = decode(record.kind, record.payload) if record.payload is not None else None
-    words = (
-        "damaged"
-        if record.is_damaged
-        else "erased"
-        if event is None
-        else narrate(event) or (tell(event) if record.author != DAEMON else None)
-    )
-    return msgspec.json.encode({"session": line.session, **view_record(record), "words": words}) + b"\n"
-
-
 async def read_facts(request: Request) -> Response:
     session = find_session(request, service_of(request))
     return answer_json(view_facts(session))
-
-
-async def follow(request: Request) -> Response:
-    service = service_of(request)
-    names = {find_named(service, name).name for name in request.query_params.getlist("name")}
-    lines = service.follow(names or None, is_live=request.query_params.get("live") == "true")
-    with_words = request.query_params.get("words") == "true"
-    # Subscribed before the headers leave: who has them and then acts, misses nothing.
-    first = asyncio.ensure_future(cast("Any", anext(lines)))
-    await asyncio.sleep(0)
-    return answer_lines(_stream_follow(lines, first, with_words))
-
-
-async def _stream_follow(
-    lines: AsyncIterator[FollowLine | LiveLine], first: asyncio.Future[FollowLine | LiveLine], with_words: bool
-) -> AsyncIterator[bytes]:
-    async with aclosing(cast("Any", lines)):
-        following: Awaitable[FollowLine | LiveLine] = first
-        del first
-        try:
-            while True:
-                text = _line_of_follow(await following, with_words)
-                # A reader that does not read has one line here, and a part of it on the way. The awaited future would
-                # hold the record as well, so it is deleted.
-                del following
-                for start in range(0, len(text), _PART_BYTES):
-                    yield text[start : start + _PART_BYTES]
-                following = anext(lines)
-        except StopAsyncIteration:
-            return
 
 
 async def read_output(request: Request) -> Response:

@@ -1,0 +1,118 @@
+"""The streams: `GET /follow`, every record as it becomes durable, and `GET /live`, what a dashboard shows.
+
+Both are server-sent events, which go on from a position; `follow` is also lines of JSON, which the command line reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.event_stream import answer_events, wants_events, write_event
+from wakeful.api.live_feed import LiveFeed
+from wakeful.api.requests import answer_lines, find_named, read_digits, read_number, service_of
+from wakeful.api.service import FollowLine, LiveLine, Service
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.views.narration import narrate
+from wakeful.views.record_words import tell
+from wakeful.views.records import encode_line, view_record
+from wakeful.views.session_page import DAEMON
+
+_PART_BYTES = 64 * 1024
+
+
+async def read_live(request: Request) -> Response:
+    """GET /live?after=…&name=…: a snapshot, or what happened since `after`, and then what happens."""
+    feed: LiveFeed = request.app.state.feed
+    service = service_of(request)
+    names = request.query_params.getlist("name")
+    # By id: a stream goes on when its session is renamed.
+    chosen = {find_named(service, name).id for name in names}
+    after = request.headers.get("last-event-id") or request.query_params.get("after")
+    return answer_events(feed.stream(after, chosen.__contains__ if names else None))
+
+
+def _line_of_follow(line: FollowLine | LiveLine, with_words: bool) -> bytes:
+    """A line of the log with its session; `words` are null for what the daemon did and nobody waits for."""
+    if isinstance(line, LiveLine):
+        return (
+            msgspec.json.encode(
+                {"session": line.session, "live": {"run": line.run or None, **msgspec.structs.asdict(line.said)}}
+            )
+            + b"\n"
+        )
+    record = line.record
+    if not with_words:
+        return encode_line(record, line.session)
+    event = decode(record.kind, record.payload) if record.payload is not None else None
+    words = (
+        "damaged"
+        if record.is_damaged
+        else "erased"
+        if event is None
+        else narrate(event) or (tell(event) if record.author != DAEMON else None)
+    )
+    return msgspec.json.encode({"session": line.session, **view_record(record), "words": words}) + b"\n"
+
+
+async def follow(request: Request) -> Response:
+    """GET /follow?name=…&after=…: records as they become durable, of these sessions or of all."""
+    service = service_of(request)
+    names = {find_named(service, name).name for name in request.query_params.getlist("name")}
+    is_live, with_words = (request.query_params.get(name) == "true" for name in ("live", "words"))
+    lines = service.follow(names or None, is_live=is_live, after=_read_after(request, service))
+    # Subscribed before the headers leave: who has them and then acts, misses nothing.
+    first = asyncio.ensure_future(cast("Any", anext(lines)))
+    await asyncio.sleep(0)
+    if wants_events(request):
+        return answer_events(_stream_follow(lines, first, lambda line: _write_line(line, with_words)))
+    return answer_lines(_stream_follow(lines, first, lambda line: _line_of_follow(line, with_words)))
+
+
+def _read_after(request: Request, service: Service) -> int | None:
+    """The position to go on after; what a browser sends when it comes back counts before the address."""
+    last = request.headers.get("last-event-id")
+    after = read_number(request, "after") if last is None else read_digits("Last-Event-ID", last)
+    newest = service.log.position()
+    if after is not None and after > newest:
+        raise CallerError(
+            f"position {after} is not in this log, whose newest is {newest}: it was restored, or it is another; "
+            "begin anew, without a position"
+        )
+    return after
+
+
+def _write_line(line: FollowLine | LiveLine, with_words: bool) -> bytes:
+    """The same line as an event: `record`, or `words` for words in flight, which nobody goes on from."""
+    data = _line_of_follow(line, with_words).rstrip(b"\n")
+    if isinstance(line, LiveLine):
+        return write_event("words", data)
+    return write_event("record", data, str(line.position))
+
+
+async def _stream_follow(
+    lines: AsyncIterator[FollowLine | LiveLine],
+    first: asyncio.Future[FollowLine | LiveLine],
+    write: Callable[[FollowLine | LiveLine], bytes],
+) -> AsyncIterator[bytes]:
+    async with aclosing(cast("Any", lines)):
+        following: Awaitable[FollowLine | LiveLine] = first
+        del first
+        try:
+            while True:
+                text = write(await following)
+                # A reader that does not read has one line here, and a part of it on the way. The awaited future would
+                # hold the record as well, so it is deleted.
+                del following
+                for start in range(0, len(text), _PART_BYTES):
+                    yield text[start : start + _PART_BYTES]
+                following = anext(lines)
+        except StopAsyncIteration:
+            return
