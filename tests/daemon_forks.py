@@ -3,7 +3,7 @@
 An interpreter needs half a second of CPU to read what a daemon is made of, and the suite starts a thousand daemons. What
 is forked runs the same `main()` with its own words, folder, environment and output, and ends with its exit code. That
 a process started by the console script behaves the same is held by the tests that start one so (tests/cli, tests/test_systemd.py,
-tests/e2e/test_once.py, and everything with a wrapper around the daemon). Its command line in /proc is this module's.
+tests/e2e/test_once.py, and everything with a wrapper around the daemon). Its command line and its first environment in /proc are this module's.
 
 `ForkedDaemon` has what tests use of `subprocess.Popen`. One server a test process, started when first needed; it ends with
 the test process, whose end of the socket closes then.
@@ -16,6 +16,7 @@ import atexit
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -156,8 +157,15 @@ def become_daemon(request: dict[str, Any], output: int, main: Any) -> NoReturn:
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update(request["environment"])
-        sys.argv = request["words"]
-        code = main()
+        program, *words = request["words"]
+        if program == sys.executable:
+            # A script of the tests that changes a rule and then starts the daemon.
+            sys.argv = words
+            runpy.run_path(words[0], run_name="__main__")
+            code = 0
+        else:
+            sys.argv = [program, *words]
+            code = main()
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1
     except BaseException:

@@ -48,6 +48,8 @@ class Box:
         # What the daemon is started by, if not by us.
         self.wrap: tuple[str, ...] = ()
         self.program: tuple[str, ...] = (WAKEFUL,)
+        # False: the daemon is a process that was started by its script, for tests that look at what only such a one has.
+        self.is_forked = True
         self.daemon: subprocess.Popen[bytes] | ForkedDaemon | None = None
 
     # -- files --------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class Box:
         out = self.output.open("ab")
         self.said = out.tell()
         words, environment = self.arguments(), self.environment() | (env or {})
-        if words[0] == WAKEFUL:
+        if self._may_fork(words, environment):
             self.daemon = ForkedDaemon(words, stdout=out, cwd=self.folder, env=environment)
         else:
             self.daemon = subprocess.Popen(
@@ -119,6 +121,11 @@ class Box:
         out.close()
         if is_ready:
             self.wait_ready()
+
+    def _may_fork(self, words: list[str], environment: dict[str, str]) -> bool:
+        """A wrapper starts the daemon itself, and an interpreter reads its own variables once, when it begins."""
+        is_ours = words[0] == WAKEFUL or words[:2] == [sys.executable, str(WEAKENED)]
+        return is_ours and self.is_forked and not any(name.startswith("PYTHON") for name in environment)
 
     def wait_ready(self) -> None:
         daemon = self.daemon

@@ -25,6 +25,7 @@ def test_the_environment_of_others_cannot_be_read(attack: Attack, bystander: sub
 
 def test_the_environment_of_the_daemon_cannot_be_read(attack: Attack) -> None:
     """Whose number a run knows without asking: it is its parent."""
+    attack.is_forked = False
     attack.start(env={"SECRET_OF_THE_DAEMON": "canary"})
     assert attack.daemon is not None
     attack.carry_out(do="read", path=f"/proc/{attack.daemon.pid}/environ")
