@@ -6,6 +6,7 @@ Only the edges are missing: looks are answered from a table, and runs end when a
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -103,6 +104,8 @@ class SmallDaemon:
         self.tokens: dict[str, RunIdentity] = {}
         # The run that the calling process belongs to, and whether that process left already.
         self.owner: ProcessOwner | None = None
+        # The user of the browser that calls over TCP.
+        self.browser_uid: int | None = os.getuid()
         self.is_caller_gone = False
         self.wrong: dict[str, str] = {}
         # Defects met while looking, and how often.
@@ -292,6 +295,9 @@ class SmallDaemon:
 
     def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
         return None if self.owner is None else self.owner.sign or "a process of a run"
+
+    def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+        return self.browser_uid
 
     def run_identity(self, token: str) -> RunIdentity | None:
         return self.tokens.get(token)

@@ -161,6 +161,14 @@ class Tokens:
         self._write({**kept, token_id: token})
         return f"{PREFIX}_{token_id}_{secret}", cookie
 
+    def revoke_browsers(self) -> int:
+        """Log every browser out. Returns how many there were."""
+        known = self._read()
+        kept = {one.id: one for one in known.values() if one.cookie is None}
+        if len(kept) < len(known):
+            self._write(kept)
+        return len(known) - len(kept)
+
     def note_use(self, token: Token, now: int) -> None:
         """A browser was used. Written down once a day."""
         if token.used_at is not None and now >= token.used_at + USE_NOTED_MICROSECONDS:
