@@ -22,7 +22,7 @@ from wakeful.api.gate.callers import Caller, name_person
 from wakeful.api.gate.codes import LIFE_SECONDS, Codes
 from wakeful.api.gate.guesses import Guesses
 from wakeful.api.gate.network import NetworkPeer
-from wakeful.api.gate.network_callers import NetworkCallers, find_cookie_name
+from wakeful.api.gate.network_callers import NetworkCallers, find_cookie, find_cookie_name
 from wakeful.api.gate.tokens import BrowserRights, Tokens
 from wakeful.api.requests import Forbidden, WrongBody, answer_json, caller_of, service_of
 from wakeful.api.tcp_port import TcpPort
@@ -82,7 +82,8 @@ async def log_in(request: Request) -> Response:
     rights = await (_take_token(request) if body.code is None else _take_code(request, peer, body.code))
     tokens: Tokens = request.app.state.tokens
     note = _name_browser(request.headers.get("user-agent", ""))
-    token, cookie = tokens.make_for_browser(rights, service_of(request).moment().wall, note=note)
+    now = service_of(request).moment().wall
+    token, cookie = tokens.make_for_browser(rights, now, note=note, shown=find_cookie(request.scope))
     person = rights.person or name_person(os.geteuid()).removeprefix("person:")
     answer = answer_json({"token": token, "person": person, "scopes": rights.scopes})
     is_secure = peer.entrance.is_tls or request.headers.get("origin", "").startswith("https:")
