@@ -81,6 +81,38 @@ class Speaker:
         return connection, connection.getresponse()
 
 
+class TcpSpeaker:
+    """Speaks HTTP over TCP, with exactly the headers it is told besides `Host`. A value of None leaves a header out."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.host = url.partition("://")[2]
+
+    def ask(self, method: str, target: str, body: Any = None, **headers: str | None) -> Reply:
+        name, _, port = self.host.rpartition(":")
+        connection = http.client.HTTPConnection(name.strip("[]"), int(port), timeout=PATIENCE_SECONDS)
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        given = {"Host": self.host, **({} if data is None else {"Content-Type": "application/json"})}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+        for key, value in given.items():
+            if value is not None:
+                connection.putheader(key, value)
+        if data is not None:
+            connection.putheader("Content-Length", str(len(data)))
+        connection.endheaders(data)
+        answer = connection.getresponse()
+        reply = Reply(answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read())
+        connection.close()
+        return reply
+
+    def get(self, target: str, token: str | None = None, **headers: str | None) -> Reply:
+        return self.ask("GET", target, Authorization=token and f"Bearer {token}", **headers)
+
+    def post(self, target: str, body: Any, token: str | None = None, **headers: str | None) -> Reply:
+        return self.ask("POST", target, body, Authorization=token and f"Bearer {token}", **headers)
+
+
 @pytest.fixture
 def speaker(daemon: RunningDaemon) -> Speaker:
     return Speaker(daemon.socket)

@@ -6,6 +6,7 @@ Only the edges are missing: looks are answered from a table, and runs end when a
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -43,6 +44,7 @@ from wakeful.core.record.observations import (
     TargetsHinted,
     Usage,
 )
+from wakeful.core.spec.http import HttpSettings, TcpAddress
 from wakeful.core.spec.session import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError
@@ -103,6 +105,8 @@ class SmallDaemon:
         self.tokens: dict[str, RunIdentity] = {}
         # The run that the calling process belongs to, and whether that process left already.
         self.owner: ProcessOwner | None = None
+        # The user of the browser that calls over TCP.
+        self.browser_uid: int | None = os.getuid()
         self.is_caller_gone = False
         self.wrong: dict[str, str] = {}
         # Defects met while looking, and how often.
@@ -293,6 +297,9 @@ class SmallDaemon:
     def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
         return None if self.owner is None else self.owner.sign or "a process of a run"
 
+    def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+        return self.browser_uid
+
     def run_identity(self, token: str) -> RunIdentity | None:
         return self.tokens.get(token)
 
@@ -341,7 +348,7 @@ class RunningDaemon:
         self.small = SmallDaemon(self._folder, version=self._version, open_log=self._open_log)
         await self.small.observe(DaemonStarted(incarnation="test", settings=Settings(concurrency=4)))
         await self.small.observe(SpecsRead())
-        async with ControlSocket(self.small, self.small.places.socket):
+        async with ControlSocket(self.small, self.small.places.socket) as self.control:
             self._ready.set()
             await self._over.wait()
         self.small.log.close()
@@ -349,6 +356,16 @@ class RunningDaemon:
     @property
     def socket(self) -> Path:
         return self.small.places.socket
+
+    def open_tcp(self, settings: HttpSettings | None = None) -> str:
+        """Listen on a port of loopback that is free, unless told where. Returns the address."""
+
+        async def open_port() -> str:
+            self.control.follow_http(settings or HttpSettings(listen=TcpAddress("127.0.0.1", 0)))
+            assert self.control.tcp.url is not None
+            return self.control.tcp.url
+
+        return asyncio.run_coroutine_threadsafe(open_port(), self._loop).result(PATIENCE_SECONDS)
 
     def do(self, action: Callable[[SmallDaemon], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run_coroutine_threadsafe(action(self.small), self._loop).result(PATIENCE_SECONDS)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wakeful.api.day_costs import DayCosts
+from wakeful.api.gate.codes import Codes
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.gate import Gate
 from wakeful.api.gate.guesses import Guesses
@@ -28,6 +29,8 @@ from wakeful.api.routes import (
     diff,
     export,
     log,
+    logins,
+    pages,
     participants,
     replay,
     retention,
@@ -47,6 +50,12 @@ from wakeful.views.session_rows import Rows
 # verbs on bundles.
 HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /version": sessions.read_version,
+    "GET /": pages.read_page,
+    "GET /assets/{path:path}": pages.read_asset,
+    "POST /csp-report": pages.take_policy_report,
+    "POST /login": logins.log_in,
+    "POST /logout": logins.log_out,
+    "POST /dashboard": logins.open_dashboard,
     "GET /sessions": sessions.read_sessions,
     "GET /sessions/{name}": sessions.read_session,
     "GET /sessions/{name}/log": log.read_log,
@@ -115,6 +124,8 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.tcp = tcp
     app.state.refusals = Refusals()
     app.state.guesses = Guesses()
+    app.state.codes = Codes()
+    app.state.pages = pages.Pages()
     return Gate(app, service)
 
 

@@ -216,6 +216,10 @@ class Service(Protocol):
         """
         ...
 
+    def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+        """The user who has the other end of a TCP connection; None: a user of another machine. Called in any thread."""
+        ...
+
     def run_identity(self, token: str) -> RunIdentity | None:
         """The open run this token was given to; None when there is none."""
         ...

@@ -84,6 +84,11 @@ class TcpPort:
         if self.url is None and self._choice is None and (remembered := self._read_remembered()):
             self._open_first(remembered)
 
+    def close_for_person(self) -> None:
+        """Close what a person opened. A port that the settings open stays open."""
+        if self._choice is None:
+            self.close()
+
     def close(self) -> None:
         """No new connections; those under way go on."""
         if self._listener is not None:

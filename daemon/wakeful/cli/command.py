@@ -79,6 +79,7 @@ MODULES = {
     "restore": "verbs.backup",
     "doctor": "verbs.doctor",
     "token": "verbs.tokens",
+    "dashboard": "verbs.dashboard",
     "install": "verbs.install",
     "uninstall": "verbs.install",
     "completion": "completion_scripts",

@@ -195,6 +195,9 @@ class Runner(Preparation, Protocol):
         `local` is our end. Called in any thread.
         """
 
+    def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+        """The user who has the other end of a TCP connection; None: a user of another machine. Called in any thread."""
+
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""
 

@@ -225,6 +225,9 @@ class Facade:
     def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
         return self._edges.runner.owner_of_connection(local, remote)
 
+    def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+        return self._edges.runner.user_of_connection(local, remote)
+
     def run_identity(self, token: str) -> RunIdentity | None:
         return self._edges.starter.identity(token)
 

@@ -169,6 +169,27 @@ VERBS = (
         routes=(*TOKENS,),
     ),
     Verb(
+        name="dashboard",
+        section="Keep",
+        words="a link that opens the dashboard in your browser",
+        help="""Print a link to the dashboard, and open it where there is a display.
+
+        The daemon opens its TCP port on 127.0.0.1 if it is closed; the port stays the same from one time to the next
+        where nobody else took it. The link logs one browser in, once, within five minutes, and only a browser of your
+        own account. A browser stays logged in until it logs out, is revoked (wakeful token list), or was not used for
+        30 days. From another machine: ssh -L 8420:127.0.0.1:8420 HOST, and open the link there.""",
+        examples=(
+            "wakeful dashboard",
+            "wakeful dashboard --no-open      # only print the link",
+            "wakeful dashboard --close        # log every browser out, close the port",
+        ),
+        arguments=(
+            Argument("is_quiet", "flag", "--no-open", help="Print the link, and open nothing.", only="terminal"),
+            Argument("is_closing", "flag", "--close", help="Log every browser out, and close the port."),
+        ),
+        routes=(Route("POST", "/dashboard", "owner"),),
+    ),
+    Verb(
         name="install",
         section="Keep",
         words="run the daemon as a service of systemd, yours or the machine's",

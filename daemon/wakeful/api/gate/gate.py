@@ -43,6 +43,7 @@ class Gate:
         self._tokens: Tokens = app.state.tokens
         self._refusals: Refusals = app.state.refusals
         self._network = NetworkCallers(service, self._tokens, app.state.guesses, self._identify_bearer)
+        app.state.network_callers = self._network
         self._uid = os.geteuid()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

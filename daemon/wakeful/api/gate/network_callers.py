@@ -23,6 +23,7 @@ from wakeful.api.requests import Forbidden, Unauthorised
 from wakeful.api.service import Service
 from wakeful.verbs.verb import Route
 
+# With the port behind it: a host has one jar of cookies for all of its ports, and may have several daemons.
 COOKIE = "wakeful_browser"
 # The caller of a public route, whom nobody knows. Such a request changes no session.
 STRANGER = Caller("stranger")
@@ -49,7 +50,7 @@ class NetworkCallers:
         if rule is not None and rule.is_public:
             return STRANGER
         token = await self.find_token(scope)
-        await self._refuse_run(peer)
+        await self.refuse_run(peer)
         self._tokens.note_use(token, self._service.moment().wall)
         return self._identify_bearer(token, self._uid)
 
@@ -76,7 +77,7 @@ class NetworkCallers:
             )
         return token
 
-    async def _refuse_run(self, peer: NetworkPeer) -> None:
+    async def refuse_run(self, peer: NetworkPeer) -> None:
         """Raise Forbidden where a process of a run has the other end of the connection. Found out once for each."""
         if peer.standing == "unjudged":
             peer.standing = await asyncio.to_thread(self._service.owner_of_connection, peer.local, peer.remote)
@@ -88,12 +89,17 @@ class NetworkCallers:
             )
 
 
+def find_cookie_name(scope: Scope) -> str:
+    port = Headers(scope=scope).get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdigit() else COOKIE
+
+
 def find_cookie(scope: Scope) -> str | None:
     """The browser's cookie; None where there is none, or several."""
     found = [
         value
         for header in Headers(scope=scope).getlist("cookie")
         for name, value in cookie_parser(header).items()
-        if name == COOKIE
+        if name == find_cookie_name(scope)
     ]
     return found[0] if len(found) == 1 else None

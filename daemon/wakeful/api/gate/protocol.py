@@ -52,7 +52,9 @@ class PeerProtocol(H11Protocol):
         super().connection_made(transport)
         self.app_state = {**self.app_state, "connection": transport.get_extra_info("socket")}
         # `pause_writing` then follows whenever the reader left something, however little.
-        transport.set_write_buffer_limits(high=0)
+        # Of TLS a limit counts as passed when it is reached: with 0 it would pause while nothing is left.
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=1 if is_tls else 0, low=0)
         self._watch_request()
 
     def connection_lost(self, exc: Exception | None) -> None:

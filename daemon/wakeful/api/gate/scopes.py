@@ -26,6 +26,12 @@ from wakeful.verbs.verb import Route
 # The routes that belong to no verb: what a client asks first, and a run's own, which nobody else reaches.
 OWN_ROUTES = (
     Route("GET", "/version", None, is_for_runs=True),
+    # The files of the dashboard, and what a browser sends before it is known.
+    Route("GET", "/", None, is_public=True),
+    Route("GET", "/assets/{path:path}", None, is_public=True),
+    Route("POST", "/csp-report", None, is_public=True, takes_any_type=True),
+    Route("POST", "/login", None, is_public=True),
+    Route("POST", "/logout", None),
     Route("POST", "/work/begin", "owner", is_for_runs=True),
     Route("POST", "/work/steps", "owner", is_for_runs=True),
     Route("GET", "/work/rules", "owner", is_for_runs=True),

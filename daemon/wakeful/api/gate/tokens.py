@@ -139,11 +139,18 @@ class Tokens:
         self._write({**self._read(), token_id: token})
         return token, f"{PREFIX}_{token_id}_{secret}"
 
-    def make_for_browser(self, rights: BrowserRights, now: int, *, note: str | None) -> tuple[str, str]:
+    def make_for_browser(
+        self, rights: BrowserRights, now: int, *, note: str | None, shown: str | None = None
+    ) -> tuple[str, str]:
         """A token and a cookie, which open something together alone. Browsers that are logged out by time are
-        forgotten."""
+        forgotten.
+
+        `shown` is the cookie that the browser has from a login of the same person in another tab. It is kept, because
+        a browser has one jar: a new cookie would log that tab out.
+        """
         token_id, secret = self._draw()
-        cookie = secrets.token_urlsafe(SECRET_BYTES)
+        cookie = shown if shown is not None and self._is_logged_in(shown, rights, now) else None
+        cookie = cookie or secrets.token_urlsafe(SECRET_BYTES)
         token = Token(
             id=token_id,
             digest=_digest(secret),
@@ -160,6 +167,24 @@ class Tokens:
         kept = {one.id: one for one in self._read().values() if one.cookie is None or not self._is_over(one, now)}
         self._write({**kept, token_id: token})
         return f"{PREFIX}_{token_id}_{secret}", cookie
+
+    def _is_logged_in(self, cookie: str, rights: BrowserRights, now: int) -> bool:
+        """Whether a login of this person has the cookie. That of another one is not taken over: they know it."""
+        return any(
+            one.cookie is not None
+            and one.is_cookie(cookie)
+            and (one.person, one.parent) == (rights.person, rights.parent)
+            and not self._is_over(one, now)
+            for one in self._read().values()
+        )
+
+    def revoke_browsers(self) -> int:
+        """Log every browser out. Returns how many there were."""
+        known = self._read()
+        kept = {one.id: one for one in known.values() if one.cookie is None}
+        if len(kept) < len(known):
+            self._write(kept)
+        return len(known) - len(kept)
 
     def note_use(self, token: Token, now: int) -> None:
         """A browser was used. Written down once a day."""

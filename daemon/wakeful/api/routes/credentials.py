@@ -81,6 +81,8 @@ def _view(service: Service, token: Token) -> dict[str, Any]:
         "expires_at": show_time_or_none(token.expires_at),
         "is_over": token.is_over(service.moment().wall),
         "note": token.note,
+        "is_browser": token.cookie is not None,
+        "used_at": show_time_or_none(token.used_at),
     }
 
 

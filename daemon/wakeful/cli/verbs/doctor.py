@@ -315,6 +315,21 @@ def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
             )
 
 
+def _check_http(http: dict[str, Any]) -> Iterator[Check]:
+    """Where the TCP port listens, and how often somebody was turned away there."""
+    if http["url"] is None:
+        yield Check("http", "good", "the TCP port is closed; wakeful dashboard opens it")
+        return
+    held = http["connections"]
+    refused = ", ".join(f"{times} by {kind.replace('_', ' ')}" for kind, times in http["refusals"].items() if times)
+    words = f"listening on {http['url']}, {held['open']} of {count(held['most'], 'connection')} in use"
+    if held["open"] >= held["most"]:
+        mend = f"ss -tnp 'sport = :{http['url'].rpartition(':')[2]}'   # who holds them"
+        yield Check("http", "warn", f"{words}: more are refused", mend)
+        return
+    yield Check("http", "good", f"{words}; refused: {refused or 'nothing'}")
+
+
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     """The daemon's own report."""
     if health["read_only"]:
@@ -350,6 +365,7 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     if health["tokens"]["problem"] is not None:
         yield Check("tokens", "bad", health["tokens"]["problem"], f"ls -l -- {shlex.quote(health['tokens']['path'])}")
     yield from _check_connections(health["connections"])
+    yield from _check_http(health["http"])
     yield _check_blobs(health["blobs"])
     yield from _check_limits(health["limits"])
     if not health["degraded"]:

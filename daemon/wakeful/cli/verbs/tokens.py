@@ -73,7 +73,8 @@ def _print_list(options: Options) -> None:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     # A token without an end lasts until it is revoked; one that is revoked is not listed.
-    ends = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else "when revoked"
+    unused = "30 d unused" if row["is_browser"] else "when revoked"
+    ends = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else unused
     return (
         row["id"],
         ",".join(row["scopes"]),

@@ -13,6 +13,7 @@ import resource
 import socket
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from wakeful.runners.process.mark import is_run_mark
 
@@ -26,8 +27,8 @@ _PORTS = struct.Struct("!HH")
 # Interface 0, and INET_DIAG_NOCOOKIE twice.
 _REST = struct.Struct("=III")
 # In inet_diag_msg: four bytes, the socket's id of 48, then expires, rqueue, wqueue, uid, inode.
-_INODE_AT = 4 + 48 + 16
-_INODE = struct.Struct("=I")
+_USER_AT = 4 + 48 + 12
+_USER = struct.Struct("=II")
 _PATIENCE_SECONDS = 1.0
 
 
@@ -37,11 +38,11 @@ def find_holder(local: tuple[str, int], remote: tuple[str, int], own_mark: int |
     marked = [pid for pid, mark in _list_marked() if mark != own_mark]
     if not marked:
         return None
-    inode = find_inode(remote, local)
+    found = find_end(remote, local)
     # Of another machine, another network namespace, or closed already.
-    if inode is None:
+    if found is None:
         return None
-    link = f"socket:[{inode}]"
+    link = f"socket:[{found.inode}]"
     hidden: list[int] = []
     for pid in marked:
         try:
@@ -92,8 +93,15 @@ def _is_anybodys(link: str) -> bool:
     return False
 
 
-def find_inode(end: tuple[str, int], other: tuple[str, int]) -> int | None:
-    """The inode of the socket that is bound to `end` and connected to `other`; None where this machine has none."""
+class End(NamedTuple):
+    """One end of a connection: the user who made the socket, and its inode."""
+
+    uid: int
+    inode: int
+
+
+def find_end(end: tuple[str, int], other: tuple[str, int]) -> End | None:
+    """The socket that is bound to `end` and connected to `other`; None where this machine has none."""
     family = socket.AF_INET6 if ":" in end[0] else socket.AF_INET
     addresses = b"".join(socket.inet_pton(family, host).ljust(16, b"\0") for host, _ in (end, other))
     body = (
@@ -109,5 +117,6 @@ def find_inode(end: tuple[str, int], other: tuple[str, int]) -> int | None:
         answer = channel.recv(8192)
     if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
-    (inode,) = _INODE.unpack_from(answer, _HEADER.size + _INODE_AT)
-    return inode or None
+    uid, inode = _USER.unpack_from(answer, _HEADER.size + _USER_AT)
+    # A connection that is being closed belongs to nobody any more.
+    return End(uid, inode) if inode else None

@@ -34,7 +34,7 @@ from wakeful.runners.prepare.preparation import Preparation, Ticket
 from wakeful.runners.prepare.warm_server import WarmServer
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
-from wakeful.runners.process.connection_holder import find_holder
+from wakeful.runners.process.connection_holder import find_end, find_holder
 from wakeful.runners.process.environment import select_inherited
 from wakeful.runners.process.mark import Sign, mark_of, read_sign
 from wakeful.runners.process.orphans import end_orphans
@@ -238,6 +238,10 @@ class CommandRunner:
 
     def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
         return find_holder(local, remote, None if self._origin is None else self._origin.mark)
+
+    def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+        found = find_end(remote, local)
+        return found.uid if found is not None else None
 
     async def follow(self, run_id: str) -> AsyncIterator[bytes]:
         run = self._runs.get(run_id)

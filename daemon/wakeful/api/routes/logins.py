@@ -1,0 +1,164 @@
+"""Browsers: a person asks for a link (POST /dashboard), the page logs in with its code (POST /login), and out again
+(POST /logout).
+
+A login gives a token, which the page keeps for itself, and a cookie, which no script can read. They open something
+together alone: cookies are sent to every port of a host, and tokens can be read by a script. A person of another
+machine, who cannot ask for a link, logs in with a token that they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.bodies import read_body
+from wakeful.api.gate.callers import Caller, name_person
+from wakeful.api.gate.codes import LIFE_SECONDS, Codes
+from wakeful.api.gate.guesses import Guesses
+from wakeful.api.gate.network import NetworkPeer
+from wakeful.api.gate.network_callers import NetworkCallers, find_cookie, find_cookie_name
+from wakeful.api.gate.tokens import BrowserRights, Tokens
+from wakeful.api.requests import Forbidden, WrongBody, answer_json, caller_of, service_of
+from wakeful.api.tcp_port import TcpPort
+from wakeful.errors import CallerError
+from wakeful.views.times import show_time
+
+# The engines that browsers name, the most telling first: Edge also says Chrome, and Chrome also says Safari.
+_BROWSERS = ("Edg", "OPR", "Firefox", "Chrome", "Safari")
+_SHOWN = {"Edg": "Edge", "OPR": "Opera"}
+# As long as a browser keeps one at most. The daemon ends a login that is not used.
+_COOKIE_SECONDS = 400 * 86400
+
+
+class DashboardBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`is_closing`: log every browser out and close the port."""
+
+    is_closing: bool = False
+
+
+class LoginBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`code` is that of a link; None: the request shows a token instead."""
+
+    code: str | None = None
+
+
+async def open_dashboard(request: Request) -> Response:
+    """Only somebody at the control socket gets here, without a token."""
+    tcp: TcpPort = request.app.state.tcp
+    body = await _read(request, DashboardBody)
+    if body.is_closing:
+        return answer_json(_close(request, tcp))
+    caller = caller_of(request)
+    url = tcp.open_for_person()
+    codes: Codes = request.app.state.codes
+    assert caller.uid is not None
+    code = codes.make(_find_rights(caller), caller.uid)
+    ends_at = service_of(request).moment().wall + int(LIFE_SECONDS * 1_000_000)
+    return answer_json({"url": url, "link": f"{url}/#code={code}", "ends_at": show_time(ends_at)})
+
+
+def _find_rights(caller: Caller) -> BrowserRights:
+    """As much as a token can have: trust and tokens stay at the control socket."""
+    return BrowserRights()
+
+
+def _close(request: Request, tcp: TcpPort) -> dict[str, Any]:
+    tokens: Tokens = request.app.state.tokens
+    browsers = tokens.revoke_browsers()
+    tcp.close_for_person()
+    words = "closed" if tcp.url is None else f"the port stays open by the settings, at {tcp.url}"
+    return {"url": tcp.url, "words": f"{browsers} logged out; {words}"}
+
+
+async def log_in(request: Request) -> Response:
+    peer = _find_peer(request)
+    body = await _read(request, LoginBody)
+    rights = await (_take_token(request) if body.code is None else _take_code(request, peer, body.code))
+    tokens: Tokens = request.app.state.tokens
+    note = _name_browser(request.headers.get("user-agent", ""))
+    now = service_of(request).moment().wall
+    token, cookie = tokens.make_for_browser(rights, now, note=note, shown=find_cookie(request.scope))
+    person = rights.person or name_person(os.geteuid()).removeprefix("person:")
+    answer = answer_json({"token": token, "person": person, "scopes": rights.scopes})
+    is_secure = peer.entrance.is_tls or request.headers.get("origin", "").startswith("https:")
+    answer.set_cookie(
+        find_cookie_name(request.scope),
+        cookie,
+        max_age=_COOKIE_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=is_secure,
+    )
+    return answer
+
+
+async def _take_code(request: Request, peer: NetworkPeer, text: str) -> BrowserRights:
+    service = service_of(request)
+    codes: Codes = request.app.state.codes
+    callers: NetworkCallers = request.app.state.network_callers
+    await callers.refuse_run(peer)
+    guesses: Guesses = request.app.state.guesses
+    uid = await asyncio.to_thread(service.user_of_connection, peer.local, peer.remote)
+    code = codes.take(text)
+    if code is None:
+        await guesses.refuse(
+            "this code opens nothing: it was used already, or is older than five minutes; ask for another with: "
+            "wakeful dashboard",
+            "code",
+        )
+    if uid is not None and uid != code.uid:
+        raise Forbidden(
+            f"user {code.uid} asked for this code, and user {uid} shows it: it is used up; "
+            "ask for one of your own with: wakeful dashboard, or log in with a token",
+            "code",
+        )
+    return code.rights
+
+
+async def _take_token(request: Request) -> BrowserRights:
+    """A token is exchanged for a login that reaches as far and is over with it."""
+    callers: NetworkCallers = request.app.state.network_callers
+    token = await callers.find_token(request.scope)
+    if token.cookie is not None:
+        raise CallerError("this browser is logged in already; log out first, or use a token of: wakeful token new")
+    return BrowserRights(
+        scopes=token.scopes, session=token.session, expires_at=token.expires_at, person=token.person, parent=token.id
+    )
+
+
+async def log_out(request: Request) -> Response:
+    token = caller_of(request).token
+    if token is None or token.cookie is None:
+        raise CallerError("only a browser logs out; a token is revoked with: wakeful token revoke ID")
+    tokens: Tokens = request.app.state.tokens
+    tokens.revoke(token.id)
+    answer = answer_json({"words": "logged out; the token and the cookie open nothing from now on"})
+    answer.delete_cookie(find_cookie_name(request.scope), httponly=True, samesite="strict")
+    return answer
+
+
+def _find_peer(request: Request) -> NetworkPeer:
+    peer = getattr(request.state, "peer", None)
+    if not isinstance(peer, NetworkPeer):
+        raise CallerError("a browser logs in over TCP; at the control socket the kernel says who calls")
+    return peer
+
+
+def _name_browser(agent: str) -> str:
+    """For the list of tokens. The header is the browser's own word: nothing of it is kept but a known name."""
+    name = next((one for one in _BROWSERS if f"{one}/" in agent), None)
+    return f"browser, {_SHOWN.get(name, name)}" if name is not None else "browser"
+
+
+async def _read(request: Request, kind: type[Any]) -> Any:
+    body = await read_body(request)
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WrongBody(f"the body does not fit: {error}") from None
