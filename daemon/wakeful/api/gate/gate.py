@@ -20,7 +20,7 @@ from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_p
 from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.tokens import Tokens, is_token
-from wakeful.api.requests import Forbidden, answer_error, find_status
+from wakeful.api.problems import Forbidden, answer_problem, name_problem
 from wakeful.api.service import Service
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import CallerError, OperatorError, WakefulError
@@ -76,9 +76,9 @@ class Gate:
         except ClientDisconnect:
             return
         except Unauthorised as refusal:
-            answer = answer_error(str(refusal), 401)
+            answer = answer_problem("unauthorised", str(refusal))
         except WakefulError as refusal:
-            answer = answer_error(str(refusal), find_status(refusal))
+            answer = answer_problem(name_problem(refusal), str(refusal))
         await answer(scope, receive, send_with_headers)
 
     def _find_position(self) -> int | None:

@@ -103,7 +103,7 @@ class Listener:
     def _refuse(self, connection: socket.socket, words: str) -> None:
         # A client that left, or whose buffer is full before a single byte was read: nobody is there to be told.
         with contextlib.suppress(OSError):
-            connection.send(write_answer(503, words, self._version))
+            connection.send(write_answer("busy", words, self._version))
             connection.shutdown(socket.SHUT_WR)
         if len(self._parting) < self._connections.most_parting:
             self._parting[connection] = self._loop.call_later(PARTING_SECONDS, self._part, connection)
@@ -146,7 +146,7 @@ class Listener:
         else:
             with connection, contextlib.suppress(OSError):
                 connection.setblocking(False)
-                connection.send(write_answer(503, words, self._version))
+                connection.send(write_answer("busy", words, self._version))
         finally:
             self._fill_reserve()
         return True
