@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
-from wakeful.api.requests import BodyTooLarge, WrongBody
+from wakeful.api.problems import BodyTooLarge, WrongBody
 from wakeful.errors import CallerError
 from wakeful.text.unicode import find_lone_half
 from wakeful.verbs.verb import Argument, Verb

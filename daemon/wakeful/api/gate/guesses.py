@@ -12,7 +12,7 @@ import time
 from typing import NoReturn
 
 from wakeful.api.gate.refusals import RefusalKind
-from wakeful.api.requests import TooManyTries, Unauthorised
+from wakeful.api.problems import TooManyTries, Unauthorised
 
 # A person who pastes an old token a few times waits for nothing.
 FREE_TRIES = 5

@@ -15,7 +15,7 @@ from typing import Literal
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Scope
 
-from wakeful.api.requests import Forbidden, WrongContentType
+from wakeful.api.problems import Forbidden, WrongContentType
 from wakeful.core.spec.http import LOCALHOST, LOOPBACK_NAMES, HttpSettings, TcpAddress
 
 JSON_TYPE = "application/json"

@@ -19,7 +19,7 @@ from wakeful.api.gate.guesses import Guesses
 from wakeful.api.gate.network import NetworkPeer, judge_content_type, judge_head
 from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.gate.tokens import Token, Tokens, is_token
-from wakeful.api.requests import Forbidden, Unauthorised
+from wakeful.api.problems import Forbidden, Unauthorised
 from wakeful.api.service import Service
 from wakeful.verbs.verb import Route
 

@@ -18,7 +18,8 @@ from starlette.types import Scope as Asked
 
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.tokens import Token
-from wakeful.api.requests import Forbidden, decode_name
+from wakeful.api.problems import Forbidden
+from wakeful.api.requests import decode_name
 from wakeful.api.service import Service
 from wakeful.verbs.table import list_routes
 from wakeful.verbs.verb import Route

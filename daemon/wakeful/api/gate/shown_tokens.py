@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import Scope
 
-from wakeful.api.requests import Unauthorised
+from wakeful.api.problems import Unauthorised
 
 # The names under which clients of other programs put tokens into addresses.
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer", "code"))

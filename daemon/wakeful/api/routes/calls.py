@@ -16,7 +16,8 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
 from wakeful.api.gate.callers import Caller
-from wakeful.api.requests import Forbidden, answer_json, caller_of, refuse_refused, service_of
+from wakeful.api.problems import Forbidden
+from wakeful.api.requests import answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.routes import history_calls, lifecycle_calls, trace
 from wakeful.api.routes.call_steps import CallSteps, Done, Preview
 from wakeful.api.routes.participants import refuse_by_uid

@@ -17,7 +17,8 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
 from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
-from wakeful.api.requests import WrongBody, answer_json, find_named, service_of
+from wakeful.api.problems import WrongBody
+from wakeful.api.requests import answer_json, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.deciding.agent_obstacles import list_needed
 from wakeful.verbs.verb import SCOPES, Scope

@@ -24,7 +24,8 @@ from wakeful.api.gate.guesses import Guesses
 from wakeful.api.gate.network import NetworkPeer
 from wakeful.api.gate.network_callers import NetworkCallers, find_cookie, find_cookie_name
 from wakeful.api.gate.tokens import BrowserRights, Tokens
-from wakeful.api.requests import Forbidden, WrongBody, answer_json, caller_of, service_of
+from wakeful.api.problems import Forbidden, WrongBody
+from wakeful.api.requests import answer_json, caller_of, service_of
 from wakeful.api.tcp_port import TcpPort
 from wakeful.errors import CallerError
 from wakeful.views.times import show_time
