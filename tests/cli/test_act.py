@@ -96,7 +96,7 @@ def test_inside_a_run_no_name_is_needed_and_the_token_speaks(
         (("list", "--nonsense"), 2),
         (("show",), 2),
         (("log", "x", "--from", "zero"), 2),
-        (("daemon", "--http", "127.0.0.1:80"), 2),
+        (("daemon", "--http", "nowhere"), 2),
         (("--help",), 0),
         (("--version",), 0),
         (("activate", "--help"), 0),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import click
+
 from wakeful.cli.client import Options
+from wakeful.core.spec.http import parse_address
 from wakeful.service.voice import Style
 from wakeful.service.wiring import run_daemon
 
@@ -10,4 +13,9 @@ from wakeful.service.wiring import run_daemon
 def daemon_verb(
     options: Options, specs: str | None, state: str | None, http: str | None, is_once: bool, log: Style | None
 ) -> int:
+    if http and http.lower() != "off":
+        try:
+            parse_address(http)
+        except ValueError as error:
+            raise click.UsageError(f"--http: {error}") from None
     return run_daemon(specs=specs, state=state, socket=options.socket, once=is_once, log=log, http=http)
