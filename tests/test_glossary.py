@@ -62,7 +62,7 @@ ABANDONED = (
     Abandoned("job", r"\bjobs?\b"),
     Abandoned("task", r"\btasks?\b"),
     Abandoned("paused", r"\bpaused\b"),
-    Abandoned("worker", r"\bworkers?\b"),
+    Abandoned("worker", r"\bworkers?\b", {r"\bworker-src\b": "a directive of a browser's policy"}),
 )
 # The glossary names the words itself; the roadmap tells of what is still to be done, in passing words; the page on
 # architecture names classes, and the value of a record is an event there.

@@ -104,6 +104,11 @@ def mount_nothing() -> None:
         module.can_shield = lambda: False  # type: ignore[attr-defined]
 
 
+def ask_nobody_over_tcp() -> None:
+    """A token over TCP was a person's, whoever showed it."""
+    command.CommandRunner.owner_of_connection = lambda self, local, remote: None  # type: ignore[method-assign]
+
+
 def change_nothing() -> None:
     """The daemon as it is."""
 

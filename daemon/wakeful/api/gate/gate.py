@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wakeful.api.bodies import decode_body, read_body
 from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
 from wakeful.api.gate.network import NetworkPeer, add_headers
-from wakeful.api.gate.network_callers import NetworkCallers
+from wakeful.api.gate.network_callers import STRANGER, NetworkCallers
 from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
@@ -49,6 +49,8 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope["state"]["peer"]
         position: int | None = None
+        # A stranger is not told how much is going on here.
+        is_known = False
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -58,7 +60,7 @@ class Gate:
                     add_headers(headers, message["status"])
                 # A call is durable by now, and its answer is as new as its own records.
                 told = position if scope["method"] in ("GET", "HEAD") else self._find_position()
-                if told is not None:
+                if told is not None and is_known:
                     headers[POSITION_HEADER] = str(told)
             await send(message)
 
@@ -73,6 +75,7 @@ class Gate:
                 caller = self._identify(scope)
                 rule, named = find_rule(self._app.routes, scope)
             scope["state"]["caller"] = caller
+            is_known = caller is not STRANGER
             if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
                 body = await read_body(Request(scope, receive))
                 judge_body(self._service, caller, decode_body(body))

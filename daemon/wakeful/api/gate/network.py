@@ -19,6 +19,8 @@ from wakeful.api.problems import Forbidden, WrongContentType
 from wakeful.core.spec.http import LOCALHOST, LOOPBACK_NAMES, HttpSettings, TcpAddress
 
 JSON_TYPE = "application/json"
+# After so long a wrong token or code has been forgotten (guesses.py).
+RETRY_SECONDS = "3"
 # The page itself: the one address that a link in a mail or a notification leads to.
 PAGE = "/"
 # A browser leaves the port out of `Host` and `Origin` where it is the usual one of the scheme.
@@ -137,3 +139,5 @@ def add_headers(headers: MutableHeaders, status: int) -> None:
         headers.setdefault(name, value)
     if status == 401:
         headers.setdefault("WWW-Authenticate", "Bearer")
+    if status == 429:
+        headers.setdefault("Retry-After", RETRY_SECONDS)
