@@ -48,7 +48,12 @@ class Reply:
 
     @property
     def error(self) -> str:
-        return self.json["error"]
+        """The words of a refusal, which must be a problem of RFC 9457."""
+        found = self.json
+        assert self.headers["content-type"] == "application/problem+json"
+        assert set(found) == {"type", "title", "status", "detail"} and found["status"] == self.status
+        assert found["type"].startswith("urn:wakeful:") and found["title"]
+        return found["detail"]
 
 
 class Speaker:

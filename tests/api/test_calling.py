@@ -151,4 +151,4 @@ def test_only_post_calls_and_only_get_reads(daemon: RunningDaemon, speaker: Spea
     """A link that is followed by accident does nothing."""
     assert speaker.get("/call/activate").status == 405
     assert speaker.ask("POST", "/sessions", {}).status == 405
-    assert speaker.get("/nothing").status == 404 and "error" in speaker.get("/nothing").json
+    assert speaker.get("/nothing").status == 404 and "/nothing" in speaker.get("/nothing").error

@@ -102,5 +102,5 @@ def test_a_uid_is_asked_for_also_where_bundles_are_moved(daemon: RunningDaemon, 
     daemon.do(lambda d: d.declare(declare("desk", reads("salaries", "salaries.csv"), people={str(ME): "observer"})))
     path = str(daemon.small.places.state / "desk.bundle")
     (line,) = speaker.ask("POST", "/bundle/move", {"name": "desk", "path": path, "to": "laptop"}).lines
-    assert "is an observer of desk" in line["error"]
+    assert "is an observer of desk" in line["detail"]
     assert speaker.get("/sessions/desk").json["state"] != "sleeping"

@@ -81,7 +81,7 @@ def test_a_process_of_a_run_speaks_as_that_run_or_not_at_all(
     assert speaker.call("terminate", None, name="payroll").status == 403
     daemon.small.owner = ProcessOwner(run_id="another.7", mark=2, sign="")
     refused = speaker.call("note", token, text="theirs")
-    assert (refused.status, "another run" in refused.json["error"]) == (403, True)
+    assert (refused.status, "another run" in refused.error) == (403, True)
 
 
 def test_a_run_of_another_daemon_is_refused_in_words_unless_it_shows_a_token(

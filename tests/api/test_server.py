@@ -1,6 +1,7 @@
 """The socket itself: bound once, found stale only when nobody answers, gone when the daemon is."""
 
 import http.client
+import json
 import os
 import socket
 from pathlib import Path
@@ -130,3 +131,15 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(folder, 65534, 65534)
     with pytest.raises(SocketRefused, match="user 65534"):
         bind_socket(str(folder / "wakeful.sock"))
+
+
+def test_what_is_no_http_is_answered_as_a_problem(daemon: RunningDaemon) -> None:
+    """In the form of every other error."""
+    with socket.socket(socket.AF_UNIX) as rude:
+        rude.settimeout(60)
+        rude.connect(str(daemon.socket))
+        rude.sendall(b"GET\r\n\r\n")
+        answer = http.client.HTTPResponse(rude)
+        answer.begin()
+        assert answer.status == 400 and answer.headers["content-type"] == "application/problem+json"
+        assert json.loads(answer.read())["type"] == "urn:wakeful:bad-request"

@@ -77,4 +77,4 @@ def test_the_newest_are_answered_up_to_a_limit_that_the_refusal_names(noted: Run
     assert len(speaker.get("/sessions/payroll/log?last=10000").lines) == len(speaker.get("/sessions/payroll/log").lines)
     refused = speaker.get("/sessions/payroll/log?last=10001")
     assert refused.status == 400
-    assert "at most 10000" in refused.json["error"] and "from, to" in refused.json["error"]
+    assert "at most 10000" in refused.error and "from, to" in refused.error

@@ -323,7 +323,9 @@ def _read(answer: _Answer, path: str) -> Any:
 
 def _read_refusal(answer: _Answer) -> str:
     try:
-        return str(msgspec.json.decode(answer.body)["error"])
+        found = msgspec.json.decode(answer.body)
+        # A daemon of an earlier release says `error`.
+        return str(found["detail"] if "detail" in found else found["error"])
     except (msgspec.DecodeError, KeyError, TypeError):
         return f"the daemon answered {answer.status}: {answer.body[:200].decode(errors='replace')}"
 

@@ -19,7 +19,8 @@ from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.gate.tokens import Tokens
 from wakeful.api.live_feed import LiveFeed
-from wakeful.api.requests import answer_error, handle_error
+from wakeful.api.problems import answer_problem, answer_status, name_problem
+from wakeful.api.requests import RefusedRequest
 from wakeful.api.routes import (
     agent_work,
     calls,
@@ -107,12 +108,14 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app = Starlette(
         routes=ROUTES,
         exception_handlers={
-            WakefulError: handle_error,
+            WakefulError: _handle_error,
             HTTPException: _handle_http,
             ClientDisconnect: _handle_leaving,
             Exception: _handle_defect,
         },
     )
+    # An address with a slash too many is another address.
+    app.router.redirect_slashes = False
     app.state.service = service
     app.state.day = DayCosts()
     app.state.rows = Rows(lambda session_id: app.state.day.costs.get(session_id))
@@ -129,18 +132,25 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     return Gate(app, service)
 
 
+async def _handle_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, WakefulError)
+    if isinstance(error, RefusedRequest):
+        request.app.state.refusals.count(error.kind)
+    return answer_problem(name_problem(error), str(error))
+
+
 async def _handle_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = {404: f"there is no {request.url.path}", 405: f"{request.method} is not what {request.url.path} takes"}
-    return answer_error(words.get(error.status_code, error.detail), error.status_code)
+    return answer_status(error.status_code, words.get(error.status_code, error.detail))
 
 
 async def _handle_leaving(request: Request, error: Exception) -> Response:
     """The client left within its request: that is no defect, and nobody reads the answer."""
-    return answer_error("the client left before its request was complete", 400)
+    return answer_problem("bad-request", "the client left before its request was complete")
 
 
 async def _handle_defect(request: Request, error: Exception) -> Response:
-    return answer_error(
-        f"a defect of wakeful: {type(error).__name__}: {error}; the daemon's output has the details", 500
+    return answer_problem(
+        "defect", f"a defect of wakeful: {type(error).__name__}: {error}; the daemon's output has the details"
     )

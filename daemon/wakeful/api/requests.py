@@ -1,7 +1,7 @@
 """Queries of requests, and the shapes of answers. Shared by all routes.
 
 The query is read into numbers, moments, kinds and the session that a path names; a wrong value is refused in words,
-never taken for "no bound". Answers are JSON documents, lines of JSON, and errors as `{error: words}`.
+never taken for "no bound". Answers are JSON documents and lines of JSON; errors are written by problems.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.refusals import RefusalKind
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
-from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
+from wakeful.errors import CallerError, UnknownSession
 from wakeful.eventlog.codec import KINDS
 from wakeful.history.positions import read_moment
 
@@ -76,39 +76,6 @@ def answer_json(value: object, status: int = 200) -> Response:
 
 def answer_lines(lines: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(lines, media_type=LINES)
-
-
-def answer_error(words: str, status: int) -> Response:
-    return answer_json({"error": words}, status)
-
-
-async def handle_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, WakefulError)
-    if isinstance(error, RefusedRequest):
-        request.app.state.refusals.count(error.kind)
-    return answer_error(str(error), find_status(error))
-
-
-def find_status(error: WakefulError) -> int:
-    match error:
-        case Unauthorised():
-            return 401
-        case Forbidden():
-            return 403
-        case UnknownSession():
-            return 404
-        case BodyTooLarge():
-            return 413
-        case WrongContentType():
-            return 415
-        case TooManyTries():
-            return 429
-        case CallerError():
-            return 400
-        case OperatorError():
-            return 503
-        case _:
-            return 500
 
 
 def find_named(service: Service, name: str) -> Session:

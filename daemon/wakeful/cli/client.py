@@ -271,7 +271,9 @@ def _refuse_stranger(connection: socket.socket, path: str) -> None:
 def read_error(answer: Answer) -> str:
     body = answer.read()
     try:
-        return str(json.loads(body)["error"])
+        found = json.loads(body)
+        # A daemon of an earlier release says `error`.
+        return str(found["detail"] if "detail" in found else found["error"])
     except (ValueError, KeyError, TypeError):
         return f"the daemon answered {answer.status}: {body[:200].decode(errors='replace')}"
 

@@ -24,7 +24,8 @@ from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.gate.tokens import Token, Tokens, is_token
-from wakeful.api.requests import Forbidden, RefusedRequest, Unauthorised, answer_error, find_status
+from wakeful.api.problems import answer_problem, name_problem
+from wakeful.api.requests import Forbidden, RefusedRequest, Unauthorised
 from wakeful.api.service import Service
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError, WakefulError
@@ -86,7 +87,7 @@ class Gate:
         except WakefulError as refusal:
             if isinstance(refusal, RefusedRequest):
                 self._refusals.count(refusal.kind)
-            answer = answer_error(str(refusal), find_status(refusal))
+            answer = answer_problem(name_problem(refusal), str(refusal))
         await answer(scope, receive, send_with_headers)
 
     def _find_position(self) -> int | None:

@@ -135,7 +135,7 @@ class Listener(Generic[PeerT]):
         # A client that left, or whose buffer is full before a single byte was read: nobody is there to be told.
         with contextlib.suppress(OSError):
             if self._tls is None:
-                connection.send(write_answer(503, words, self._version))
+                connection.send(write_answer("busy", words, self._version))
             connection.shutdown(socket.SHUT_WR)
         if len(self._parting) < self._connections.most_parting:
             self._parting[connection] = self._loop.call_later(PARTING_SECONDS, self._part, connection)
@@ -179,7 +179,7 @@ class Listener(Generic[PeerT]):
             with connection, contextlib.suppress(OSError):
                 connection.setblocking(False)
                 if self._tls is None:
-                    connection.send(write_answer(503, words, self._version))
+                    connection.send(write_answer("busy", words, self._version))
         finally:
             self._fill_reserve()
         return True

@@ -9,14 +9,16 @@ because no request was read, are written here.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Literal
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+from wakeful.api.problems import MEDIA_TYPE, PROBLEMS, encode_problem
 
 # How long the head of a request may take, from the connection's first moment or the end of the answer before.
 HEAD_SECONDS = 10.0
@@ -29,7 +31,6 @@ UNHURRIED = ("/work/steps",)
 VERSION_HEADER = "Wakeful-Version"
 # The position of the log at which an answer was true.
 POSITION_HEADER = "Wakeful-Position"
-_REASONS = {408: "Request Timeout", 503: "Service Unavailable"}
 Awaited = Literal["head", "body"]
 
 
@@ -104,11 +105,16 @@ class PeerProtocol(H11Protocol):
             seconds = HEAD_SECONDS if self._awaited == "head" else BODY_SECONDS
             self.transport.write(
                 write_answer(
-                    408,
+                    "too-slow",
                     f"the {self._awaited} of the request was not complete after {seconds:g} s; call again",
                     self._version,
                 )
             )
+        self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """The library's answer to what is no HTTP, in the form of all others."""
+        self.transport.write(write_answer("bad-request", msg, self._version))
         self.transport.close()
 
     def pause_writing(self) -> None:
@@ -133,13 +139,13 @@ class PeerProtocol(H11Protocol):
             self.transport.abort()
 
 
-def write_answer(status: int, words: str, version: str) -> bytes:
+def write_answer(problem: str, words: str, version: str) -> bytes:
     """An error in words, as the routes write it."""
-    body = json.dumps({"error": words}).encode()
+    body, status = encode_problem(problem, words), PROBLEMS[problem].status
     lines = (
-        f"HTTP/1.1 {status} {_REASONS[status]}",
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         f"{VERSION_HEADER}: {version}",
-        "Content-Type: application/json",
+        f"Content-Type: {MEDIA_TYPE}",
         f"Content-Length: {len(body)}",
     )
     return "\r\n".join((*lines, "Retry-After: 1", "Connection: close", "", "")).encode() + body

@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import build, decode_body, read_body
 from wakeful.api.gate.callers import Caller
+from wakeful.api.problems import view_error, view_problem
 from wakeful.api.requests import answer_lines, caller_of, find_named, service_of
 from wakeful.api.routes.history_calls import ArrivalRecord, Receipt, find_free_name, finish_erase, moving
 from wakeful.api.routes.participants import refuse_by_uid
@@ -431,9 +432,9 @@ async def _stream(
         try:
             answer = await act(Desk(service, caller.author, tell, caller.uid, caller.person), body)
         except WakefulError as error:
-            answer = {"error": str(error)}
+            answer = view_error(error)
         except OSError as error:
-            answer = {"error": f"{error.filename or 'a file'}: {error.strerror}"}
+            answer = view_problem("unavailable", f"{error.filename or 'a file'}: {error.strerror}")
         await lines.put({**answer, "is_last": True})
 
     # A client that stops listening does not stop it: half a load would have to be done again.

@@ -22,7 +22,8 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
 from wakeful.api.gate.refusals import Refusals
-from wakeful.api.requests import WrongBody, answer_error
+from wakeful.api.problems import answer_problem
+from wakeful.api.requests import WrongBody
 
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE_FILE = "index.html"
@@ -115,7 +116,7 @@ async def _answer(request: Request, name: str) -> Response:
     pages: Pages = request.app.state.pages
     found = await asyncio.to_thread(pages.find, name)
     if found is None:
-        return answer_error(f"there is no {request.url.path}", 404)
+        return answer_problem("not-found", f"there is no {request.url.path}")
     headers = {**HEADERS, "ETag": found.tag}
     if found.tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
         return Response(status_code=304, headers=headers)

@@ -205,8 +205,8 @@ def carry(options: Options, what: str, **body: Any) -> dict[str, Any]:
     with Bar(is_shown=not options.is_json) as tell:
         for line in options.client().post_lines(f"/bundle/{what}", **body):
             found: dict[str, Any] = json.loads(line)
-            if "error" in found:
-                raise Failure(escape(found["error"]))
+            if "detail" in found:
+                raise Failure(escape(found["detail"]))
             if "words" in found:
                 return found
             tell(found["done"], found["total"])

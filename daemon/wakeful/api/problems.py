@@ -1,0 +1,100 @@
+"""Errors as they leave the daemon: problem details (RFC 9457), `application/problem+json`.
+
+Every refusal has a name from the table below, which becomes its `type` (`urn:wakeful:NAME`), and words that say what
+to do (`detail`). Routes, the gate and the protocol write their errors here; the description of the API and
+`docs/http.md` list the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.responses import Response
+
+from wakeful.api.requests import BodyTooLarge, Forbidden, TooManyTries, Unauthorised, WrongContentType
+from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
+
+MEDIA_TYPE = "application/problem+json"
+URN = "urn:wakeful:"
+
+
+class Problem(NamedTuple):
+    """A kind of refusal: its status, and the title that all of its kind share."""
+
+    status: int
+    title: str
+
+
+PROBLEMS: dict[str, Problem] = {
+    "bad-request": Problem(400, "The request cannot be carried out as it stands"),
+    "unauthorised": Problem(401, "The caller is not known"),
+    "forbidden": Problem(403, "The caller may not do this"),
+    "not-found": Problem(404, "There is nothing at this address"),
+    "unknown-session": Problem(404, "No session has this name"),
+    "wrong-method": Problem(405, "This address takes another method"),
+    "too-slow": Problem(408, "The request was not complete in time"),
+    "key-in-use": Problem(409, "The first call with this key is under way"),
+    "too-large": Problem(413, "The body is too large"),
+    "wrong-type": Problem(415, "The body is of another type than this address takes"),
+    "key-reused": Problem(422, "The key was used for another call"),
+    "too-many-tries": Problem(429, "Wrong tokens or codes come too fast"),
+    "defect": Problem(500, "A defect of wakeful"),
+    "unavailable": Problem(503, "The daemon cannot do this now"),
+    "busy": Problem(503, "The daemon is busy"),
+}
+# The name of a problem where only its status is known.
+_BY_STATUS = {problem.status: name for name, problem in reversed(PROBLEMS.items())}
+
+
+class KeyInUse(CallerError):
+    """The first call with this key is not over yet."""
+
+
+class KeyReused(CallerError):
+    """The key belongs to another call."""
+
+
+# The first class that an error belongs to names its problem.
+_BY_CLASS: tuple[tuple[type[WakefulError], str], ...] = (
+    (Unauthorised, "unauthorised"),
+    (Forbidden, "forbidden"),
+    (UnknownSession, "unknown-session"),
+    (BodyTooLarge, "too-large"),
+    (WrongContentType, "wrong-type"),
+    (TooManyTries, "too-many-tries"),
+    (KeyInUse, "key-in-use"),
+    (KeyReused, "key-reused"),
+    (CallerError, "bad-request"),
+    (OperatorError, "unavailable"),
+)
+
+
+def name_problem(error: WakefulError) -> str:
+    return next((name for kind, name in _BY_CLASS if isinstance(error, kind)), "defect")
+
+
+def view_problem(name: str, words: str) -> dict[str, Any]:
+    problem = PROBLEMS[name]
+    return {"type": f"{URN}{name}", "title": problem.title, "status": problem.status, "detail": words}
+
+
+def view_error(error: WakefulError) -> dict[str, Any]:
+    return view_problem(name_problem(error), str(error))
+
+
+def answer_problem(name: str, words: str) -> Response:
+    return Response(encode_problem(name, words), status_code=PROBLEMS[name].status, media_type=MEDIA_TYPE)
+
+
+def answer_status(status: int, words: str) -> Response:
+    """A problem of which only the status is known."""
+    name = _BY_STATUS.get(status)
+    if name is not None:
+        return answer_problem(name, words)
+    body = {"type": "about:blank", "title": words, "status": status, "detail": words}
+    return Response(msgspec.json.encode(body), status_code=status, media_type=MEDIA_TYPE)
+
+
+def encode_problem(name: str, words: str) -> bytes:
+    return msgspec.json.encode(view_problem(name, words))
