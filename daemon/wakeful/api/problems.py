@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from wakeful.api.requests import BodyTooLarge, Forbidden, TooManyTries, Unauthorised, WrongContentType
-from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
+from wakeful.errors import CallerError, KeyReused, OperatorError, UnknownSession, WakefulError
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:wakeful:"
@@ -49,10 +49,6 @@ _BY_STATUS = {problem.status: name for name, problem in reversed(PROBLEMS.items(
 
 class KeyInUse(CallerError):
     """The first call with this key is not over yet."""
-
-
-class KeyReused(CallerError):
-    """The key belongs to another call."""
 
 
 # The first class that an error belongs to names its problem.
