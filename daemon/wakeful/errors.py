@@ -22,6 +22,10 @@ class CallerError(WakefulError):
     """The caller must act: an unknown name, a call that makes no sense now."""
 
 
+class KeyReused(CallerError):
+    """The key that makes a call safe to repeat belongs to another call."""
+
+
 class UnknownSession(CallerError):
     """The name belongs to no session."""
 

@@ -51,6 +51,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, DaemonLog, Draft
 from wakeful.eventlog.memory import MemoryLog
+from wakeful.history.repeated_calls import find_first, name_call
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.system.blobs import Blobs
@@ -131,7 +132,7 @@ class SmallDaemon:
         while self._inbox:
             await self._record(decide(self.core, self._inbox.popleft(), self.moment()))
 
-    async def _record(self, decision: Decision, key: str | None = None) -> None:
+    async def _record(self, decision: Decision, digest: bytes | None = None) -> None:
         sessions = dict.fromkeys(entry.session for entry in decision.entries)
         appends = []
         for session in sessions:
@@ -139,7 +140,8 @@ class SmallDaemon:
             drafts = tuple(
                 Draft(*encode(entry.event), author=entry.author, run=entry.run, parent=entry.parent) for entry in own
             )
-            appends.append(Append(session, own[0].seq - 1, drafts, key=next((e.key for e in own if e.key), None)))
+            key = next((e.key for e in own if e.key), None)
+            appends.append(Append(session, own[0].seq - 1, drafts, key=key, digest=digest))
         if appends:
             await self.log.append(appends, decision.moment.wall)
             for listener in self._listeners:
@@ -195,12 +197,14 @@ class SmallDaemon:
 
     # -- the facade of the API -------------------------------------------------------------------
 
-    async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> Reply:
+    async def call(
+        self, call: Call, *, author: str, key: str | None, run: int | None, digest: bytes | None = None
+    ) -> Reply:
         session_id = self.core.state.ids.get(call.name, call.name)
-        if key is not None and self.log.find_key(session_id, key) is not None:
+        if key is not None and find_first(self.log, self.core.state, name_call(call, digest), key) is not None:
             return Reply(words="done already", is_repeated=True)
         decision = decide(self.core, Called(call=call, author=author, key=key, run=run), self.moment())
-        await self._record(decision)
+        await self._record(decision, digest)
         while self._inbox:
             await self._record(decide(self.core, self._inbox.popleft(), self.moment()))
         seq = next((entry.seq for entry in decision.entries if entry.session == session_id), None)

@@ -1,13 +1,16 @@
 """Calls over the socket: one verb each, recorded with their author, safe to repeat, refused in words."""
 
+import asyncio
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from api.conftest import Speaker
-from api.small_daemon import RunningDaemon, declare, reads
+from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
 from wakeful.api.gate.callers import name_person
 
 ME = name_person(os.geteuid())
@@ -95,6 +98,46 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(daemon: RunningDaemon, s
     before = daemon.small.log.position()
     assert speaker.call("rename", name="payroll", new=new).status == 400
     assert daemon.small.renamed == [] and daemon.small.log.position() == before
+
+
+def test_a_key_with_another_body_is_refused(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """422, and nothing is done; the same body said in other words is the same."""
+    assert speaker.ask("POST", "/call/send", {"name": "payroll", "text": "a"}, Idempotency_Key="k").status == 200
+    same = {"text": "a", "name": "payroll", "wake": True}
+    assert speaker.ask("POST", "/call/send", same, Idempotency_Key="k").json["is_repeated"] is True
+    for body in ({"name": "payroll", "text": "b"}, {"name": "payroll", "text": "a", "wake": False}):
+        refused = speaker.ask("POST", "/call/send", body, Idempotency_Key="k")
+        assert refused.status == 422 and refused.json["type"] == "urn:wakeful:key-reused"
+        assert "another body" in refused.error
+    other = speaker.ask("POST", "/call/note", {"name": "payroll", "text": "a"}, Idempotency_Key="k")
+    assert other.status == 422 and "belongs to another call" in other.error
+
+
+def test_a_key_whose_call_is_under_way_is_in_use(
+    daemon: RunningDaemon, speaker: Speaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """409 until the first is over; then its answer comes from the log."""
+    entered, leave = threading.Event(), threading.Event()
+    real = SmallDaemon.call
+
+    async def wait(small: SmallDaemon, *given: Any, **more: Any) -> Any:
+        entered.set()
+        while not leave.is_set():
+            await asyncio.sleep(0.005)
+        return await real(small, *given, **more)
+
+    monkeypatch.setattr(SmallDaemon, "call", wait)
+    body = {"name": "payroll", "text": "a"}
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(speaker.ask, "POST", "/call/note", body, Idempotency_Key="k")
+        assert entered.wait(60)
+        again = speaker.ask("POST", "/call/note", body, Idempotency_Key="k")
+        assert again.status == 409 and again.json["type"] == "urn:wakeful:key-in-use" and "ask again" in again.error
+        another = speaker.ask("POST", "/call/note", {**body, "text": "b"}, Idempotency_Key="k")
+        assert another.status == 422
+        leave.set()
+        assert first.result(60).status == 200
+    assert speaker.ask("POST", "/call/note", body, Idempotency_Key="k").json["is_repeated"] is True
 
 
 def test_the_same_key_is_carried_out_once(daemon: RunningDaemon, speaker: Speaker) -> None:

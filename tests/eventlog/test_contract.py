@@ -186,6 +186,15 @@ def test_a_key_is_remembered_after_a_restart(open_again: Open) -> None:
     assert log.append_blocking([Append("a", 0, (draft("one"),), "k")], at=1) == (Appended("a", 1, 1, duplicate=True),)
 
 
+def test_the_digest_of_a_key_is_remembered_after_a_restart(open_again: Open) -> None:
+    open_again().append_blocking([Append("a", 0, (draft("one"),), "k", digest=b"\0digest")], at=1)
+    append(open_again(), "a", "two", key="plain")
+    log = open_again()
+    assert log.find_key("a", "k") == Appended("a", 1, 1, digest=b"\0digest")
+    assert log.find_key("a", "plain") == Appended("a", 2, 2)
+    assert log.find_keys("k") == [Appended("a", 1, 1, digest=b"\0digest")]
+
+
 def test_the_same_key_in_another_session_is_another_key(log: EventLog) -> None:
     append(log, "a", "one", key="k")
     append(log, "b", "one", key="k")

@@ -46,6 +46,10 @@ _LINES = "application/jsonl"
 _PIECE_BYTES = 1 << 16
 
 
+# The status of a call whose first request with the same key is under way.
+_UNDER_WAY = 409
+
+
 class DaemonRefused(CallerError):
     """It answered, and said no. The words are the daemon's own."""
 
@@ -162,8 +166,10 @@ class DaemonLink:
                 # Somebody waits no longer: the rest of this answer must not be taken for the next one.
                 connection.close()
                 raise
-            if is_busy(answer.status, answer.headers) and monotonic() + LONGEST_PAUSE_SECONDS < deadline:
+            is_early = is_busy(answer.status, answer.headers) or (is_repeatable and answer.status == _UNDER_WAY)
+            if is_early and monotonic() + LONGEST_PAUSE_SECONDS < deadline:
                 # It had no place for the connection, and read nothing of it: whatever was asked can be asked again.
+                # Or the first request with this key, whose connection broke, is not over yet.
                 connection.close()
                 begun = None
                 await asyncio.sleep(LONGEST_PAUSE_SECONDS)

@@ -119,6 +119,7 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.day = DayCosts()
     app.state.rows = Rows(lambda session_id: app.state.day.costs.get(session_id))
     app.state.feed = LiveFeed(service, app.state.rows, app.state.day)
+    app.state.keys = calls.KeysInUse()
     app.state.accounts = costs.Accounts()
     app.state.roster = participants.Roster()
     app.state.tokens = Tokens(service.places.state)

@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from wakeful.api.gate.refusals import RefusalKind
-from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
+from wakeful.errors import CallerError, KeyReused, OperatorError, UnknownSession, WakefulError
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:wakeful:"
@@ -92,10 +92,6 @@ class BodyTooLarge(RefusedRequest):
 
 class KeyInUse(CallerError):
     """The first call with this key is not over yet."""
-
-
-class KeyReused(CallerError):
-    """The key belongs to another call."""
 
 
 # The first class that an error belongs to names its problem.

@@ -99,8 +99,12 @@ class Service(Protocol):
     @property
     def places(self) -> Places: ...
 
-    async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> Reply:
-        """Carry a call out and return its answer once it is durable; raises CallerError."""
+    async def call(
+        self, call: Call, *, author: str, key: str | None, run: int | None, digest: bytes | None = None
+    ) -> Reply:
+        """Carry a call out and return its answer once it is durable; raises CallerError.
+
+        `digest` is that of the request, kept with its key."""
         ...
 
     def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:

@@ -115,6 +115,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 class Append(msgspec.Struct, frozen=True):
     """Drafts for one session. `expected_seq` is its head before them (0: a new session); `key` is unique per session.
 
+    `digest` names the content that the key stands for, if the caller wants to compare it later.
     `finishes_import`: the drafts follow imported records, and finish that import in the same step."""
 
     session: str
@@ -122,15 +123,19 @@ class Append(msgspec.Struct, frozen=True):
     drafts: tuple[Draft, ...]
     key: str | None = None
     finishes_import: bool = False
+    digest: bytes | None = None
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """Where an append landed. A duplicate gives the seqs of the first time, and 0 where it had no key of its own."""
+    """Where an append landed. A duplicate gives the seqs of the first time, and 0 where it had no key of its own.
+
+    `digest` is the one that was given with the key; an append itself answers without it."""
 
     session: str
     first_seq: int
     last_seq: int
     duplicate: bool = False
+    digest: bytes | None = None
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

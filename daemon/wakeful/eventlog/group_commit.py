@@ -61,7 +61,7 @@ class Rows:
         self.sessions: list[tuple[int, str]] = []
         self.events: list[EventRow] = []
         self.payloads: list[tuple[int, bytes | None]] = []
-        self.keys: list[tuple[int, str, int, int]] = []
+        self.keys: list[tuple[int, str, int, int, bytes | None]] = []
         self.clock_steps: list[tuple[int, int]] = []
         # Sessions whose import ends with this group.
         self.finished: list[tuple[str]] = []
@@ -177,7 +177,7 @@ class Group:
             self.rows.clock_steps.append((tip.key, tip.seq + 1))
         landed = Appended(session, tip.seq + 1, tip.seq + len(append.drafts))
         if append.key is not None:
-            self._keep_key(append.key, tip.key, landed)
+            self._keep_key(append.key, tip.key, landed, append.digest)
         return landed
 
     def _add_drafts(self, append: Append, tip: Tip, at: int) -> Tip:
@@ -210,11 +210,11 @@ class Group:
             latest = record.at
         return Tip(key, records[-1].seq, latest, records[-1].hash)
 
-    def _keep_key(self, text: str, session: int, landed: Appended) -> None:
+    def _keep_key(self, text: str, session: int, landed: Appended, digest: bytes | None) -> None:
         if (landed.session, text) in self._appended:
             raise BadAppend(f"session {landed.session}: key {text!r} twice in one call; a key names one append")
         self._appended[landed.session, text] = landed
-        self.rows.keys.append((session, text, landed.first_seq, landed.last_seq))
+        self.rows.keys.append((session, text, landed.first_seq, landed.last_seq, digest))
 
     def _undo(self, sizes: tuple[int, ...], tips: list[tuple[str, Tip | None]], appends: Sequence[Append]) -> None:
         self.rows.shrink(sizes)

@@ -109,8 +109,8 @@ class MemoryStore:
             self.order.append((session, seq))
             if payload is None:
                 self.sessions[session].erased.add(seq)
-        for key, text, first, last in rows.keys:
-            self.sessions[names[key]].keys[text] = Appended(names[key], first, last)
+        for key, text, first, last, digest in rows.keys:
+            self.sessions[names[key]].keys[text] = Appended(names[key], first, last, digest=digest)
         for session, first, last in rows.imported:
             self.imported.setdefault(session, []).append(Span(first, last))
         for (session,) in rows.finished:

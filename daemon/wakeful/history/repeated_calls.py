@@ -7,12 +7,14 @@ answer would be about that other call.
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from wakeful.core.calls import values as calls
 from wakeful.core.record.events import SessionForked, SessionOpened, SessionRenamed
 from wakeful.core.record.state import State
-from wakeful.errors import CallerError
+from wakeful.errors import KeyReused
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Appended, LogReader, Record
 
@@ -50,6 +52,14 @@ FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
     calls.Depart: ("session_departed",),
     calls.Erase: ("payload_erased",),
 }
+# Fields of a call that its first record has as they were given.
+_COMPARED: dict[type[Struct], tuple[str, ...]] = {
+    calls.Send: ("text",),
+    calls.Ask: ("text",),
+    calls.Note: ("text",),
+    calls.Remember: ("key", "value"),
+    calls.Forget: ("key",),
+}
 # Calls whose key may stand in another log than that of the session they name now.
 _ANYWHERE = (calls.SleepAll, calls.ResumeAll, calls.Rename, calls.Fork)
 
@@ -61,16 +71,21 @@ class Named(Struct, frozen=True, kw_only=True):
     name: str
     # The other name of a rename.
     new: str | None = None
+    # The digest of what was asked; None: it is not known, and the words are compared.
+    digest: bytes | None = None
+    words: dict[str, Any] = {}
 
 
-def name_call(call: calls.Call) -> Named:
-    return Named(kinds=(type(call),), name=call.name, new=call.new if isinstance(call, calls.Rename) else None)
+def name_call(call: calls.Call, digest: bytes | None = None) -> Named:
+    new = call.new if isinstance(call, calls.Rename) else None
+    words = {name: getattr(call, name) for name in _COMPARED.get(type(call), ())}
+    return Named(kinds=(type(call),), name=call.name, new=new, digest=digest, words=words)
 
 
 def find_first(log: LogReader, state: State, named: Named, key: str) -> Record | None:
     """The first record of the call that was carried out with this key; None where there is none.
 
-    Raises CallerError where another call used it.
+    Raises KeyReused where another call used it.
     """
     expected = tuple(kind for one in named.kinds for kind in FIRST_KINDS.get(one, ()))
     session_id = state.ids.get(named.name)
@@ -78,18 +93,33 @@ def find_first(log: LogReader, state: State, named: Named, key: str) -> Record |
     for landed in _find_landed(log, named, session_id, key):
         record = next(log.read(landed.session, from_seq=landed.first_seq, to_seq=landed.first_seq))
         if not expected or (record.kind in expected and _is_about(record, named, session_id)):
+            _refuse_another_body(landed, record, named, key)
             return record
         others.append(record)
     # Each of these would take a record with this key.
     for record in others:
         if record.session == session_id or any(one in (calls.SleepAll, calls.ResumeAll) for one in named.kinds):
             owner = state.sessions.get(record.session)
-            raise CallerError(
+            raise KeyReused(
                 f"the key {key!r} belongs to another call: record {record.seq} of "
                 f"{owner.name if owner is not None else record.session}, "
                 f"{record.kind} by {record.author}; nothing was done, choose a key of its own"
             )
     return None
+
+
+def _refuse_another_body(landed: Appended, record: Record, named: Named, key: str) -> None:
+    """The same verb with other arguments is another call. A log of an earlier release has no digests."""
+    if landed.digest is not None and named.digest is not None:
+        is_same = landed.digest == named.digest
+    else:
+        event = decode(record.kind, record.payload) if record.payload is not None else None
+        is_same = all(getattr(event, name, said) == said for name, said in named.words.items())
+    if not is_same:
+        raise KeyReused(
+            f"the key {key!r} belongs to another call: record {record.seq}, {record.kind} by {record.author}, came of "
+            "another body; nothing was done, choose a key of its own"
+        )
 
 
 def _find_landed(log: LogReader, named: Named, session_id: str | None, key: str) -> list[Appended]:

@@ -105,11 +105,19 @@ class Facade:
     async def recorded_so_far(self) -> None:
         await self._reactor.recorded_so_far()
 
-    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
+    async def call(
+        self,
+        call: Call,
+        *,
+        author: str,
+        key: str | None = None,
+        run: int | None = None,
+        digest: bytes | None = None,
+    ) -> Reply:
         if isinstance(call, Rename):
             # A reading under way may have found the file under its old name.
             self._specs.outdate()
-        return await self._reactor.call(call, author=author, key=key, run=run)
+        return await self._reactor.call(call, author=author, key=key, run=run, digest=digest)
 
     def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
         return self._reactor.submit(call, author=author, key=key, run=run)

@@ -28,7 +28,7 @@ from wakeful.core.record.events import RunFinished, RunReadopted, RunStarted, Se
 from wakeful.core.record.observations import ClockTicked, Moment
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.take import Observation
-from wakeful.errors import CallerError, InternalError
+from wakeful.errors import CallerError, InternalError, KeyReused
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Appended, Draft, Durable, EventLog
 from wakeful.history.repeated_calls import find_first, name_call, say_repeated
@@ -109,6 +109,7 @@ class Answering:
     call: Call
     durable: Durable
     reply: Reply
+    digest: bytes | None = None
 
     def is_in_the_way(self, call: Call) -> bool:
         """Whether both calls could leave a record with the key in one log."""
@@ -174,16 +175,34 @@ class Reactor:
         self._set_timers()
         self._outside.decided()
 
-    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
+    async def call(
+        self,
+        call: Call,
+        *,
+        author: str,
+        key: str | None = None,
+        run: int | None = None,
+        digest: bytes | None = None,
+    ) -> Reply:
         """A system call: judged now, answered when durable. The same key again gets the first answer."""
-        return await self.submit(call, author=author, key=key, run=run)
+        return await self.submit(call, author=author, key=key, run=run, digest=digest)
 
-    def submit(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Awaitable[Reply]:
-        """Judge a system call now; its answer is there when it is durable, and after those of all calls before it."""
+    def submit(
+        self,
+        call: Call,
+        *,
+        author: str,
+        key: str | None = None,
+        run: int | None = None,
+        digest: bytes | None = None,
+    ) -> Awaitable[Reply]:
+        """Judge a system call now; its answer is there when it is durable, and after those of all calls before it.
+
+        `digest` is that of the request, kept with the key: the same key with another request is refused."""
         call, key = self._redact(call), self._redact(key)
-        if key is not None and (known := self.find_repeated(call, key)) is not None:
+        if key is not None and (known := self.find_repeated(call, key, digest)) is not None:
             return known
-        decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
+        decision, durable = self._judge(Called(call=call, author=author, key=key, run=run), digest)
         self._drain()
         held, until = decision.held, decision.held_until
         reply = Reply(
@@ -192,24 +211,24 @@ class Reactor:
         if durable is None:
             return _answer(self.recorded_so_far(), reply)
         if key is not None:
-            self._answers[key] = (*self._answers.get(key, ()), Answering(call, durable, reply))
+            self._answers[key] = (*self._answers.get(key, ()), Answering(call, durable, reply, digest))
             durable.add_done_callback(lambda _: self._forget_answer(key, durable))
         return _answer(durable, reply)
 
-    def find_repeated(self, call: Call, key: str) -> Awaitable[Reply] | None:
+    def find_repeated(self, call: Call, key: str, digest: bytes | None = None) -> Awaitable[Reply] | None:
         """The answer to a call whose key is known; None where it is new.
 
-        Raises CallerError where another call used the key.
+        Raises KeyReused where another call used the key.
         """
         for earlier in self._answers.get(key, ()):
-            if (type(earlier.call), earlier.call.name) == (type(call), call.name):
+            if (type(earlier.call), earlier.call.name, earlier.digest) == (type(call), call.name, digest):
                 return _answer(earlier.durable, replace(earlier.reply, is_repeated=True))
             if earlier.is_in_the_way(call):
-                raise CallerError(
+                raise KeyReused(
                     f"the key {key!r} belongs to another call of {earlier.call.name or 'all sessions'} that is being "
                     "recorded; choose a key of its own"
                 )
-        record = find_first(self.log, self.core.state, name_call(call), key)
+        record = find_first(self.log, self.core.state, name_call(call, digest), key)
         return (
             _answer(None, Reply(words=say_repeated(record), seq=record.seq, is_repeated=True))
             if record is not None
@@ -232,10 +251,10 @@ class Reactor:
         own = [self.core.state.ids[name] for name in names if name in self.core.state.ids]
         return next((entry.seq for entry in decision.entries if entry.session in own), None)
 
-    def _judge(self, called: Called) -> tuple[Decision, Durable | None]:
+    def _judge(self, called: Called, digest: bytes | None = None) -> tuple[Decision, Durable | None]:
         try:
             decision = decide(self.core, called, self.now())
-            return decision, self._carry_out(decision)
+            return decision, self._carry_out(decision, digest)
         except CallerError:
             # Refused before anything was emitted.
             raise
@@ -264,12 +283,12 @@ class Reactor:
 
     # -- carrying out -------------------------------------------------------------------------
 
-    def _carry_out(self, decision: Decision) -> Durable | None:
+    def _carry_out(self, decision: Decision, digest: bytes | None = None) -> Durable | None:
         if decision.forget:
             self._outside.forget(decision.forget)
         if decision.follow:
             self._outside.follow(decision.follow)
-        durable = self._record(decision) if decision.entries else None
+        durable = self._record(decision, digest) if decision.entries else None
         for look in decision.looks:
             self._outside.look(look)
         for entry in decision.entries:
@@ -289,8 +308,8 @@ class Reactor:
                 if session.run is not None and session.run.run_id not in self._started:
                     self._outside.prepare(session, session.run)
 
-    def _record(self, decision: Decision) -> Durable:
-        appends = _group(decision.entries)
+    def _record(self, decision: Decision, digest: bytes | None) -> Durable:
+        appends = _group(decision.entries, digest)
         durable = self._latest = self.log.append(appends, decision.moment.wall)
         touched = [append.session for append in appends]
         for session_id in touched:
@@ -425,7 +444,7 @@ def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | Non
     )
 
 
-def _group(entries: list[Entry]) -> list[Append]:
+def _group(entries: list[Entry], digest: bytes | None = None) -> list[Append]:
     """One append per session, in order: the whole decision is one transaction (rule 39)."""
     by_session: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -438,6 +457,7 @@ def _group(entries: list[Entry]) -> list[Append]:
             key=next((entry.key for entry in own if entry.key is not None), None),
             # A session that comes from another host is here with the record of its arrival, and not before.
             finishes_import=isinstance(own[0].event, SessionArrived),
+            digest=digest,
         )
         for session_id, own in by_session.items()
     ]

@@ -187,16 +187,12 @@ class Rows:
             self.generation += 1
         return Round(self, core, moment)
 
-    def encode(self, core: Core, moment: Moment, *, is_brief: bool = False, wanted: Sequence[str] = ()) -> bytes:
-        """`is_brief` gives rows for a table, see `brief_row`; `wanted` is what holds of all of them,
-        see `is_wanted`."""
-        sessions: Iterable[Session] = sorted(core.state, key=_by_name)
-        if wanted:
-            sessions = (
-                session for session in sessions if all(is_wanted(core, session, moment, word) for word in wanted)
-            )
+    def encode(
+        self, core: Core, moment: Moment, sessions: Iterable[Session] | None = None, *, is_brief: bool = False
+    ) -> bytes:
+        """The rows of these sessions, or of all by name. `is_brief` gives rows for a table, see `brief_row`."""
         now = self.begin(core, moment)
-        rows = (now.encode(session) for session in sessions)
+        rows = (now.encode(session) for session in (list_by_name(core) if sessions is None else sessions))
         return b"[" + b",".join([row.brief if is_brief else row.whole for row in rows]) + b"]"
 
 
@@ -238,8 +234,36 @@ class Round:
         return encoded
 
 
-def _by_name(session: Session) -> str:
-    return session.name
+def list_by_name(core: Core) -> list[Session]:
+    return sorted(core.state, key=lambda session: session.name)
+
+
+class Filter(NamedTuple):
+    """Sessions that are asked for; all of it must hold. `states` are words of WANTED_WORDS."""
+
+    states: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    folder: str | None = None
+    # Somewhere in its name, objective, tags, agent or command; case does not matter.
+    text: str | None = None
+
+    def holds(self, core: Core, session: Session, moment: Moment) -> bool:
+        spec = session.spec
+        if not set(self.tags) <= set(spec.tags if spec is not None else ()):
+            return False
+        if self.folder is not None and not f"{session.name}/".startswith(f"{self.folder.strip('/')}/"):
+            return False
+        if self.text is not None and self.text.casefold() not in _say_all(session).casefold():
+            return False
+        return all(is_wanted(core, session, moment, word) for word in self.states)
+
+
+def _say_all(session: Session) -> str:
+    spec = session.spec
+    words = [session.name, session.owner]
+    if spec is not None:
+        words += [spec.objective, _say_command(spec.run), *spec.tags]
+    return "\n".join(word for word in words if word)
 
 
 def _find_restless(core: Core) -> set[str]:

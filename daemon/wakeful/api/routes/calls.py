@@ -7,23 +7,27 @@ from the connection.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
 from wakeful.api.gate.callers import Caller
-from wakeful.api.problems import Forbidden
+from wakeful.api.problems import Forbidden, KeyInUse
 from wakeful.api.requests import answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.routes import history_calls, lifecycle_calls, trace
 from wakeful.api.routes.call_steps import CallSteps, Done, Preview
 from wakeful.api.routes.participants import refuse_by_uid
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
-from wakeful.errors import CallerError
+from wakeful.errors import CallerError, KeyReused
 from wakeful.history.repeated_calls import Named, find_first, say_repeated
 from wakeful.verbs.table import VERBS
 from wakeful.views.times import say_time, show_time_or_none
@@ -42,19 +46,68 @@ async def call(request: Request) -> Response:
     key = take_key(request, given, kind)
     body = build(kind, speak_for(caller, steps, given))
     refuse_refused(service, body.name)
+    if key is None:
+        return await _carry_out(service, caller, steps, body)
+    once = Once(key, digest_call(verb, body))
+    keys: KeysInUse = request.app.state.keys
+    with keys.hold(body.name, once):
+        return await _carry_out(service, caller, steps, body, once)
+
+
+class Once(NamedTuple):
+    """The key of a call that is safe to repeat, and the digest of its request."""
+
+    key: str
+    digest: bytes
+
+
+def digest_call(verb: str, body: Struct) -> bytes:
+    """The same for all requests that mean the same: a default that was left out, another order of fields."""
+    told = msgspec.json.encode((verb, body), order="sorted")
+    return hashlib.blake2b(told, digest_size=16).digest()
+
+
+class KeysInUse:
+    """The keys of calls under way, by session."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], bytes] = {}
+
+    @contextmanager
+    def hold(self, name: str, once: Once) -> Iterator[None]:
+        """Raises KeyInUse while the same call is under way, and KeyReused while another one has the key."""
+        place = (name, once.key)
+        held = self._held.get(place)
+        if held == once.digest:
+            raise KeyInUse(f"the first call with the key {once.key!r} is under way; ask again when it is over")
+        if held is not None:
+            raise KeyReused(
+                f"the key {once.key!r} belongs to another call of {name or 'all sessions'} that is under way; nothing "
+                "was done, choose a key of its own"
+            )
+        self._held[place] = once.digest
+        try:
+            yield
+        finally:
+            del self._held[place]
+
+
+async def _carry_out(
+    service: Service, caller: Caller, steps: CallSteps, body: Any, once: Once | None = None
+) -> Response:
     # A repeated call cannot be prepared again: the first call may have removed the things that its preparation needs.
-    if steps.prepare is not None and key is not None:
-        named = Named(kinds=steps.makes, name=body.name, new=getattr(body, "new", None))
-        first = find_first(service.log, service.core.state, named, key)
+    if steps.prepare is not None and once is not None:
+        named = Named(kinds=steps.makes, name=body.name, new=getattr(body, "new", None), digest=once.digest)
+        first = find_first(service.log, service.core.state, named, once.key)
         if first is not None:
-            more = await steps.finish_again(service, body, key, caller.author) if steps.finish_again else {}
+            more = await steps.finish_again(service, body, once.key, caller.author) if steps.finish_again else {}
             answer = {"words": say_repeated(first), "name": body.name, "record": first.seq, "is_repeated": True}
             return answer_json(answer | more)
     made = await make_call(service, steps, body, caller)
     if isinstance(made, Preview):
         return answer_json({"words": made.words, "name": body.name, "preview": made.found})
     async with steps.around(service, made) if steps.around else nullcontext():
-        reply = await hand_over(service, made, caller, key)
+        reply = await hand_over(service, made, caller, once)
     answer = say_answer(made.name, reply)
     if steps.finish is not None:
         answer |= await steps.finish(service, Done(body=body, call=made, reply=reply, author=caller.author))
@@ -67,10 +120,11 @@ async def make_call(service: Service, steps: CallSteps, body: Any, caller: Calle
     return replace(made, sender=caller.run.name) if steps.is_to_others and caller.run is not None else made
 
 
-async def hand_over(service: Service, made: calls.Call, caller: Caller, key: str | None) -> calls.Reply:
+async def hand_over(service: Service, made: calls.Call, caller: Caller, once: Once | None) -> calls.Reply:
     refuse_by_uid(service.core, made, caller)
     run = caller.run.run if caller.run is not None else None
-    return await service.call(made, author=caller.author, key=key, run=run)
+    key, digest = once if once is not None else (None, None)
+    return await service.call(made, author=caller.author, key=key, run=run, digest=digest)
 
 
 def say_answer(name: str, reply: calls.Reply) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.cursors import read_cursor, read_limit, write_next
 from wakeful.api.requests import LINES, answer_lines, find_session, read_bound, read_kinds, read_number, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import Outcome, RunFinished
@@ -56,6 +57,16 @@ async def read_log(request: Request) -> Response:
     telling = Telling(
         with_words, archived, session.name, wanted, with_states=request.query_params.get("states") == "true"
     )
+    limit, cursor = read_limit(request, MOST_LAST), read_cursor(request, int)
+    if limit is not None or cursor is not None:
+        if last is not None or request.query_params.get("past") == "true":
+            raise CallerError("limit and cursor are pages from the beginning: leave last and past out")
+        start = max(first, cursor or 1)
+        lines, after = await asyncio.to_thread(
+            _read_limited, service, session.id, start, limit or MOST_LAST, bounds, telling
+        )
+        headers = write_next(request, after) if after is not None else {}
+        return Response(lines, media_type=LINES, headers=headers)
     if request.query_params.get("past") == "true":
         return answer_lines(_stream_past(service, session, bounds, telling))
     if last is None:
@@ -130,6 +141,17 @@ def _read_newest(
     newest = list(islice((record for record in records if telling.wanted.holds(record, telling)), last))
     hashes = _start_hashes(service, session_id, telling)
     return b"".join(_encode(record, telling, hashes) for record in reversed(newest))
+
+
+def _read_limited(
+    service: Service, session_id: str, first: int, limit: int, bounds: dict[str, Any], telling: Telling
+) -> tuple[bytes, int | None]:
+    """A page of lines, and the seq that the next one begins at; None: this was the last one."""
+    records = service.log.read(session_id, from_seq=first, **bounds)
+    page = list(islice((record for record in records if telling.wanted.holds(record, telling)), limit + 1))
+    after = page.pop().seq if len(page) > limit else None
+    hashes = _start_hashes(service, session_id, telling)
+    return b"".join(_encode(record, telling, hashes) for record in page), after
 
 
 async def _stream_log(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, read_number, service_of
+from wakeful.api.cursors import read_cursor, read_limit, write_next
+from wakeful.api.requests import LINES, answer_lines, find_named, read_bound, read_kinds, read_number, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
@@ -40,7 +41,38 @@ async def search(request: Request) -> Response:
         "author": request.query_params.get("author"),
     }
     session = find_named(service, name) if name is not None else None
+    page, cursor = read_limit(request, MOST_FOUND), read_cursor(request, Place)
+    if page is not None or cursor is not None:
+        return await _answer_page(request, service, text, page or FOUND, cursor, bounds, session)
     return answer_lines(_answer(service, text, limit, bounds, session))
+
+
+class Place(NamedTuple):
+    """Where a page of finds begins: so many finds into those up to a moment."""
+
+    until: int
+    skipped: int
+
+
+async def _answer_page(
+    request: Request,
+    service: Service,
+    text: str,
+    limit: int,
+    place: Place | None,
+    bounds: dict[str, Any],
+    session: Session | None,
+) -> Response:
+    """Later records do not move the finds of a page to the next one."""
+    until, skipped = place or Place(bounds["until"] or service.moment().wall, 0)
+    if skipped > MOST_FOUND:
+        raise CallerError(f"a search finds at most {MOST_FOUND} in all; narrow it, or use `wakeful export`")
+    most = skipped + limit + 1
+    found = await asyncio.to_thread(_search, service, text, most, {**bounds, "until": until}, session)
+    lines = found.splitlines(keepends=True)[skipped:]
+    is_more = len(lines) > limit and skipped + limit <= MOST_FOUND
+    headers = write_next(request, Place(until, skipped + limit)) if is_more else {}
+    return Response(b"".join(lines[:limit]), media_type=LINES, headers=headers)
 
 
 async def _answer(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -18,6 +19,7 @@ import psutil
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from wakeful.api.cursors import read_cursor, read_limit, write_next
 from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of
 from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.participants import Roster, find_accounts
@@ -30,7 +32,7 @@ from wakeful.history.positions import fold_position
 from wakeful.history.run_output import check_run
 from wakeful.views.records import view_runs
 from wakeful.views.session_page import show, show_past, view_facts, view_participants
-from wakeful.views.session_rows import WANTED_WORDS, Rows
+from wakeful.views.session_rows import WANTED_WORDS, Filter, Rows, list_by_name
 from wakeful.views.times import show_time
 from wakeful.views.why import view_down
 
@@ -63,16 +65,38 @@ async def read_version(request: Request) -> Response:
 async def read_sessions(request: Request) -> Response:
     service = service_of(request)
     rows: Rows = request.app.state.rows
-    wanted = request.query_params.getlist("state")
-    unknown = next((word for word in wanted if word not in WANTED_WORDS), None)
+    wanted = _read_filter(request)
+    is_brief = request.query_params.get("brief") == "true"
+    limit, after = read_limit(request), read_cursor(request, str)
+    if not is_brief:
+        await request.app.state.day.catch_up(service.log, service.moment().wall)
+    core, moment = service.core, service.moment()
+    chosen = (
+        session
+        for session in list_by_name(core)
+        if (after is None or session.name > after) and wanted.holds(core, session, moment)
+    )
+    page = list(chosen if limit is None else islice(chosen, limit + 1))
+    headers: dict[str, str] = {}
+    if limit is not None and len(page) > limit:
+        del page[limit:]
+        headers = write_next(request, page[-1].name)
+    encoded = rows.encode(core, moment, page, is_brief=is_brief)
+    if not is_brief:
+        return Response(encoded, media_type=JSON, headers=headers)
+    # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
+    refused = service.problems() if wanted == Filter() else {}
+    body = msgspec.json.encode({"sessions": msgspec.Raw(encoded), "refused": refused})
+    return Response(body, media_type=JSON, headers=headers)
+
+
+def _read_filter(request: Request) -> Filter:
+    query = request.query_params
+    states = [*query.getlist("state"), *(word for word in ("failed", "asks") if query.get(word) == "true")]
+    unknown = next((word for word in states if word not in WANTED_WORDS), None)
     if unknown is not None:
         raise CallerError(f"there is no state {unknown!r}; expected one of {', '.join(WANTED_WORDS)}")
-    if request.query_params.get("brief") != "true":
-        await request.app.state.day.catch_up(service.log, service.moment().wall)
-        return Response(rows.encode(service.core, service.moment(), wanted=wanted), media_type=JSON)
-    # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
-    brief = msgspec.Raw(rows.encode(service.core, service.moment(), is_brief=True, wanted=wanted))
-    return answer_json({"sessions": brief, "refused": service.problems() if not wanted else {}})
+    return Filter(tuple(states), tuple(query.getlist("tag")), query.get("folder"), query.get("text"))
 
 
 async def read_session(request: Request) -> Response:

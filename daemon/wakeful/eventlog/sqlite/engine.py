@@ -326,22 +326,22 @@ class SqliteLog:
         row = (
             self._reader()
             .execute(
-                "SELECT i.first_seq, i.last_seq FROM session s JOIN idempotency i ON i.session = s.key WHERE s.id = ? "
-                "AND i.key = ?",
+                "SELECT i.first_seq, i.last_seq, i.digest FROM session s JOIN idempotency i ON i.session = s.key "
+                "WHERE s.id = ? AND i.key = ?",
                 (session, key),
             )
             .fetchone()
         )
-        return Appended(session, *row) if row is not None else None
+        return Appended(session, row[0], row[1], digest=row[2]) if row is not None else None
 
     def find_keys(self, key: str) -> list[Appended]:
         # One seek per session: an index by key alone would slow down every append with a key.
         rows = self._reader().execute(
-            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key "
-            "AND i.key = ? ORDER BY s.key",
+            "SELECT s.id, i.first_seq, i.last_seq, i.digest FROM session s CROSS JOIN idempotency i "
+            "ON i.session = s.key AND i.key = ? ORDER BY s.key",
             (key,),
         )
-        return [Appended(*row) for row in rows]
+        return [Appended(session, first, last, digest=digest) for session, first, last, digest in rows]
 
     def snapshot(self, session: str, at_or_before: int | None = None) -> Snapshot | None:
         bound = at_or_before if at_or_before is not None else 2**63 - 1

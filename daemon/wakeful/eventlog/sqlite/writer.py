@@ -388,7 +388,7 @@ class Writer:
             ("INSERT INTO session VALUES (?, ?)", rows.sessions),
             ("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.events),
             ("INSERT INTO payload VALUES (?, ?)", rows.payloads),
-            ("INSERT INTO idempotency VALUES (?, ?, ?, ?)", rows.keys),
+            ("INSERT INTO idempotency VALUES (?, ?, ?, ?, ?)", rows.keys),
             ("INSERT INTO clock_step VALUES (?, ?)", rows.clock_steps),
             ("INSERT INTO imported VALUES (?, ?, ?)", rows.imported),
             ("DELETE FROM import WHERE session = ?", rows.finished),
