@@ -79,6 +79,8 @@ MODULES = {
     "restore": "verbs.backup",
     "doctor": "verbs.doctor",
     "token": "verbs.tokens",
+    "people": "verbs.people",
+    "presence": "verbs.people",
     "dashboard": "verbs.dashboard",
     "install": "verbs.install",
     "uninstall": "verbs.install",

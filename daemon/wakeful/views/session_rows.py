@@ -187,10 +187,19 @@ class Rows:
             self.generation += 1
         return Round(self, core, moment)
 
-    def encode(self, core: Core, moment: Moment, *, is_brief: bool = False, wanted: Sequence[str] = ()) -> bytes:
+    def encode(
+        self,
+        core: Core,
+        moment: Moment,
+        *,
+        is_brief: bool = False,
+        wanted: Sequence[str] = (),
+        ids: frozenset[str] | None = None,
+    ) -> bytes:
         """`is_brief` gives rows for a table, see `brief_row`; `wanted` is what holds of all of them,
-        see `is_wanted`."""
-        sessions: Iterable[Session] = sorted(core.state, key=_by_name)
+        see `is_wanted`. `ids` are those of the sessions to tell of; None: all."""
+        found = (one for one in core.state if ids is None or one.id in ids)
+        sessions: Iterable[Session] = sorted(found, key=_by_name)
         if wanted:
             sessions = (
                 session for session in sessions if all(is_wanted(core, session, moment, word) for word in wanted)

@@ -16,13 +16,17 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
 from wakeful.api.gate.callers import Caller
+from wakeful.api.gate.scopes import refuse_member
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.routes import history_calls, lifecycle_calls, trace
 from wakeful.api.routes.call_steps import CallSteps, Done, Preview
 from wakeful.api.routes.participants import refuse_by_uid
+from wakeful.api.routes.people import presence_of
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
+from wakeful.core.calls.roles import MAINTAINERS_ONLY, find_called
+from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError
 from wakeful.history.repeated_calls import Named, find_first, say_repeated
 from wakeful.verbs.table import VERBS
@@ -55,6 +59,9 @@ async def call(request: Request) -> Response:
         return answer_json({"words": made.words, "name": body.name, "preview": made.found})
     async with steps.around(service, made) if steps.around else nullcontext():
         reply = await hand_over(service, made, caller, key)
+    session_id = service.core.state.ids.get(body.name)
+    if caller.run is None and session_id is not None:
+        presence_of(request).note(caller.shown_name, session_id, "writes", service.moment().wall)
     answer = say_answer(made.name, reply)
     if steps.finish is not None:
         answer |= await steps.finish(service, Done(body=body, call=made, reply=reply, author=caller.author))
@@ -69,6 +76,11 @@ async def make_call(service: Service, steps: CallSteps, body: Any, caller: Calle
 
 async def hand_over(service: Service, made: calls.Call, caller: Caller, key: str | None) -> calls.Reply:
     refuse_by_uid(service.core, made, caller)
+    if caller.member is not None:
+        # The gate judged the name. Another session may have got it meanwhile.
+        needed: Role = "maintainer" if isinstance(made, MAINTAINERS_ONLY) else "contributor"
+        for session in find_called(service.core, made):
+            refuse_member(service, caller.member, session, needed)
     run = caller.run.run if caller.run is not None else None
     return await service.call(made, author=caller.author, key=key, run=run)
 

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, read_number, service_of
+from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, read_number, service_of, sight_of
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
@@ -40,21 +40,45 @@ async def search(request: Request) -> Response:
         "author": request.query_params.get("author"),
     }
     session = find_named(service, name) if name is not None else None
-    return answer_lines(_answer(service, text, limit, bounds, session))
+    ids = sight_of(request).list_ids() if session is None else None
+    return answer_lines(_answer(service, text, limit, bounds, session, ids))
 
 
 async def _answer(
-    service: Service, text: str, limit: int, bounds: dict[str, Any], session: Session | None
+    service: Service,
+    text: str,
+    limit: int,
+    bounds: dict[str, Any],
+    session: Session | None,
+    ids: frozenset[str] | None,
 ) -> AsyncIterator[bytes]:
     """The first search of a long log makes its index (half a minute for a million records): the headers do not wait for
     it, so that who asked knows that it is being worked on."""
-    yield await asyncio.to_thread(_search, service, text, limit, bounds, session)
+    yield await asyncio.to_thread(_search, service, text, limit, bounds, session, ids)
 
 
-def _search(service: Service, text: str, limit: int, bounds: dict[str, Any], session: Session | None) -> bytes:
-    """Search the log. A search of one session includes the records it was forked or loaded with."""
+def _search(
+    service: Service,
+    text: str,
+    limit: int,
+    bounds: dict[str, Any],
+    session: Session | None,
+    ids: frozenset[str] | None,
+) -> bytes:
+    """Search the log. A search of one session includes the records it was forked or loaded with.
+
+    `ids` are the sessions of which the caller may know; None: all.
+    """
     sessions, words = service.core.state.sessions, split_words(text)
-    if session is None:
+    if session is None and ids is not None:
+        # One by one: the finds of other sessions must not take the places of theirs.
+        found = [
+            record
+            for one in sorted(ids)
+            for record in service.log.search(text, limit=limit, **{**bounds, "session": one})
+        ]
+        found.sort(key=lambda record: record.at, reverse=True)
+    elif session is None:
         found = service.log.search(text, limit=limit, **bounds)
     else:
         pasts = {one.session: one.last for one in list_origins(service.log, session)}

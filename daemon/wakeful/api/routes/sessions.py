@@ -18,7 +18,7 @@ import psutil
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of
+from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, sight_of
 from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.participants import Roster, find_accounts
 from wakeful.api.routes.trace import find_hint
@@ -67,12 +67,13 @@ async def read_sessions(request: Request) -> Response:
     unknown = next((word for word in wanted if word not in WANTED_WORDS), None)
     if unknown is not None:
         raise CallerError(f"there is no state {unknown!r}; expected one of {', '.join(WANTED_WORDS)}")
+    ids = sight_of(request).list_ids()
     if request.query_params.get("brief") != "true":
         await request.app.state.day.catch_up(service.log, service.moment().wall)
-        return Response(rows.encode(service.core, service.moment(), wanted=wanted), media_type=JSON)
+        return Response(rows.encode(service.core, service.moment(), wanted=wanted, ids=ids), media_type=JSON)
     # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
-    brief = msgspec.Raw(rows.encode(service.core, service.moment(), is_brief=True, wanted=wanted))
-    return answer_json({"sessions": brief, "refused": service.problems() if not wanted else {}})
+    brief = msgspec.Raw(rows.encode(service.core, service.moment(), is_brief=True, wanted=wanted, ids=ids))
+    return answer_json({"sessions": brief, "refused": service.problems() if not wanted and ids is None else {}})
 
 
 async def read_session(request: Request) -> Response:
@@ -169,6 +170,7 @@ async def read_top(request: Request) -> Response:
     rows: Rows = request.app.state.rows
     moment = service.moment()
     core = service.core
+    ids = sight_of(request).list_ids()
     return answer_json(
         {
             "at": show_time(moment.wall),
@@ -176,8 +178,8 @@ async def read_top(request: Request) -> Response:
             "started_at": show_time(service.started_at),
             "daemon": _measure_daemon(service.pid),
             "slots": dict[str, object](core.view_slots()["commands"]) | {"agents": core.view_slots()["agents"]},
-            "runs": _view_runs(service),
-            "sessions": msgspec.Raw(rows.encode(core, moment)),
+            "runs": {one: run for one, run in _view_runs(service).items() if ids is None or one in ids},
+            "sessions": msgspec.Raw(rows.encode(core, moment, ids=ids)),
         }
     )
 
