@@ -54,6 +54,7 @@ MODULES = {
     "resume": "verbs.lifecycle",
     "sleep": "verbs.lifecycle",
     "terminate": "verbs.lifecycle",
+    "answer": "verbs.questions",
     "ask": "verbs.ask",
     "talk": "verbs.talk",
     "save": "verbs.bundles",

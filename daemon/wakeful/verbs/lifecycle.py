@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.verb import ANSWER, HELD, KEY, NAME, Argument, Verb, calls
+from wakeful.verbs.verb import ANSWER, HELD, KEY, NAME, Argument, Verb, calls, reads
 
 VERBS = (
     Verb(
@@ -102,17 +102,23 @@ VERBS = (
         name="answer",
         section="Act",
         words="answer what a session asks",
-        help="Answer what a session asks: whether it may run (`approve: before_run`), or what its agent wants to know.",
+        help="""Answer what a session asks: whether it may run (`approve: before_run`), or what its agent wants to know.
+
+        Without TEXT: show the question, and what changed since the last success, or what the agent would write. The
+        first answer counts; whoever comes later is told who was first.""",
         examples=(
+            "wakeful answer payroll                      # the question, and the diff",
             "wakeful answer payroll yes",
+            "wakeful answer payroll no --because 'the rates are last year's'",
             "wakeful answer api-docs 'the new scheme, from May on'",
         ),
         arguments=(
             NAME,
-            Argument("text"),
+            Argument("text", on_terminal="optional"),
+            Argument("rationale", option="--because --why", help="Why, for the record.", metavar="TEXT"),
             KEY,
         ),
-        routes=(calls("answer", "admin"),),
+        routes=(calls("answer", "admin"), reads("/sessions/{name}/question", "path")),
         role="contributor",
         is_repeatable=True,
         answer=ANSWER,

@@ -5,6 +5,7 @@ spec's file.
 from __future__ import annotations
 
 from wakeful.api.routes.call_steps import CallSteps, Done, More
+from wakeful.api.routes.questions import tell_first
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 from wakeful.errors import CallerError
@@ -64,7 +65,7 @@ CALLS: dict[str, CallSteps] = {
     "sleep": CallSteps(makes=(calls.Sleep,)),
     "sleep_all": CallSteps(makes=(calls.SleepAll,)),
     "resume_all": CallSteps(makes=(calls.ResumeAll,)),
-    "answer": CallSteps(makes=(calls.Answer,)),
+    "answer": CallSteps(makes=(calls.Answer,), around=tell_first),
     "interrupt": CallSteps(makes=(calls.Interrupt,)),
     "cancel": CallSteps(makes=(calls.Cancel,)),
     "terminate": CallSteps(makes=(calls.Terminate,)),

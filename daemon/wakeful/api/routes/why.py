@@ -17,6 +17,7 @@ from wakeful.api.requests import answer_json, refuse_refused, service_of, sight_
 from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
 from wakeful.api.routes.file_writers import find_file_writer
 from wakeful.api.routes.offered_tools import list_down
+from wakeful.api.routes.questions import say_refusal
 from wakeful.api.routes.sessions import find_problem
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import PathVerdict, Service
@@ -54,6 +55,7 @@ async def explain_why(request: Request) -> Response:
         last = session.last_run if has_failed(session) else None
         hint = await asyncio.to_thread(find_hint, service, session, last.run) if last is not None else None
         down = await asyncio.to_thread(list_down, service.log, session)
+        refusal = await asyncio.to_thread(say_refusal, service.log, session)
         found = why_session(
             service.core,
             session,
@@ -69,6 +71,7 @@ async def explain_why(request: Request) -> Response:
             if session.last_run is not None
             else None
         )
+        found["words"][1:1] = service.redact(refusal)
         return answer_json(
             {
                 **found,

@@ -179,14 +179,17 @@ def _judge_answer(call: calls.Answer, core: Core, decision: Decision, called: ca
     session = find_living(core, call.name)
     if session.hold is None or session.hold.kind != "asking" or session.wake is None:
         raise CallerError(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
+    if call.rationale is not None:
+        check_size(core, "note", call.rationale)
     if session.question is not None:
         return _answer_agent(core, decision, session, session.question, call, called)
     match call.text.strip().lower():
         case "yes" | "y":
-            emit_call(core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=call.text), called)
+            event = ev.QuestionAnswered(wake=session.wake.wake, text=call.text, rationale=call.rationale)
+            emit_call(core, decision, session, event, called)
             return "runs"
         case "no" | "n":
-            return _park(core, decision, session, called, "refused")
+            return _park(core, decision, session, called, "refused", call.rationale)
         case _:
             raise CallerError(f"{call.name} asks whether it may run: answer yes or no")
 
@@ -202,9 +205,8 @@ def _answer_agent(
         raise CallerError(f"{call.name} asks whether its agent may do that: answer yes or no")
     if not text:
         raise CallerError(f"{call.name} asks: {question.text}; an answer has words")
-    emit_call(
-        core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=text, call=question.call), called
-    )
+    event = ev.QuestionAnswered(wake=session.wake.wake, text=text, call=question.call, rationale=call.rationale or None)
+    emit_call(core, decision, session, event, called)
     return "goes on"
 
 
@@ -427,7 +429,9 @@ def _stop(
     return words
 
 
-def _park(core: Core, decision: Decision, session: Session, called: calls.Called, word: str) -> str:
+def _park(
+    core: Core, decision: Decision, session: Session, called: calls.Called, word: str, rationale: str | None = None
+) -> str:
     """A queued wake given up: what it told of, and what it would have seen, counts as seen (rule 19)."""
     if session.wake is None:
         versions = session.marks.seen
@@ -439,6 +443,7 @@ def _park(core: Core, decision: Decision, session: Session, called: calls.Called
         reason=f"{word} by {called.author}",
         versions=versions,
         is_cancelled=word == "cancelled",
+        rationale=rationale or None,
     )
     emit_call(core, decision, session, event, called)
     became = "count as seen" if word == "cancelled" else "are parked"

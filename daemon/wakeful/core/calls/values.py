@@ -57,10 +57,11 @@ class ResumeAll(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """A person's answer to what the session asks."""
+    """A person's answer to what the session asks. `rationale` says why."""
 
     name: str
     text: str
+    rationale: str | None = None
 
 
 class Interrupt(Struct, frozen=True, kw_only=True):

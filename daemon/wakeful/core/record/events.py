@@ -210,6 +210,8 @@ class WakeWithdrawn(Struct, frozen=True, kw_only=True):
     reason: str
     versions: dict[str, str] = {}
     is_cancelled: bool = False
+    # Why the person who was asked said no, in their words.
+    rationale: str | None = None
 
 
 class RunStarted(Struct, frozen=True, kw_only=True):
@@ -506,6 +508,8 @@ class QuestionAnswered(Struct, frozen=True, kw_only=True):
     call: str | None = None
     # Nobody said anything in time: it was denied by the daemon.
     is_unanswered: bool = False
+    # Why they said so, in their words.
+    rationale: str | None = None
 
 
 class SessionTerminated(Struct, frozen=True, kw_only=True):
