@@ -55,6 +55,7 @@ MODULES = {
     "sleep": "verbs.lifecycle",
     "terminate": "verbs.lifecycle",
     "answer": "verbs.questions",
+    "open": "verbs.lifecycle",
     "ask": "verbs.ask",
     "talk": "verbs.talk",
     "save": "verbs.bundles",

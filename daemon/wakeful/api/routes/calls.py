@@ -46,6 +46,11 @@ async def call(request: Request) -> Response:
     key = take_key(request, given, kind)
     body = build(kind, speak_for(caller, steps, given))
     refuse_refused(service, body.name)
+    is_owner = caller.run is None and caller.token is None and caller.member is None
+    if not is_owner and steps.is_owners is not None and steps.is_owners(service, body):
+        raise Forbidden(
+            f"{body.name} is not there, and only the daemon's own user opens a new session, without a token; ask them"
+        )
     # A repeated call cannot be prepared again: the first call may have removed the things that its preparation needs.
     if steps.prepare is not None and key is not None:
         named = Named(kinds=steps.makes, name=body.name, new=getattr(body, "new", None))

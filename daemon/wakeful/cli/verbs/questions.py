@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from wakeful.cli.client import Options
+from wakeful.cli.client import Options, quote_name
 from wakeful.cli.text import escape, format_exact, paint
 from wakeful.cli.verbs.calls import carry_out
 
@@ -24,7 +23,7 @@ def answer_verb(
         return
     if rationale is not None:
         raise click.UsageError("--because goes with an answer: wakeful answer NAME yes --because TEXT")
-    found = options.client().get(f"/sessions/{quote(name, safe='')}/question")
+    found = options.client().get(f"/sessions/{quote_name(name)}/question")
     print(json.dumps(found) if options.is_json else "\n".join(_format(found)))
 
 

@@ -78,8 +78,16 @@ class Terminate(Struct, frozen=True, kw_only=True):
 
 
 class Open(Struct, frozen=True, kw_only=True):
+    """Reopen a terminated session, or with `spec` open a new one that no file declares.
+
+    `text` is what its file would say.
+    """
+
     name: str
     again: bool = False
+    spec: SessionSpec | None = None
+    text: str | None = None
+    text_digest: str = ""
 
 
 class Rename(Struct, frozen=True, kw_only=True):
