@@ -11,7 +11,7 @@ import pytest
 
 from api.conftest import SocketConnection, Speaker
 from api.small_daemon import RunningDaemon, declare, reads
-from security.test_tokens import KEYS, REFUSED, stream
+from security.test_tokens import KEYS, REFUSED, STREAMS, stream
 from wakeful.api.gate.scopes import OWN_ROUTES, RULES
 from wakeful.verbs.table import VERBS
 
@@ -63,8 +63,8 @@ def find_role(key: str) -> str | None:
 
 def ask(speaker: Speaker, key: str, token: str, name: str = "payroll") -> tuple[int, bytes]:
     method, path = key.split(" ")
-    target = path.replace("{name}", name) + (f"?name={name}" if path in ("/follow", "/export", "/search") else "")
-    if path == "/follow":
+    target = path.replace("{name}", name) + (f"?name={name}" if path in (*STREAMS, "/export", "/search") else "")
+    if path in STREAMS:
         connection, status = stream(speaker, target, token)
         connection.close()
         return status, b""

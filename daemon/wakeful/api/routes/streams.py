@@ -87,9 +87,7 @@ async def follow(request: Request) -> Response:
     return answer_lines(_stream_follow(lines, first, lambda line: _line_of_follow(line, with_words)))
 
 
-async def _leave_out(
-    lines: AsyncIterator[FollowLine | LiveLine], sight: Sight
-) -> AsyncIterator[FollowLine | LiveLine]:
+async def _leave_out(lines: AsyncIterator[FollowLine | LiveLine], sight: Sight) -> AsyncIterator[FollowLine | LiveLine]:
     """The lines of sessions that the caller sees at that moment."""
     async with aclosing(cast("Any", lines)):
         async for line in lines:
