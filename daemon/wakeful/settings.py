@@ -250,6 +250,8 @@ def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
             allow_unisolated=keys.allow_unisolated,
             trust=keys.trust,
             http=_resolve_http(keys.http, path, data) if keys.http is not None else None,
+            accounts=dict(keys.people.accounts) if keys.people is not None else {},
+            socket_group=keys.people.socket_group if keys.people is not None else None,
         ),
         defaults,
     )

@@ -40,6 +40,7 @@ KEYS = [
     for verb in VERBS.get(route.path, [""])
 ]
 REFUSED = (401, 403)
+STREAMS = ("/follow", "/live")
 
 
 @pytest.fixture
@@ -67,11 +68,11 @@ def make(speaker: Speaker, *scopes: str, **more: Any) -> str:
 def ask(speaker: Speaker, key: str, token: str | None = None, *, name: str = "payroll", **headers: str) -> int:
     """The status of a request that is whole enough to reach its route; streams that never end are left at their headers."""
     method, path = key.split(" ")
-    target = path.replace("{name}", name) + (f"?name={name}" if path in ("/follow", "/export", "/search") else "")
-    if path == "/follow":
+    target = path.replace("{name}", name) + (f"?name={name}" if path in (*STREAMS, "/export", "/search") else "")
+    if path in STREAMS:
         # It would never end by itself: who may not follow is refused at once, who may is let in and asks for nobody.
-        target = f"/follow?name={name}" + ("&name=nobody" if token is None else "")
-    if path == "/follow" and token is not None:
+        target = f"{path}?name={name}" + ("&name=nobody" if token is None else "")
+    if path in STREAMS and token is not None:
         connection, answer = stream(speaker, target, token)
         connection.close()
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
@@ -11,14 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wakeful.api.day_costs import DayCosts
+from wakeful.api.gate.callers import name_account
 from wakeful.api.gate.codes import Codes
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.gate import Gate
 from wakeful.api.gate.guesses import Guesses
+from wakeful.api.gate.people import People
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.gate.tokens import Tokens
 from wakeful.api.live_feed import LiveFeed
+from wakeful.api.presence import Presence
 from wakeful.api.problems import RefusedRequest, answer_problem, answer_status, name_problem
 from wakeful.api.routes import (
     agent_work,
@@ -30,8 +34,11 @@ from wakeful.api.routes import (
     export,
     log,
     logins,
+    open_session,
     pages,
     participants,
+    people,
+    questions,
     replay,
     retention,
     search,
@@ -65,6 +72,8 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /sessions/{name}/context": context.read_context,
     "GET /follow": streams.follow,
     "GET /live": streams.read_live,
+    "GET /sessions/{name}/question": questions.read_question,
+    "GET /sessions/{name}/spec": open_session.read_spec,
     "GET /top": sessions.read_top,
     "GET /why": why.explain_why,
     "GET /diff": diff.read_diff,
@@ -91,6 +100,12 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /tokens": credentials.list_tokens,
     "POST /tokens": credentials.make_token,
     "POST /tokens/revoke": credentials.revoke_token,
+    "GET /people": people.list_people,
+    "POST /people/add": people.add_person,
+    "POST /people/role": people.set_role,
+    "POST /people/remove": people.remove_person,
+    "GET /presence": people.read_presence,
+    "POST /presence": people.say_presence,
 }
 ROUTES = (
     # Routes are tried in this order, and agents ask for the first three in every turn.
@@ -123,6 +138,8 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.accounts = costs.Accounts()
     app.state.roster = participants.Roster()
     app.state.tokens = Tokens(service.places.state)
+    app.state.people = People(service.places.state, name_account(os.geteuid()))
+    app.state.presence = Presence()
     app.state.connections = connections
     app.state.tcp = tcp
     app.state.refusals = Refusals()

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.gate.callers import Caller
+from wakeful.api.gate.sight import Sight
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, UnknownSession
@@ -56,6 +57,11 @@ def service_of(request: Request) -> Service:
 def caller_of(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
+
+
+def sight_of(request: Request) -> Sight:
+    """The sessions that the caller may see."""
+    return Sight(service_of(request).core.state, request.app.state.people, caller_of(request))
 
 
 _KINDS = tuple(KINDS.values())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import grp
 import os
 import socket
 import stat
@@ -81,7 +82,7 @@ class ControlSocket:
     def _listen(self) -> Listener[Peer]:
         listener = self._handed_over
         if listener is None:
-            listener = bind_socket(self._path)
+            listener = bind_socket(self._path, self._service.core.settings.socket_group)
             found = os.stat(self._path)
             self._inode = (found.st_dev, found.st_ino)
         judge = functools.partial(judge_peer, owner_of=self._service.owner_of_process)
@@ -175,8 +176,8 @@ def name_run_id(service: Service, run_id: str) -> str:
     return run_id if session is None else f"{session.name}#{run}"
 
 
-def bind_socket(path: str) -> socket.socket:
-    """Bind, 0600 from its first moment.
+def bind_socket(path: str, group: str | None = None) -> socket.socket:
+    """Bind, 0600 from its first moment. Members of `group` may connect as well, if one is given.
 
     The caller holds the state lock: a socket that nobody answers is a dead daemon's.
     """
@@ -195,6 +196,8 @@ def bind_socket(path: str) -> socket.socket:
         os.fchmod(listener.fileno(), 0o600)
         listener.bind(path)
         os.chmod(path, 0o600)
+        if group is not None:
+            _let_group_in(path, group)
     except OSError as error:
         listener.close()
         raise SocketRefused(f"cannot listen on {path}: {error.strerror}; choose another place with --socket") from error
@@ -202,6 +205,33 @@ def bind_socket(path: str) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _let_group_in(path: str, group: str) -> None:
+    """Members of the group may connect; who they are is asked of the kernel, and judged by the gate."""
+    try:
+        number = grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise SocketRefused(
+            f"there is no group {group!r} on this machine, which wakeful.yaml names (people: socket_group:); "
+            f"make it (groupadd {group}), or take the line out"
+        ) from None
+    try:
+        os.chown(path, -1, number)
+    except PermissionError:
+        raise SocketRefused(
+            f"this account is no member of the group {group!r}, and may not give the socket to it; "
+            "add the account to the group, or take people: socket_group: out of wakeful.yaml"
+        ) from None
+    os.chmod(path, 0o660)
+    folder = os.path.dirname(path) or "."
+    found = os.stat(folder)
+    is_passable = bool(found.st_mode & 0o001) or (found.st_gid == number and bool(found.st_mode & 0o010))
+    if not is_passable:
+        raise SocketRefused(
+            f"members of {group!r} cannot pass through {folder} to the socket (mode {found.st_mode & 0o7777:04o}): "
+            f"chgrp {group} {folder} and chmod 710 it, or choose another place with --socket"
+        )
 
 
 def _refuse_open_folder(folder: str) -> None:

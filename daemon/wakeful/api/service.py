@@ -18,6 +18,7 @@ from wakeful.core.calls.values import Call, Reply, Work
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
+from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
@@ -130,6 +131,10 @@ class Service(Protocol):
 
     async def read_specs(self) -> None:
         """Read sessions.d again now; returns when the differences are decided upon."""
+
+    def read_spec(self, name: str, text: str) -> SessionSpec:
+        """A spec from its text, judged as a file of sessions.d would be; raises CallerError. Blocks; any thread."""
+        ...
 
     def report_spec_again(self, name: str) -> None:
         """Declare a session's spec anew: the session is open again, or has come back, and follows its file."""

@@ -32,7 +32,7 @@ FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
     calls.Interrupt: _STOPS,
     calls.Cancel: _STOPS,
     calls.Terminate: ("run_stop_requested", "session_terminated"),
-    calls.Open: ("session_reopened",),
+    calls.Open: ("session_reopened", "session_opened"),
     calls.Rename: ("session_renamed",),
     calls.Send: ("message_added",),
     calls.Ask: ("message_added",),
@@ -137,6 +137,8 @@ def _is_about(record: Record, named: Named, session_id: str | None) -> bool:
             return (old, new) == (named.name, named.new)
         case SessionForked():
             return record.session == session_id
+        case SessionOpened(origin=None):
+            return calls.Open in named.kinds and record.session == session_id
         case SessionOpened(origin=origin):
             return origin is not None and (origin.session == session_id or origin.name == named.name)
         case _:

@@ -24,6 +24,8 @@ from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.core.calls.values import Call, Rename, Reply, Work
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.record.observations import Enforceable, FilesWritten, Moment, ProcessOwner, Usage
+from wakeful.core.spec.session import SessionSpec
+from wakeful.errors import CallerError
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
@@ -35,8 +37,12 @@ from wakeful.service.ending import Ending
 from wakeful.service.reactor import Reactor, Signal, read_moment
 from wakeful.service.run_starter import RunStarter
 from wakeful.service.voice import Voice
-from wakeful.settings import Places
+from wakeful.settings import Places, read_settings
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import read_text
+from wakeful.specs.problem import RefusedSpec
+from wakeful.specs.scalars import find_local_zone
 from wakeful.system.blobs import Blobs
 from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.fork_workspaces import Workspaces
@@ -143,6 +149,21 @@ class Facade:
 
     async def read_specs(self) -> None:
         await self._specs.read()
+
+    def read_spec(self, name: str, text: str) -> SessionSpec:
+        settings, defaults, _ = read_settings(self.places.specs)
+        specs = os.path.abspath(self.places.specs)
+        around = Surroundings(
+            os.path.dirname(specs),
+            find_local_zone(os.environ),
+            frozenset(settings.pools),
+            str(self.places.state),
+            specs,
+        )
+        try:
+            return read_text(text.encode(), name, f"{name}.yaml", around, defaults)[0]
+        except RefusedSpec as refusal:
+            raise CallerError("; ".join(problem.text for problem in refusal.problems)) from refusal
 
     def report_spec_again(self, name: str) -> None:
         self._specs.report_again(name)

@@ -595,6 +595,17 @@ class HttpKeys(Keys):
     key: FolderPath | None = _describe(None, "Its private key, a PEM file that others cannot read.")
 
 
+class PeopleKeys(Keys):
+    """`people` in wakeful.yaml: which accounts of the machine may use the control socket, and who they are."""
+
+    accounts: dict[str, str] = _describe(
+        {}, "Account of this machine -> the person it is (wakeful people), such as {ben: ben}. Default: none."
+    )
+    socket_group: str | None = _describe(
+        None, "The group whose members may reach the control socket. Default: only the daemon's own account."
+    )
+
+
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
@@ -617,6 +628,9 @@ class DaemonKeys(Keys):
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = _describe("auto", "How changes are noticed sooner.")
     trust: Literal["followed", "pinned"] = _describe(
         "followed", "pinned: no spec counts before `wakeful trust NAME`. Default: followed as they are edited."
+    )
+    people: PeopleKeys | None = _describe(
+        None, "Other accounts of this machine that may use the control socket, as people. Default: none."
     )
     allow_unisolated: Boolean = _describe(False, "true: sessions may say isolation: none or observe. Default: false.")
     http: Annotated[HttpKeys, *_short_for("listen", {"type": "string"})] | None = _describe(

@@ -66,6 +66,30 @@ def render_spec(name: str, answers: Answers) -> str:
     return text
 
 
+def render_open(name: str, answers: Answers, root: str | None) -> str:
+    """The text of a session that is opened without a file. Without a command, script or prompt it has no run."""
+    _check_name(name)
+    lines = [f"# {name}: opened without a file; `wakeful new {name} --from {name}` writes it."]
+    if answers.agent:
+        lines.append(f"agent: {_scalar(answers.agent)}")
+    if answers.objective:
+        lines.append(f"objective: {_scalar(answers.objective)}")
+    if answers.priority is not None:
+        lines.append(f"priority: {answers.priority}  # 0 to 100, higher first")
+    if root is not None:
+        lines.append(f"root: {quote(root)}")
+    has_run = any(getattr(answers, kind) for kind in RUN_KINDS)
+    has_bindings = answers.files or answers.writes or answers.commits or answers.cron or answers.every
+    if has_bindings:
+        lines += _render_bindings(answers)
+    if has_run:
+        lines += _render_run(answers)
+    if not has_run and not has_bindings and len(lines) == 1:
+        # A spec is a mapping, also one that says nothing.
+        lines.append("tags: []")
+    return "\n".join(lines) + "\n"
+
+
 def write_new(specs_dir: Path, name: str, answers: Answers) -> Path:
     """Write the spec where nothing stands yet; returns its path."""
     text = render_spec(name, answers)

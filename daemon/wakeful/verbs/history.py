@@ -48,7 +48,7 @@ VERBS = (
         ),
         routes=(
             calls("save", "admin"),
-            Route("POST", "/bundle/save", "admin"),
+            Route("POST", "/bundle/save", "admin", is_machine_wide=True),
         ),
         role="contributor",
         is_repeatable=True,
@@ -99,7 +99,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
-        routes=(Route("POST", "/bundle/load", "admin"),),
+        routes=(Route("POST", "/bundle/load", "admin", is_machine_wide=True),),
         role="contributor",
     ),
     Verb(
@@ -126,8 +126,8 @@ VERBS = (
             Argument("dry_run", "flag", "--dry-run", help="With --due: only say which, and why.", only="terminal"),
         ),
         routes=(
-            Route("POST", "/bundle/archive", "admin"),
-            Route("POST", "/bundle/due", "admin"),
+            Route("POST", "/bundle/archive", "admin", is_machine_wide=True),
+            Route("POST", "/bundle/due", "admin", is_machine_wide=True),
         ),
         undo="load",
         role="maintainer",
@@ -175,7 +175,7 @@ VERBS = (
         ),
         routes=(
             calls("migrate", "admin"),
-            Route("POST", "/bundle/move", "admin"),
+            Route("POST", "/bundle/move", "admin", is_machine_wide=True),
         ),
         undo="migrate",
         role="maintainer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.verb import ANSWER, HELD, KEY, NAME, Argument, Verb, calls
+from wakeful.verbs.verb import ANSWER, HELD, KEY, NAME, Argument, Verb, calls, reads
 
 VERBS = (
     Verb(
@@ -102,17 +102,23 @@ VERBS = (
         name="answer",
         section="Act",
         words="answer what a session asks",
-        help="Answer what a session asks: whether it may run (`approve: before_run`), or what its agent wants to know.",
+        help="""Answer what a session asks: whether it may run (`approve: before_run`), or what its agent wants to know.
+
+        Without TEXT: show the question, and what changed since the last success, or what the agent would write. The
+        first answer counts; whoever comes later is told who was first.""",
         examples=(
+            "wakeful answer payroll                      # the question, and the diff",
             "wakeful answer payroll yes",
+            "wakeful answer payroll no --because 'the rates are last year's'",
             "wakeful answer api-docs 'the new scheme, from May on'",
         ),
         arguments=(
             NAME,
-            Argument("text"),
+            Argument("text", on_terminal="optional"),
+            Argument("rationale", option="--because --why", help="Why, for the record.", metavar="TEXT"),
             KEY,
         ),
-        routes=(calls("answer", "admin"),),
+        routes=(calls("answer", "admin"), reads("/sessions/{name}/question", "path")),
         role="contributor",
         is_repeatable=True,
         answer=ANSWER,
@@ -178,12 +184,51 @@ VERBS = (
     Verb(
         name="open",
         section="Act",
-        words="reopen a terminated session, with --again",
-        help="Reopen a terminated session. A new one is opened by its spec: `wakeful new NAME`.",
-        examples=("wakeful open payroll --again",),
+        words="open a session without a file; reopen one with --again",
+        help="""Open a session without a file: its spec stands in the log. Talk to it with `send`, `ask` and `talk`.
+
+        `wakeful new NAME --from NAME` writes the file later, and the session goes on from it. With --again: reopen a
+        terminated session. Only the daemon's own user opens a new one.""",
+        examples=(
+            "wakeful open trip --agent helper --objective 'Plan the trip.'",
+            "wakeful open notes --agent helper --file 'notes/*.md' --writes summary.md",
+            "wakeful talk trip",
+            "wakeful new trip --from trip    # the file, when it is worth one",
+            "wakeful open payroll --again",
+        ),
         arguments=(
             NAME,
             Argument("again", "flag", "--again", help="Reopen a terminated session with its history."),
+            Argument("agent", option="--agent", help="Who answers there.", metavar="NAME"),
+            Argument("objective", option="--objective", help="One sentence.", metavar="TEXT"),
+            Argument(
+                "root",
+                "folder",
+                "--root",
+                help="Where its paths begin. Default: the folder you are in.",
+                metavar="DIR",
+                completion="folder",
+            ),
+            Argument(
+                "files",
+                option="--file",
+                help="It reads files that match, and they wake it if it has a run; may be repeated.",
+                metavar="PATTERN",
+                is_repeated=True,
+            ),
+            Argument(
+                "writes",
+                option="--writes",
+                help="What it writes; may be repeated.",
+                metavar="PATTERN",
+                is_repeated=True,
+            ),
+            Argument("every", option="--every", help="Wakes every so often, such as 30m.", metavar="DURATION"),
+            Argument("cron", option="--cron", help='Wakes by the clock, such as "0 6 * * *".', metavar="EXPRESSION"),
+            Argument("prompt", option="--prompt", help="What its --agent is asked when it wakes.", metavar="TEXT"),
+            Argument(
+                "script", option="--script", help="Several lines for sh -eu, instead of a prompt.", metavar="TEXT"
+            ),
             KEY,
         ),
         routes=(calls("open", "admin"),),
@@ -221,7 +266,7 @@ VERBS = (
             Argument("words", help="The words `list` shows.", only="http"),
             Argument("name", default="", only="http"),
         ),
-        routes=(calls("sleep_all", "admin", None),),
+        routes=(calls("sleep_all", "admin", None, is_machine_wide=True),),
         undo="resume_all",
         role="contributor",
         is_repeatable=True,
@@ -233,7 +278,7 @@ VERBS = (
         words="release the brake",
         help="Release the brake; a session that slept before sleeps on. On the command line: resume --all.",
         arguments=(Argument("name", default="", only="http"),),
-        routes=(calls("resume_all", "admin", None),),
+        routes=(calls("resume_all", "admin", None, is_machine_wide=True),),
         undo="sleep_all",
         role="contributor",
         is_repeatable=True,

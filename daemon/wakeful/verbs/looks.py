@@ -118,7 +118,7 @@ VERBS = (
             Argument("has_failed", "flag", "--failed", help="Only sessions whose last run failed.", only="terminal"),
             Argument("is_asking", "flag", "--asks", help="Only sessions that wait for an answer.", only="terminal"),
         ),
-        routes=(reads("/sessions"),),
+        routes=(reads("/sessions", is_filtered=True),),
         answer=ROW,
         shape="list",
     ),
@@ -158,7 +158,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
-        routes=(reads("/top"),),
+        routes=(reads("/top", is_filtered=True),),
         answer=(
             Field("at", "moment", "when it was true"),
             Field("version", "text", "the daemon's version"),
@@ -281,7 +281,7 @@ VERBS = (
             Argument("words", "flag", help="With `words`: each record in a line of words.", only="http"),
             Argument("live", "flag", help="Also the words of agents as they come.", only="http"),
         ),
-        routes=(reads("/follow", "query"),),
+        routes=(reads("/follow", "query", is_filtered=True),),
     ),
     Verb(
         name="live",
@@ -295,7 +295,7 @@ VERBS = (
             Argument("name", is_repeated=True, is_required=False, help="Only these sessions.", only="http"),
             Argument("after", help="Go on after this position or event id.", is_required=False, only="http"),
         ),
-        routes=(reads("/live", "query"),),
+        routes=(reads("/live", "query", is_filtered=True),),
     ),
     Verb(
         name="output",
@@ -385,7 +385,7 @@ VERBS = (
                 "run", "number", "--run", help="Of SESSION, this run: the same as SESSION#N.", metavar="N", least=1
             ),
         ),
-        routes=(reads("/why"),),
+        routes=(reads("/why", is_filtered=True),),
     ),
     Verb(
         name="context",
@@ -419,7 +419,7 @@ VERBS = (
             "wakeful plan salaries.csv       # what would wake if it changed",
         ),
         arguments=(Argument("path", "file", metavar="[PATH]...", is_repeated=True, completion="file"),),
-        routes=(reads("/plan"),),
+        routes=(reads("/plan", is_filtered=True),),
         answer=(
             Field("now", "list", "without a path: what is owed, queued and running", is_optional=True),
             Field("slots", "object", "without a path: how many runs may be under way", is_optional=True),
@@ -452,7 +452,7 @@ VERBS = (
                 help="Also what changed in the files, line by line, as far as it was kept.",
             ),
         ),
-        routes=(reads("/diff"),),
+        routes=(reads("/diff", is_filtered=True),),
         answer=(
             Field("a", "object", "the first side: name, seq and at"),
             Field("b", "object", "the second side"),
@@ -499,7 +499,7 @@ VERBS = (
                 "last", "number", "--last", help="How many at most, 20 unless told.", metavar="N", default=20, least=1
             ),
         ),
-        routes=(reads("/search", "query"),),
+        routes=(reads("/search", "query", is_filtered=True),),
         answer=(*NAMED_RECORD, Field("excerpt", "text", "the words around the find")),
         shape="lines",
     ),
@@ -531,7 +531,7 @@ VERBS = (
             ),
             Argument("is_csv", "flag", "--csv", help="Print CSV, with plain numbers.", only="terminal"),
         ),
-        routes=(reads("/costs"),),
+        routes=(reads("/costs", is_filtered=True),),
         answer=(
             Field("since", "moment", "the bound that was asked for, or null"),
             Field("by", "list", "the keys that rows are summed by"),
@@ -579,7 +579,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
-        routes=(reads("/export", "query"),),
+        routes=(reads("/export", "query", is_filtered=True),),
         answer=(
             *NAMED_RECORD,
             Field("parent", "text", "the record that led to it, or null"),

@@ -61,6 +61,7 @@ VERBS = (
             "wakeful new nightly --cron '0 2 * * *' --script 'make report'",
             "wakeful new page --agent docs --commits src/ --prompt 'Keep page.md true.'",
             "wakeful new trial --from payroll",
+            "wakeful new trip --from trip    # the file of a session that was opened without one",
         ),
         arguments=(
             Argument("name", only="terminal"),
@@ -148,6 +149,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        routes=(reads("/sessions/{name}/spec", "path"),),
     ),
     Verb(
         name="trace",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wakeful.verbs import history, lifecycle, looks, memory, specs, upkeep
-from wakeful.verbs.verb import SECTIONS, Route, Verb
+from wakeful.verbs import history, lifecycle, looks, memory, people, specs, upkeep
+from wakeful.verbs.verb import SECTIONS, Role, Route, Verb
 
 # A new family is added here; a new verb is added to its family.
-FAMILIES = (looks, lifecycle, history, memory, specs, upkeep)
+FAMILIES = (looks, lifecycle, history, memory, specs, people, upkeep)
 VERBS: dict[str, Verb] = {verb.name: verb for family in FAMILIES for verb in family.VERBS}
 # The verbs of the command line, section by section.
 COMMANDS: dict[str, Verb] = {
@@ -18,3 +18,13 @@ def list_routes() -> dict[str, Route]:
     """Every route of a verb by its key, such as "GET /sessions". Verbs that share a route have the same value for
     it."""
     return {route.key: route for verb in VERBS.values() for route in verb.routes}
+
+
+def list_roles() -> dict[str, Role | None]:
+    """The least role that each route that changes something takes, by its key. None: no role is enough."""
+    return {
+        route.key: None if route.is_machine_wide or route.scope == "owner" else verb.role
+        for verb in VERBS.values()
+        for route in verb.routes
+        if route.method == "POST"
+    }

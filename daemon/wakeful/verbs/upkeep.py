@@ -134,6 +134,7 @@ VERBS = (
         examples=(
             "wakeful token new --scope read --for 30d --note dashboard",
             "wakeful token new --scope send --session payroll > ci.token",
+            "wakeful token new --person ana > ana.token   # as far as the role of ana reaches",
             "wakeful token list",
             "wakeful token revoke 3f2a91bc",
         ),
@@ -162,6 +163,13 @@ VERBS = (
                 option="--for",
                 help="How long it lasts, such as 12h or 30d.",
                 metavar="LENGTH",
+                only="terminal",
+            ),
+            Argument(
+                "person",
+                option="--person",
+                help="Whose it is (wakeful people): what they do with it is recorded under their name.",
+                metavar="NAME",
                 only="terminal",
             ),
             Argument("note", option="--note", help="Who has it and what for.", metavar="TEXT", only="terminal"),

@@ -30,7 +30,7 @@ SCOPES: tuple[Scope, ...] = ("read", "send", "run", "admin")
 # The part of a request that names the one session it is about.
 Place = Literal["path", "query", "body"]
 
-# The roles of people in a session that may make a call: see core/calls/roles.py.
+# The roles of people in a session that may make a call: see core/calls/roles.py and api/gate/people.py.
 Role = Literal["contributor", "maintainer"]
 
 
@@ -88,6 +88,10 @@ class Route(NamedTuple):
     is_public: bool = False
     # Over TCP its body may be of another type than JSON.
     takes_any_type: bool = False
+    # Its answer leaves out the sessions that the caller may not see, so that a person with a role for some may ask.
+    is_filtered: bool = False
+    # It reaches the machine or every session: of people, the daemon's owner alone may call it.
+    is_machine_wide: bool = False
 
     @property
     def key(self) -> str:
@@ -166,11 +170,18 @@ PREVIEW = Field("preview", "object", "with dry_run: what would be done", is_opti
 FILES = Field("files", "list", "each file that was written, and what became of it", is_optional=True)
 
 
-def reads(path: str, session: Place | None = None, *, is_for_runs: bool = False) -> Route:
+def reads(path: str, session: Place | None = None, *, is_for_runs: bool = False, is_filtered: bool = False) -> Route:
     """A route that changes nothing."""
-    return Route("GET", path, "read", session, is_for_runs)
+    return Route("GET", path, "read", session, is_for_runs, is_filtered=is_filtered)
 
 
-def calls(name: str, scope: Scope, session: Place | None = "body", *, is_for_runs: bool = False) -> Route:
+def calls(
+    name: str,
+    scope: Scope,
+    session: Place | None = "body",
+    *,
+    is_for_runs: bool = False,
+    is_machine_wide: bool = False,
+) -> Route:
     """The route of a call. `session` None: it reaches other sessions, the machine's files, or every session."""
-    return Route("POST", f"/call/{name}", scope, session, is_for_runs)
+    return Route("POST", f"/call/{name}", scope, session, is_for_runs, is_machine_wide=is_machine_wide)

@@ -170,8 +170,14 @@ class Ledger:
             self._words.append(word)
         return number
 
-    def sum_by(self, keys: Sequence[Key], since: int | None = None) -> dict[tuple[Any, ...], list[float]]:
-        """Sums of `FIGURES` by these keys; sessions by their ids, days as numbers since 1970."""
+    def sum_by(
+        self, keys: Sequence[Key], since: int | None = None, ids: frozenset[str] | None = None
+    ) -> dict[tuple[Any, ...], list[float]]:
+        """Sums of `FIGURES` by these keys; sessions by their ids, days as numbers since 1970.
+
+        `ids` are the sessions to count; None: all.
+        """
+        counted = None if ids is None else {number for number, one in enumerate(self._words) if one in ids}
         columns: dict[Key, Sequence[int]] = {"session": self._session, "agent": self._agent, "cause": self._cause}
         if "day" in keys:
             columns["day"] = array("l", (at // _DAY for at in self._at))
@@ -189,9 +195,9 @@ class Ledger:
             self._output,
             self._estimated,
         )
-        rows = zip(groups, self._at, *figures, strict=True)
-        for group, at, runs, failed, cpu, wall, tokens, usd, read, written, output, estimated in rows:
-            if since is not None and at < since:
+        rows = zip(groups, self._at, self._session, *figures, strict=True)
+        for group, at, session, runs, failed, cpu, wall, tokens, usd, read, written, output, estimated in rows:
+            if (since is not None and at < since) or (counted is not None and session not in counted):
                 continue
             row = sums.get(group)
             if row is None:

@@ -32,8 +32,8 @@ def _tell_run(event: ev.Event) -> str | None:
     match event:
         case ev.WakeRequested(causes=causes) | ev.WakeExtended(causes=causes):
             return "wakes: " + "; ".join(_cause(cause) for cause in causes)
-        case ev.WakeWithdrawn(reason=reason):
-            return f"wake withdrawn: {reason}"
+        case ev.WakeWithdrawn(reason=reason, rationale=rationale):
+            return f"wake withdrawn: {reason}" + (f": {visible(rationale, 60)}" if rationale else "")
         case ev.RunStarted(run=run, attempt=attempt, trace=trace):
             traced = {None: "", "declared": ", traced", "observed": ", traced, with nothing denied"}[trace]
             return f"run {run} started" + (f", attempt {attempt + 1}" if attempt else "") + traced
@@ -83,8 +83,8 @@ def _tell_session(event: ev.Event) -> str | None:
             return "may go on: the brake is released"
         case ev.QuestionAnswered(is_unanswered=True):
             return "denied: nobody answered in time"
-        case ev.QuestionAnswered(text=text):
-            return f"answered: {visible(text, 60)}"
+        case ev.QuestionAnswered(text=text, rationale=rationale):
+            return f"answered: {visible(text, 60)}" + (f", because {visible(rationale, 60)}" if rationale else "")
         case ev.SessionTerminated():
             return "terminated"
         case ev.SpecDeclared():

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, overload
 
+from wakeful.api.gate.people import Person
 from wakeful.api.gate.tokens import Token
 from wakeful.api.service import RunIdentity
 from wakeful.core.record.observations import ProcessOwner
@@ -77,17 +78,24 @@ class Caller:
     """`run` is None for a person; `uid` is the user at the other end, by the kernel's word. `token`: what narrows them.
 
     `author` is who the log names; `judged_as` whose role in a session counts:
-    a token never gives its bearer more than they have."""
+    a token never gives its bearer more than they have. `member` is the entry of a person whom the owner let in; None
+    for the daemon's own user, and for runs."""
 
     author: str
     run: RunIdentity | None = None
     uid: int | None = None
     token: Token | None = None
     person: str | None = None
+    member: Person | None = None
 
     @property
     def judged_as(self) -> str:
         return self.person or self.author
+
+    @property
+    def shown_name(self) -> str:
+        """The name that others see of them while they are here."""
+        return self.author.removeprefix("person:")
 
 
 def judge_peer(connection: Connected, owner_of: OwnerOf) -> Peer:
@@ -181,10 +189,14 @@ def read_peer(connection: Connected) -> tuple[int, int | None]:
 
 
 def name_person(uid: int) -> str:
+    return f"person:{name_account(uid)}"
+
+
+def name_account(uid: int) -> str:
     try:
-        return f"person:{pwd.getpwuid(uid).pw_name}"
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"person:{uid}"
+        return str(uid)
 
 
 def name_run(run: RunIdentity) -> str:

@@ -16,18 +16,32 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.bodies import decode_body, read_body
-from wakeful.api.gate.callers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
+from wakeful.api.gate.callers import (
+    Caller,
+    Peer,
+    Unknown,
+    find_absence,
+    name_account,
+    name_person,
+    name_run,
+    name_token,
+)
 from wakeful.api.gate.network import NetworkPeer, add_headers
 from wakeful.api.gate.network_callers import STRANGER, NetworkCallers
+from wakeful.api.gate.people import People
 from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.gate.tokens import Token, Tokens, is_token
+from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden, RefusedRequest, Unauthorised, answer_problem, name_problem
+from wakeful.api.requests import decode_name
 from wakeful.api.service import Service
+from wakeful.core.calls.roles import PERSON
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError, WakefulError
+from wakeful.verbs.verb import Route
 
 # These answers are read from the log, which must have the state that `/sessions` showed a moment ago. Not
 # `/sessions` itself, nor `/doctor`: while the disk hangs, people must still see what there is.
@@ -41,6 +55,8 @@ class Gate:
         self._app = app
         self._service = service
         self._tokens: Tokens = app.state.tokens
+        self._people: People = app.state.people
+        self._presence: Presence = app.state.presence
         self._refusals: Refusals = app.state.refusals
         self._network = NetworkCallers(service, self._tokens, app.state.guesses, self._identify_bearer)
         app.state.network_callers = self._network
@@ -78,8 +94,9 @@ class Gate:
             is_known = caller is not STRANGER
             if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
                 body = await read_body(Request(scope, receive))
-                judge_body(self._service, caller, decode_body(body))
+                judge_body(self._service, caller, rule, decode_body(body))
                 receive = _repeat(body, receive)
+            self._note_look(caller, rule, named, scope)
             if scope["path"].startswith(FROM_THE_LOG):
                 await self._service.recorded_so_far()
             # Before anything is read: a stream from here on misses nothing that the answer does not have.
@@ -103,12 +120,25 @@ class Gate:
         """The daemon stops: end what goes on between requests."""
         await self._app.state.feed.close()
 
+    def _note_look(self, caller: Caller, rule: Route | None, named: dict[str, str], scope: Scope) -> None:
+        """Whoever asks about a session by its name looks at it."""
+        if caller.run is not None or rule is None or rule.method != "GET" or rule.session is None:
+            return
+        names = (
+            [decode_name(named["name"])]
+            if rule.session == "path"
+            else QueryParams(scope["query_string"]).getlist("name")
+        )
+        for name in names:
+            session_id = self._service.core.state.ids.get(name)
+            if session_id is not None:
+                self._presence.note(caller.shown_name, session_id, "looks", self._service.moment().wall)
+
     def _identify(self, scope: Scope) -> Caller:
         """Raise Unauthorised or Forbidden where nobody we know is at the other end."""
         peer: Peer = scope["state"].pop("peer")
         connection = scope["state"].pop("connection")
-        if peer.uid != self._uid:
-            raise Forbidden(f"this daemon belongs to user {self._uid}; user {peer.uid} may not use it")
+        person = self._find_account(peer.uid) if peer.uid != self._uid else None
         # A process that hands its connection on and leaves may be a run's that wants to pass for a person.
         if (absence := find_absence(connection, peer)) is not None:
             raise Forbidden(absence)
@@ -116,8 +146,26 @@ class Gate:
         text = find_shown(scope)
         if text is None:
             _refuse_no_person(peer)
+            if person is not None:
+                return self._identify_member(person, uid=peer.uid)
             return Caller(name_person(peer.uid), uid=peer.uid)
-        return self._identify_by_token(text, peer)
+        caller = self._identify_by_token(text, peer)
+        # Another account has no use for the owner's tokens, nor for those of others.
+        if person is not None and (caller.member is None or caller.member.name != person):
+            raise Forbidden(f"user {peer.uid} is {person} here, and this token is not theirs; leave it out")
+        return caller
+
+    def _find_account(self, uid: int) -> str:
+        """The person that another account of this machine is, by `people.accounts` in wakeful.yaml."""
+        accounts = self._service.core.settings.accounts
+        # The mapping is empty by default: then the database of accounts is not even asked.
+        person = accounts.get(name_account(uid)) or accounts.get(str(uid)) if accounts else None
+        if person is None:
+            raise Forbidden(
+                f"this daemon belongs to user {self._uid}; user {uid} may not use it, unless its owner names that "
+                "account in wakeful.yaml (people: accounts:)"
+            )
+        return person
 
     def _identify_by_token(self, text: str, peer: Peer) -> Caller:
         standing = peer.standing
@@ -148,10 +196,17 @@ class Gate:
     def _identify_bearer(self, token: Token, uid: int) -> Caller:
         """The caller who shows this token. `uid` is the daemon's own user, whose tokens these are."""
         if token.person is not None:
-            return Caller(f"person:{token.person}", token=token)
+            return self._identify_member(token.person, token)
         # A browser of the owner is the owner, and its records are by them.
         author = name_token(token) if token.cookie is None else name_person(uid)
         return Caller(author, uid=uid, token=token, person=name_person(uid))
+
+    def _identify_member(self, name: str, token: Token | None = None, uid: int | None = None) -> Caller:
+        """A person whom the owner let in, known by their token or their account."""
+        member = self._people.find(name)
+        if member is None:
+            raise Unauthorised(f"{name} is not among the people of this daemon; ask its owner (wakeful people add)")
+        return Caller(f"{PERSON}{name}", uid=uid, token=token, member=member)
 
 
 def _refuse_no_person(peer: Peer) -> None:

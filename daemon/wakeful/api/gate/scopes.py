@@ -1,9 +1,10 @@
 """How far a caller reaches: each request is judged by its route in the table of verbs.
 
 gate.py asks for every request. The daemon's own user without a token is not restricted. A token reaches what its
-scopes name. A token for one session reaches only what is about that session alone. A run's token reaches the routes
-that are marked for runs. A route that is not in the table is reached by no token: a new route begins closed. What a
-client says of its own rights is never read.
+scopes name. A token for one session reaches only what is about that session alone. A person whom the owner let in
+reaches what their role in the session allows, with a token of theirs only what its scopes name as well. A run's token
+reaches the routes that are marked for runs. A route that is not in the table is reached by the owner alone: a new route
+begins closed. What a client says of its own rights is never read.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Scope as Asked
 
 from wakeful.api.gate.callers import Caller
+from wakeful.api.gate.people import Person, is_enough
 from wakeful.api.gate.tokens import Token
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import decode_name
 from wakeful.api.service import Service
-from wakeful.verbs.table import list_routes
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import Role
+from wakeful.verbs.table import list_roles, list_routes
 from wakeful.verbs.verb import Route
 
 # The routes that belong to no verb: what a client asks first, and a run's own, which nobody else reaches.
@@ -45,6 +49,9 @@ OWN_ROUTES = (
     Route("POST", "/work/subagent", "owner", is_for_runs=True),
 )
 RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN_ROUTES}}
+_ROLES = list_roles()
+# The fields of a body that name sessions which are there already.
+_NAMING = ("name", "fork")
 
 
 def find_rule(routes: Sequence[Any], asked: Asked) -> tuple[Route | None, dict[str, str]]:
@@ -75,10 +82,13 @@ def judge_request(
                 "and nothing else"
             )
         return False
-    token = caller.token
-    # Our own user, by the kernel's word.
-    if token is None:
-        return False
+    is_body_judged = caller.member is not None and _judge_member(service, caller.member, rule, named, query)
+    if caller.token is not None:
+        is_body_judged |= _judge_token(service, caller.token, rule, named, query)
+    return is_body_judged
+
+
+def _judge_token(service: Service, token: Token, rule: Route | None, named: dict[str, str], query: QueryParams) -> bool:
     if rule is None or rule.scope == "owner":
         raise Forbidden("no token reaches this; the daemon's own user does, without one")
     if rule.scope is not None and rule.scope not in token.scopes and "admin" not in token.scopes:
@@ -99,10 +109,85 @@ def judge_request(
     return False
 
 
-def judge_body(service: Service, caller: Caller, body: dict[str, Any]) -> None:
+def find_needed_role(rule: Route) -> Role | None:
+    """The least role that reaches a route; None: only the daemon's owner does."""
+    if rule.scope is None or rule.scope == "read":
+        return "observer"
+    return _ROLES.get(rule.key)
+
+
+def _judge_member(
+    service: Service, member: Person, rule: Route | None, named: dict[str, str], query: QueryParams
+) -> bool:
+    needed = find_needed_role(rule) if rule is not None else None
+    if rule is None or needed is None:
+        raise Forbidden(f"only the owner of this daemon may do this, and {member.name} is not; ask them")
+    if rule.scope is None:
+        return False
+    match rule.session:
+        case "path":
+            _refuse_by_roles(service, member, [decode_name(named["name"])], needed)
+        case "query" if query.getlist("name"):
+            _refuse_by_roles(service, member, query.getlist("name"), needed)
+        case _ if rule.method == "POST":
+            return True
+        case _ if not rule.is_filtered and not member.is_everywhere:
+            raise Forbidden(f"this is about every session, and {member.name} has a role for single ones only")
+    return False
+
+
+def judge_body(service: Service, caller: Caller, rule: Route | None, body: dict[str, Any]) -> None:
     """The same for a call, whose session stands in what was sent."""
     if caller.token is not None and caller.token.session is not None:
         _refuse_others(service, caller.token, [body.get("name")])
+    needed = find_needed_role(rule) if rule is not None else None
+    if caller.member is None or needed is None:
+        return
+    _refuse_by_roles(service, caller.member, [body[field] for field in _NAMING if field in body], needed)
+    if body.get("workspace"):
+        raise Forbidden("only the owner of this daemon may choose a folder of the machine; leave the folder out")
+
+
+def refuse_member(service: Service, member: Person, session: Session, needed: Role) -> None:
+    """Raise Forbidden where a person's role in a session is not enough."""
+    role = member.find_role(session, service.core.state.sessions.get)
+    if role is None:
+        raise Forbidden(_say_unseen(member, session.name))
+    if not is_enough(role, needed):
+        raise Forbidden(
+            f"{member.name} is {_ARTICLES[role]} of {session.name}, and this takes {_ARTICLES[needed]}; "
+            "the owner of the daemon gives roles (wakeful people role)"
+        )
+
+
+_ARTICLES: dict[Role, str] = {
+    "observer": "an observer",
+    "contributor": "a contributor",
+    "maintainer": "a maintainer",
+}
+
+
+def _say_unseen(member: Person, name: str) -> str:
+    """The same words whether there is such a session or not."""
+    return f"{member.name} has no role in a session called {name!r}; `wakeful list` shows those they have one in"
+
+
+def _refuse_by_roles(service: Service, member: Person, names: list[Any], needed: Role) -> None:
+    """A person with a role for all sessions is told by the route that a session does not exist."""
+    state = service.core.state
+    for name in names:
+        session_id = state.ids.get(name) if isinstance(name, str) else None
+        if session_id is not None:
+            refuse_member(service, member, state.get(session_id), needed)
+        elif not member.is_everywhere:
+            raise Forbidden(_say_unseen(member, str(name)))
+        elif not is_enough(member.role, needed):
+            raise Forbidden(
+                f"{member.name} is {_ARTICLES[member.role or 'observer']} here, and this takes {_ARTICLES[needed]}; "
+                "the owner of the daemon gives roles (wakeful people role)"
+            )
+    if not names and not is_enough(member.role, needed):
+        raise Forbidden(f"this takes {_ARTICLES[needed]} of every session, and {member.name} is not")
 
 
 def _refuse_others(service: Service, token: Token, names: list[Any]) -> None:

@@ -211,6 +211,14 @@ class Tokens:
             raise CallerError(f"no token has the id {token_id!r}; wakeful token list shows them")
         self._write(known)
 
+    def revoke_of(self, person: str) -> int:
+        """Revoke every token of a person. Returns how many there were."""
+        known = self._read()
+        kept = {one.id: one for one in known.values() if one.person != person}
+        if len(kept) < len(known):
+            self._write(kept)
+        return len(known) - len(kept)
+
     def _read(self) -> dict[str, Token]:
         try:
             with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:

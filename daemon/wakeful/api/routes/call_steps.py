@@ -52,5 +52,7 @@ class CallSteps(Struct, frozen=True, kw_only=True):
     finish_again: Callable[[Service, Any, str, str], Awaitable[More]] | None = None
     # The type of the body's argument that is an object.
     object_type: type[Struct] | None = None
+    # Whether only the daemon's own user may do this, without a token: it concerns the machine, and no session yet.
+    is_owners: Callable[[Service, Any], bool] | None = None
     # A run names the other session, and is the sender. Every other call of a run is about its own session.
     is_to_others: bool = False

@@ -20,13 +20,17 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
 from wakeful.api.gate.callers import Caller
+from wakeful.api.gate.scopes import refuse_member
 from wakeful.api.problems import Forbidden, KeyInUse
 from wakeful.api.requests import answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.routes import history_calls, lifecycle_calls, trace
 from wakeful.api.routes.call_steps import CallSteps, Done, Preview
 from wakeful.api.routes.participants import refuse_by_uid
+from wakeful.api.routes.people import presence_of
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
+from wakeful.core.calls.roles import MAINTAINERS_ONLY, find_called
+from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError, KeyReused
 from wakeful.history.repeated_calls import Named, find_first, say_repeated
 from wakeful.verbs.table import VERBS
@@ -46,12 +50,17 @@ async def call(request: Request) -> Response:
     key = take_key(request, given, kind)
     body = build(kind, speak_for(caller, steps, given))
     refuse_refused(service, body.name)
+    is_owner = caller.run is None and caller.token is None and caller.member is None
+    if not is_owner and steps.is_owners is not None and steps.is_owners(service, body):
+        raise Forbidden(
+            f"{body.name} is not there, and only the daemon's own user opens a new session, without a token; ask them"
+        )
     if key is None:
-        return await _carry_out(service, caller, steps, body)
+        return await _carry_out(request, steps, body)
     once = Once(key, digest_call(verb, body))
     keys: KeysInUse = request.app.state.keys
     with keys.hold(body.name, once):
-        return await _carry_out(service, caller, steps, body, once)
+        return await _carry_out(request, steps, body, once)
 
 
 class Once(NamedTuple):
@@ -92,9 +101,8 @@ class KeysInUse:
             del self._held[place]
 
 
-async def _carry_out(
-    service: Service, caller: Caller, steps: CallSteps, body: Any, once: Once | None = None
-) -> Response:
+async def _carry_out(request: Request, steps: CallSteps, body: Any, once: Once | None = None) -> Response:
+    service, caller = service_of(request), caller_of(request)
     # A repeated call cannot be prepared again: the first call may have removed the things that its preparation needs.
     if steps.prepare is not None and once is not None:
         named = Named(kinds=steps.makes, name=body.name, new=getattr(body, "new", None), digest=once.digest)
@@ -108,6 +116,9 @@ async def _carry_out(
         return answer_json({"words": made.words, "name": body.name, "preview": made.found})
     async with steps.around(service, made) if steps.around else nullcontext():
         reply = await hand_over(service, made, caller, once)
+    session_id = service.core.state.ids.get(body.name)
+    if caller.run is None and session_id is not None:
+        presence_of(request).note(caller.shown_name, session_id, "writes", service.moment().wall)
     answer = say_answer(made.name, reply)
     if steps.finish is not None:
         answer |= await steps.finish(service, Done(body=body, call=made, reply=reply, author=caller.author))
@@ -122,6 +133,11 @@ async def make_call(service: Service, steps: CallSteps, body: Any, caller: Calle
 
 async def hand_over(service: Service, made: calls.Call, caller: Caller, once: Once | None) -> calls.Reply:
     refuse_by_uid(service.core, made, caller)
+    if caller.member is not None:
+        # The gate judged the name. Another session may have got it meanwhile.
+        needed: Role = "maintainer" if isinstance(made, MAINTAINERS_ONLY) else "contributor"
+        for session in find_called(service.core, made):
+            refuse_member(service, caller.member, session, needed)
     run = caller.run.run if caller.run is not None else None
     key, digest = once if once is not None else (None, None)
     return await service.call(made, author=caller.author, key=key, run=run, digest=digest)

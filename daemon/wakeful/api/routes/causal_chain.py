@@ -29,9 +29,9 @@ PATHS_ASKED = 20
 T = TypeVar("T")
 
 
-def find_chain(service: Service, session: Session, run: int) -> list[dict[str, Any]]:
-    """The links of a chain, the run itself first, then what led to it."""
-    return [view_link(link) for link in Walk(service).links(session.id, run)]
+def find_chain(service: Service, session: Session, run: int, ids: frozenset[str] | None = None) -> list[dict[str, Any]]:
+    """The links of a chain, the run itself first, then what led to it. `ids` are the sessions that may be named."""
+    return [view_link(link) for link in Walk(service, ids).links(session.id, run)]
 
 
 def find_asked(service: Service, x: str | None, run: str | None) -> tuple[Session | None, int | None]:
@@ -62,14 +62,17 @@ def read_run(session: Session, text: str) -> int:
     raise CallerError(f"{session.name} has no run {text}; {known}")
 
 
-def why_run(service: Service, session: Session, run: int) -> dict[str, Any]:
+def why_run(service: Service, session: Session, run: int, ids: frozenset[str] | None = None) -> dict[str, Any]:
     """Why one run came to be: its whole chain."""
-    links = find_chain(service, session, run)
+    links = find_chain(service, session, run, ids)
     return {"about": "run", "name": session.name, "run": run, "links": links, "words": []}
 
 
 class Walk:
-    def __init__(self, service: Service) -> None:
+    """`ids` are the sessions that the caller may see; None: all. The walk ends where it would leave them."""
+
+    def __init__(self, service: Service, ids: frozenset[str] | None = None) -> None:
+        self._ids = ids
         self._log: LogReader = service.log
         self._core = service.core
         self._sessions = service.core.state.sessions
@@ -104,6 +107,7 @@ class Walk:
                 found = [one for one in found if one[0].parent is not None]
             known = {run for _, run in found}
             found += [(origin, run) for origin, run, _ in fed if run is None or run not in known]
+        found = [self._hide(*one) for one in found]
         link = Link(
             name=self._name(session_id),
             session=session_id,
@@ -116,6 +120,13 @@ class Walk:
             origins=tuple(origin for origin, _ in found),
         )
         return link, [one for _, one in found if one is not None]
+
+    def _hide(self, origin: Origin, behind: tuple[str, int] | None) -> tuple[Origin, tuple[str, int] | None]:
+        """An origin in a session that the caller may not see is told without its name."""
+        session_id = origin.parent.rpartition(":")[0] if origin.parent is not None else None
+        if self._ids is None or session_id is None or session_id in self._ids:
+            return origin, behind
+        return Origin(None, words="which came of a session that you have no role in"), None
 
     def _wakes(self, start: Record) -> Iterator[Record | str]:
         """The record that opened the wake, and those by which later causes joined it;

@@ -34,7 +34,7 @@ from wakeful.model_context.parts import Part
 from wakeful.run_files.replay_comparison import LARGEST_TEXT_BYTES
 from wakeful.views.causes import view_causes
 
-_BOUNDS = Bounds(paths=PATHS_IN_A_CAUSE, contents=MOST_COMPARED, content_bytes=LARGEST_TEXT_BYTES)
+BOUNDS = Bounds(paths=PATHS_IN_A_CAUSE, contents=MOST_COMPARED, content_bytes=LARGEST_TEXT_BYTES)
 MOST_OPENINGS = 100
 
 
@@ -93,7 +93,7 @@ async def _compare_commits(service: Service, session: Session) -> dict[str, Comp
             continue
         target = target_of(run.spec, binding)
         assert target is not None
-        found[cause.binding] = await service.compare_commits(target.key, cause.old, cause.new, _BOUNDS)
+        found[cause.binding] = await service.compare_commits(target.key, cause.old, cause.new, BOUNDS)
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, read_bound, service_of
+from wakeful.api.requests import answer_json, read_bound, service_of, sight_of
 from wakeful.api.service import Service
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads
@@ -35,11 +35,16 @@ class Accounts:
         self._archived: dict[str, dict[int, bytes]] = {}
 
     def sum_by(
-        self, log: LogReader, keys: tuple[Key, ...], since: int | None, archives: dict[str, Path]
+        self,
+        log: LogReader,
+        keys: tuple[Key, ...],
+        since: int | None,
+        archives: dict[str, Path],
+        ids: frozenset[str] | None = None,
     ) -> dict[tuple[Any, ...], list[float]]:
         """Blocks as long as there are records it did not take yet.
 
-        `archives` are the bundles of archived sessions, by their ids.
+        `archives` are the bundles of archived sessions, by their ids. `ids` are the sessions to count; None: all.
         """
         with self._turn:
             ledger, end = self._ledger, log.position()
@@ -50,7 +55,7 @@ class Accounts:
                 # Behind the records it was taken with: what a failed read left out is read again.
                 ledger.position = position
             self._archived.clear()
-            return ledger.sum_by(keys, since)
+            return ledger.sum_by(keys, since, ids)
 
     def _find_archived(self, record: Record, archives: dict[str, Path]) -> bytes | None:
         """A bundle is read once, for all its runs.
@@ -74,7 +79,8 @@ async def read_costs(request: Request) -> Response:
     since = read_bound(request, service, "since")
     folder = Path(service.places.state) / "archive"
     archives = {one.id: folder / one.archive for one in service.core.state if one.archive is not None}
-    sums = await asyncio.to_thread(request.app.state.accounts.sum_by, service.log, keys, since, archives)
+    ids = sight_of(request).list_ids()
+    sums = await asyncio.to_thread(request.app.state.accounts.sum_by, service.log, keys, since, archives, ids)
     return answer_json({"since": show_time_or_none(since), **view_costs(sums, keys, _name_sessions(service))})
 
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
+from wakeful.api.gate.people import People
 from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
 from wakeful.api.requests import answer_json, find_named, service_of
@@ -29,15 +30,17 @@ LONGEST_SECONDS = 100 * 365 * 86400.0
 
 
 class NewBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`session` is the name of the only one it shall reach; `seconds` how long it lasts."""
+    """`session` is the name of the only one it shall reach; `seconds` how long it lasts; `person` whose it is."""
 
-    scopes: tuple[Scope, ...]
+    # A person's token reaches as far as their role, unless it is narrowed.
+    scopes: tuple[Scope, ...] = ()
     session: str | None = None
     seconds: float | None = None
     note: str | None = None
+    person: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.scopes:
+        if not self.scopes and self.person is None:
             raise ValueError(f"a token has at least one scope: {', '.join(SCOPES)}")
         if self.seconds is not None and not 0 < self.seconds <= LONGEST_SECONDS:
             raise ValueError("a token lasts longer than no time, and at most a hundred years")
@@ -60,8 +63,12 @@ async def make_token(request: Request) -> Response:
     now = service.moment().wall
     session = find_named(service, body.session).id if body.session is not None else None
     expires_at = now + int(body.seconds * 1_000_000) if body.seconds is not None else None
-    scopes = tuple(one for one in SCOPES if one in body.scopes)
-    token, text = _tokens_of(request).make(scopes, now, session=session, expires_at=expires_at, note=body.note)
+    people: People = request.app.state.people
+    person = people.get(body.person).name if body.person is not None else None
+    scopes = tuple(one for one in SCOPES if one in body.scopes) or SCOPES
+    token, text = _tokens_of(request).make(
+        scopes, now, session=session, expires_at=expires_at, note=body.note, person=person
+    )
     return answer_json({**_view(service, token), "token": text})
 
 
@@ -78,6 +85,7 @@ def _view(service: Service, token: Token) -> dict[str, Any]:
         "id": token.id,
         "scopes": token.scopes,
         "session": session.name if session is not None else token.session,
+        "person": token.person,
         "made_at": show_time(token.made_at),
         "expires_at": show_time_or_none(token.expires_at),
         "is_over": token.is_over(service.moment().wall),

@@ -10,7 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, find_named, service_of
+from wakeful.api.problems import Forbidden
+from wakeful.api.requests import answer_json, find_named, service_of, sight_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished, SessionMerged
 from wakeful.core.record.knowledge import close_line
@@ -30,6 +31,10 @@ WRITES = ("run_finished", "session_merged")
 async def read_diff(request: Request) -> Response:
     service = service_of(request)
     sides = [find_side(service, request.query_params.get(side), side) for side in ("a", "b")]
+    sight = sight_of(request)
+    unseen = next((one for one, _ in sides if not sight.sees(one.id)), None)
+    if unseen is not None:
+        raise Forbidden(f"you have no role in a session called {unseen.name!r}; `wakeful list` shows those you have")
     with_contents = request.query_params.get("contents") == "true"
     return answer_json(await asyncio.to_thread(_compare, service, sides, service.moment().wall, with_contents))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, service_of
+from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, service_of, sight_of
 from wakeful.api.service import Service
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Record
@@ -51,7 +51,7 @@ async def export(request: Request) -> Response:
     if form not in FORMATS:
         raise CallerError(f"there is no format {form!r}; expected {' or '.join(FORMATS)}")
     names = request.query_params.getlist("name")
-    ids = frozenset(find_named(service, name).id for name in names) if names else None
+    ids = frozenset(find_named(service, name).id for name in names) if names else sight_of(request).list_ids()
     is_loaded = request.query_params.get("loaded") == "true"
     wanted = Wanted(
         ids,

@@ -5,6 +5,8 @@ spec's file.
 from __future__ import annotations
 
 from wakeful.api.routes.call_steps import CallSteps, Done, More
+from wakeful.api.routes.open_session import finish_open, is_new, prepare_open
+from wakeful.api.routes.questions import tell_first
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 from wakeful.errors import CallerError
@@ -50,13 +52,6 @@ async def _rename_file(service: Service, old: str, new: str, words: str, *, is_r
     return {"name": new}
 
 
-async def finish_open(service: Service, done: Done) -> More:
-    if not done.reply.is_repeated:
-        service.report_spec_again(done.call.name)
-    await service.read_specs()
-    return {}
-
-
 CALLS: dict[str, CallSteps] = {
     "activate": CallSteps(makes=(calls.Activate,)),
     "resume": CallSteps(makes=(calls.Resume,)),
@@ -64,11 +59,11 @@ CALLS: dict[str, CallSteps] = {
     "sleep": CallSteps(makes=(calls.Sleep,)),
     "sleep_all": CallSteps(makes=(calls.SleepAll,)),
     "resume_all": CallSteps(makes=(calls.ResumeAll,)),
-    "answer": CallSteps(makes=(calls.Answer,)),
+    "answer": CallSteps(makes=(calls.Answer,), around=tell_first),
     "interrupt": CallSteps(makes=(calls.Interrupt,)),
     "cancel": CallSteps(makes=(calls.Cancel,)),
     "terminate": CallSteps(makes=(calls.Terminate,)),
-    "open": CallSteps(makes=(calls.Open,), finish=finish_open),
+    "open": CallSteps(makes=(calls.Open,), prepare=prepare_open, finish=finish_open, is_owners=is_new),
     "rename": CallSteps(
         makes=(calls.Rename,), prepare=prepare_rename, finish=finish_rename, finish_again=finish_rename_again
     ),

@@ -10,7 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.cursors import read_cursor, read_limit, write_next
-from wakeful.api.requests import LINES, answer_lines, find_named, read_bound, read_kinds, read_number, service_of
+from wakeful.api.requests import (
+    LINES,
+    answer_lines,
+    find_named,
+    read_bound,
+    read_kinds,
+    read_number,
+    service_of,
+    sight_of,
+)
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
@@ -41,10 +50,11 @@ async def search(request: Request) -> Response:
         "author": request.query_params.get("author"),
     }
     session = find_named(service, name) if name is not None else None
+    ids = sight_of(request).list_ids() if session is None else None
     page, cursor = read_limit(request, MOST_FOUND), read_cursor(request, Place)
     if page is not None or cursor is not None:
-        return await _answer_page(request, service, text, page or FOUND, cursor, bounds, session)
-    return answer_lines(_answer(service, text, limit, bounds, session))
+        return await _answer_page(request, service, text, page or FOUND, cursor, bounds, session, ids)
+    return answer_lines(_answer(service, text, limit, bounds, session, ids))
 
 
 class Place(NamedTuple):
@@ -62,13 +72,14 @@ async def _answer_page(
     place: Place | None,
     bounds: dict[str, Any],
     session: Session | None,
+    ids: frozenset[str] | None,
 ) -> Response:
     """Later records do not move the finds of a page to the next one."""
     until, skipped = place or Place(bounds["until"] or service.moment().wall, 0)
     if skipped > MOST_FOUND:
         raise CallerError(f"a search finds at most {MOST_FOUND} in all; narrow it, or use `wakeful export`")
     most = skipped + limit + 1
-    found = await asyncio.to_thread(_search, service, text, most, {**bounds, "until": until}, session)
+    found = await asyncio.to_thread(_search, service, text, most, {**bounds, "until": until}, session, ids)
     lines = found.splitlines(keepends=True)[skipped:]
     is_more = len(lines) > limit and skipped + limit <= MOST_FOUND
     headers = write_next(request, Place(until, skipped + limit)) if is_more else {}
@@ -76,17 +87,40 @@ async def _answer_page(
 
 
 async def _answer(
-    service: Service, text: str, limit: int, bounds: dict[str, Any], session: Session | None
+    service: Service,
+    text: str,
+    limit: int,
+    bounds: dict[str, Any],
+    session: Session | None,
+    ids: frozenset[str] | None,
 ) -> AsyncIterator[bytes]:
     """The first search of a long log makes its index (half a minute for a million records): the headers do not wait for
     it, so that who asked knows that it is being worked on."""
-    yield await asyncio.to_thread(_search, service, text, limit, bounds, session)
+    yield await asyncio.to_thread(_search, service, text, limit, bounds, session, ids)
 
 
-def _search(service: Service, text: str, limit: int, bounds: dict[str, Any], session: Session | None) -> bytes:
-    """Search the log. A search of one session includes the records it was forked or loaded with."""
+def _search(
+    service: Service,
+    text: str,
+    limit: int,
+    bounds: dict[str, Any],
+    session: Session | None,
+    ids: frozenset[str] | None,
+) -> bytes:
+    """Search the log. A search of one session includes the records it was forked or loaded with.
+
+    `ids` are the sessions of which the caller may know; None: all.
+    """
     sessions, words = service.core.state.sessions, split_words(text)
-    if session is None:
+    if session is None and ids is not None:
+        # One by one: the finds of other sessions must not take the places of theirs.
+        found = [
+            record
+            for one in sorted(ids)
+            for record in service.log.search(text, limit=limit, **{**bounds, "session": one})
+        ]
+        found.sort(key=lambda record: record.at, reverse=True)
+    elif session is None:
         found = service.log.search(text, limit=limit, **bounds)
     else:
         pasts = {one.session: one.last for one in list_origins(service.log, session)}

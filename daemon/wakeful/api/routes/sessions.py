@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.cursors import read_cursor, read_limit, write_next
-from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of
+from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, sight_of
 from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.participants import Roster, find_accounts
 from wakeful.api.routes.trace import find_hint
@@ -71,10 +71,13 @@ async def read_sessions(request: Request) -> Response:
     if not is_brief:
         await request.app.state.day.catch_up(service.log, service.moment().wall)
     core, moment = service.core, service.moment()
+    ids = sight_of(request).list_ids()
     chosen = (
         session
         for session in list_by_name(core)
-        if (after is None or session.name > after) and wanted.holds(core, session, moment)
+        if (ids is None or session.id in ids)
+        and (after is None or session.name > after)
+        and wanted.holds(core, session, moment)
     )
     page = list(chosen if limit is None else islice(chosen, limit + 1))
     headers: dict[str, str] = {}
@@ -85,7 +88,7 @@ async def read_sessions(request: Request) -> Response:
     if not is_brief:
         return Response(encoded, media_type=JSON, headers=headers)
     # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
-    refused = service.problems() if wanted == Filter() else {}
+    refused = service.problems() if wanted == Filter() and ids is None else {}
     body = msgspec.json.encode({"sessions": msgspec.Raw(encoded), "refused": refused})
     return Response(body, media_type=JSON, headers=headers)
 
@@ -193,6 +196,7 @@ async def read_top(request: Request) -> Response:
     rows: Rows = request.app.state.rows
     moment = service.moment()
     core = service.core
+    ids = sight_of(request).list_ids()
     return answer_json(
         {
             "at": show_time(moment.wall),
@@ -200,8 +204,10 @@ async def read_top(request: Request) -> Response:
             "started_at": show_time(service.started_at),
             "daemon": _measure_daemon(service.pid),
             "slots": dict[str, object](core.view_slots()["commands"]) | {"agents": core.view_slots()["agents"]},
-            "runs": _view_runs(service),
-            "sessions": msgspec.Raw(rows.encode(core, moment)),
+            "runs": {one: run for one, run in _view_runs(service).items() if ids is None or one in ids},
+            "sessions": msgspec.Raw(
+                rows.encode(core, moment, [one for one in list_by_name(core) if ids is None or one.id in ids])
+            ),
         }
     )
 

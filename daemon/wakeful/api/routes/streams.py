@@ -15,8 +15,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.event_stream import answer_events, wants_events, write_event
+from wakeful.api.gate.sight import Sight
 from wakeful.api.live_feed import LiveFeed
-from wakeful.api.requests import answer_lines, find_named, read_digits, read_number, service_of
+from wakeful.api.requests import (
+    answer_lines,
+    caller_of,
+    find_named,
+    read_digits,
+    read_number,
+    service_of,
+    sight_of,
+)
 from wakeful.api.service import FollowLine, LiveLine, Service
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
@@ -68,12 +77,27 @@ async def follow(request: Request) -> Response:
     names = {find_named(service, name).name for name in request.query_params.getlist("name")}
     is_live, with_words = (request.query_params.get(name) == "true" for name in ("live", "words"))
     lines = service.follow(names or None, is_live=is_live, after=_read_after(request, service))
+    if caller_of(request).member is not None:
+        lines = _leave_out(lines, sight_of(request))
     # Subscribed before the headers leave: who has them and then acts, misses nothing.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
     await asyncio.sleep(0)
     if wants_events(request):
         return answer_events(_stream_follow(lines, first, lambda line: _write_line(line, with_words)))
     return answer_lines(_stream_follow(lines, first, lambda line: _line_of_follow(line, with_words)))
+
+
+async def _leave_out(lines: AsyncIterator[FollowLine | LiveLine], sight: Sight) -> AsyncIterator[FollowLine | LiveLine]:
+    """The lines of sessions that the caller sees at that moment."""
+    async with aclosing(cast("Any", lines)):
+        async for line in lines:
+            # Lost words are of no session.
+            if (
+                sight.sees(line.record.session)
+                if isinstance(line, FollowLine)
+                else not line.session or sight.sees_name(line.session)
+            ):
+                yield line
 
 
 def _read_after(request: Request, service: Service) -> int | None:

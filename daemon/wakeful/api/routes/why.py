@@ -11,11 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.gate.refusals import Refusals
+from wakeful.api.gate.sight import Sight
 from wakeful.api.gate.tokens import Tokens, TokensUnreadable
-from wakeful.api.requests import answer_json, refuse_refused, service_of
+from wakeful.api.requests import answer_json, refuse_refused, service_of, sight_of
 from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
 from wakeful.api.routes.file_writers import find_file_writer
 from wakeful.api.routes.offered_tools import list_down
+from wakeful.api.routes.questions import say_refusal
 from wakeful.api.routes.sessions import find_problem
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import PathVerdict, Service
@@ -42,13 +44,18 @@ async def explain_why(request: Request) -> Response:
     """`x` as it was typed, and `path`, the same made absolute by the caller: a run wins, then the name of a session."""
     service = service_of(request)
     x, path = request.query_params.get("x"), request.query_params.get("path")
+    ids = sight_of(request).list_ids()
     session, run = find_asked(service, x, request.query_params.get("run"))
+    if session is not None and ids is not None and session.id not in ids:
+        # As if there were none.
+        session = None
     if session is not None and run is not None:
-        return answer_json(await asyncio.to_thread(why_run, service, session, run))
+        return answer_json(await asyncio.to_thread(why_run, service, session, run, ids))
     if session is not None:
         last = session.last_run if has_failed(session) else None
         hint = await asyncio.to_thread(find_hint, service, session, last.run) if last is not None else None
         down = await asyncio.to_thread(list_down, service.log, session)
+        refusal = await asyncio.to_thread(say_refusal, service.log, session)
         found = why_session(
             service.core,
             session,
@@ -64,29 +71,35 @@ async def explain_why(request: Request) -> Response:
             if session.last_run is not None
             else None
         )
+        found["words"][1:1] = service.redact(refusal)
         return answer_json(
-            {**found, "links": await asyncio.to_thread(find_chain, service, session, run) if run is not None else []}
+            {
+                **found,
+                "links": await asyncio.to_thread(find_chain, service, session, run, ids) if run is not None else [],
+            }
         )
-    if x is not None:
+    if x is not None and ids is None:
         refuse_refused(service, x)
     if path is None or not path.startswith("/"):
         raise CallerError(
             f"no session is called {x!r}, and it is no absolute path either; `wakeful list` shows the sessions"
         )
     path = os.path.normpath(path)
-    writers = find_writers(service.core, path)
+    writers = [one for one in find_writers(service.core, path) if ids is None or one.session.id in ids]
     files = [
         await asyncio.to_thread(find_file_writer, service, writer.session, writer.binding, path) for writer in writers
     ]
-    found = _why_path(service, path, list(zip(writers, files, strict=True)))
+    found = _why_path(service, path, list(zip(writers, files, strict=True)), ids)
     for output in found["outputs"]:
         if output["run"] is not None:
             writer = service.core.state.by_name(output["session"])
-            output["links"] = await asyncio.to_thread(find_chain, service, writer, output["run"]["run"])
+            output["links"] = await asyncio.to_thread(find_chain, service, writer, output["run"]["run"], ids)
     return answer_json(found)
 
 
-def _why_path(service: Service, path: str, writers: list[tuple[Reached, FileWriter | None]]) -> dict[str, Any]:
+def _why_path(
+    service: Service, path: str, writers: list[tuple[Reached, FileWriter | None]], ids: frozenset[str] | None
+) -> dict[str, Any]:
     outputs = [_why_output(service, path, writer, file) for writer, file in writers]
     inputs = [
         {
@@ -96,19 +109,22 @@ def _why_path(service: Service, path: str, writers: list[tuple[Reached, FileWrit
             "looked_at": show_time_or_none(one.looked_at),
         }
         for one in service.explain_path(path)
+        if ids is None or service.core.state.ids.get(one.session) in ids
     ]
-    change = find_last_change(service.core, path)
+    # A path that no session of theirs covers is none of their business.
+    change = find_last_change(service.core, path) if ids is None or inputs or outputs else None
     words = [sentence for output in outputs for sentence in output["words"]]
     words += [f"{one['session']}, {one['binding']}: {one['words']}" for one in inputs]
     if change is not None:
         words.append(f"It was last found {change['change']} at {say_shown(change['at'])}.")
     elif inputs and not outputs:
         words.append("No change of it was found since the daemon started.")
-    if not inputs and Path(path).is_relative_to(service.places.state):
+    if ids is None and not inputs and Path(path).is_relative_to(service.places.state):
         words.append(f"{path} lies in the state folder of wakeful, which is never watched or read.")
     if not words:
         words.append(
-            f"No binding of any session covers {path}, or nearly does; `wakeful show NAME` lists the bindings of one."
+            f"No binding of any session{' you see' if ids is not None else ''} covers {path}, or nearly does; "
+            "`wakeful show NAME` lists the bindings of one."
         )
     return {"about": "path", "path": path, "outputs": outputs, "inputs": inputs, "last_change": change, "words": words}
 
@@ -152,9 +168,26 @@ async def explain_plan(request: Request) -> Response:
     relative = next((path for path in paths if not path.startswith("/")), None)
     if relative is not None:
         raise CallerError(f"{relative!r} is not an absolute path; the daemon does not know the caller's folder")
+    sight = sight_of(request)
     if not paths:
-        return answer_json(plan_now(service.core, service.moment()))
-    return answer_json(plan_paths(service.core, [os.path.normpath(path) for path in paths], service.moment()))
+        plan = plan_now(service.core, service.moment())
+        return answer_json(plan | {"now": [one for one in plan["now"] if sight.sees_name(one["session"])]})
+    plan = plan_paths(service.core, [os.path.normpath(path) for path in paths], service.moment())
+    return answer_json(plan if sight.is_whole else _narrow_plan(plan, sight))
+
+
+def _narrow_plan(plan: dict[str, Any], sight: Sight) -> dict[str, Any]:
+    """The plan without the sessions that the caller may not see. Its waves keep their numbers."""
+    waves = [
+        [
+            entry | {"upstream": [name for name in entry["upstream"] if sight.sees_name(name)]}
+            for entry in wave
+            if sight.sees_name(entry["session"])
+        ]
+        for wave in plan["waves"]
+    ]
+    matched = {cause["path"] for wave in waves for entry in wave for cause in entry["causes"]}
+    return plan | {"waves": waves, "unmatched": [path for path in plan["paths"] if path not in matched]}
 
 
 async def explain_health(request: Request) -> Response:

@@ -1,10 +1,11 @@
-"""The lifecycle calls that do more than print an answer: `activate --wait`, `resume --all`, `sleep --all`,
+"""The lifecycle calls that do more than print an answer: `open`, `activate --wait`, `resume --all`, `sleep --all`,
 `terminate` of several.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from wakeful.cli.selection import find_sessions, is_several
 from wakeful.cli.text import count, escape, show_local_times, wrap
 from wakeful.cli.verbs.calls import (
     call_each,
+    carry_out,
     carry_out_each,
     carry_out_for_all,
     make_body,
@@ -39,6 +41,13 @@ class Ending(NamedTuple):
     document: dict[str, Any]
     words: str
     is_success: bool
+
+
+def open_verb(options: Options, idempotency_key: str | None, **given: Any) -> None:
+    """The paths of a new session begin where the person stands, as those of any command do."""
+    if given["root"] is None and not given["again"]:
+        given["root"] = os.getcwd()
+    carry_out(options, "open", idempotency_key, **make_body(COMMANDS["open"], given))
 
 
 def activate_verb(options: Options, idempotency_key: str | None, is_waiting: bool, **body: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from wakeful.cli.client import Options
+from wakeful.cli.client import Options, quote_name
 from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
 from wakeful.cli.mcp_warnings import warn_about_servers
 from wakeful.cli.places import find_specs
@@ -417,6 +417,9 @@ def new_verb(
 
 def _begin_from(options: Options, folder: Path, name: str, origin: str) -> None:
     """The fork comes before the file: the daemon, which opens a session at once for each new file, finds it there."""
+    if name == origin:
+        _write_file_of_open(options, folder, name)
+        return
     text = render_copy(folder, name, origin)
     words = _take_over(options, folder, name, origin)
     path = put_new(folder, name, text)
@@ -425,6 +428,23 @@ def _begin_from(options: Options, folder: Path, name: str, origin: str) -> None:
         return
     print(f"{escape(str(path))} is written; what {escape(origin)} writes is commented out in it")
     print(escape(words or f"facts and hand-off of {origin} came with it; it sleeps until: wakeful activate {name}"))
+
+
+def _write_file_of_open(options: Options, folder: Path, name: str) -> None:
+    """The file of a session that was opened without one: the daemon finds it, and the session goes on from it."""
+    check_free(folder, name)
+    client = options.client()
+    specs = client.get("/version")["specs"]
+    if specs != str(folder):
+        raise Failure(f"the daemon that has {escape(name)} reads {escape(specs)}; name that folder with --specs")
+    text = client.get(f"/sessions/{quote_name(name)}/spec")["text"]
+    if text is None:
+        raise Failure(f"{escape(name)} was not opened without a file; --from copies the spec of another session")
+    path = put_new(folder, name, text)
+    if options.is_json:
+        print(json.dumps({"name": name, "file": str(path), "from": name, "taken_over": True}))
+    else:
+        print(f"{escape(str(path))} is written; {escape(name)} goes on from it, with its history")
 
 
 def _take_over(options: Options, folder: Path, name: str, origin: str) -> str | None:

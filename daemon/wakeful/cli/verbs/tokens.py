@@ -13,7 +13,7 @@ from wakeful.cli.text import escape, format_ago, format_exact, measure, pad, pai
 from wakeful.cli.verbs.calls import read_duration
 
 SCOPES = ("read", "send", "run", "admin")
-_HEADINGS = ("ID", "SCOPES", "SESSION", "MADE", "ENDS", "NOTE")
+_HEADINGS = ("ID", "PERSON", "SCOPES", "SESSION", "MADE", "ENDS", "NOTE")
 
 
 def token_verb(
@@ -23,15 +23,16 @@ def token_verb(
     scopes: tuple[str, ...],
     session: str | None,
     length: str | None,
+    person: str | None,
     note: str | None,
 ) -> None:
-    if what != "new" and (scopes or session or length or note):
-        raise click.UsageError(f"{what} takes none of --scope, --session, --for and --note")
+    if what != "new" and (scopes or session or length or person or note):
+        raise click.UsageError(f"{what} takes none of --scope, --session, --for, --person and --note")
     if (what == "revoke") != (token_id is not None):
         raise click.UsageError("say which: wakeful token revoke ID" if what == "revoke" else f"{what} takes no ID")
     match what:
         case "new":
-            _make(options, scopes, session, length, note)
+            _make(options, scopes, session, length, person, note)
         case "list":
             _print_list(options)
         case _:
@@ -39,11 +40,18 @@ def token_verb(
             print(json.dumps(answer) if options.is_json else f"{escape(answer['id'])} {escape(answer['words'])}")
 
 
-def _make(options: Options, scopes: tuple[str, ...], session: str | None, length: str | None, note: str | None) -> None:
-    if not scopes:
-        raise click.UsageError(f"say what it opens with --scope: {', '.join(SCOPES)}")
+def _make(
+    options: Options,
+    scopes: tuple[str, ...],
+    session: str | None,
+    length: str | None,
+    person: str | None,
+    note: str | None,
+) -> None:
+    if not scopes and person is None:
+        raise click.UsageError(f"say what it opens with --scope: {', '.join(SCOPES)}; or whose it is with --person")
     seconds = read_duration(length) if length is not None else None
-    made = options.client().post("/tokens", scopes=scopes, session=session, seconds=seconds, note=note)
+    made = options.client().post("/tokens", scopes=scopes, session=session, seconds=seconds, note=note, person=person)
     if options.is_json:
         print(json.dumps(made))
         return
@@ -51,8 +59,11 @@ def _make(options: Options, scopes: tuple[str, ...], session: str | None, length
     print(made["token"])
     until = f" until {format_exact(made['expires_at'])}" if made["expires_at"] else " until it is revoked"
     where = f" for {escape(made['session'])}" if made["session"] else ""
+    opens = ", ".join(made["scopes"])
+    if made["person"] is not None:
+        opens = f"{opens if scopes else 'everything'} as far as the role of {escape(made['person'])} reaches"
     print(
-        f"wakeful: token {made['id']} opens {', '.join(made['scopes'])}{where}{until}; it is not shown again",
+        f"wakeful: token {made['id']} opens {opens}{where}{until}; it is not shown again",
         file=sys.stderr,
     )
 
@@ -77,6 +88,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     ends = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else unused
     return (
         row["id"],
+        row["person"] or "-",
         ",".join(row["scopes"]),
         row["session"] or "all",
         format_ago(row["made_at"]),

@@ -15,7 +15,7 @@ from wakeful.core.calls import values as calls
 from wakeful.core.calls.roles import refuse_damaged
 from wakeful.core.deciding.acting_agent import find_hand_off_rule
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.declare import declare_again
+from wakeful.core.deciding.declare import declare, declare_again, new_id
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.rule_of_two import find_source
@@ -23,9 +23,11 @@ from wakeful.core.deciding.run_start import refuse_observing
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
 from wakeful.core.record.lifecycle import Archived, Departed, Moving, Terminated, find_closed
+from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import Question, Session
 from wakeful.core.record.todo import change_items, count_items, say_items
 from wakeful.core.spec.limits import ADVICE, LimitName
+from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import CallerError
 from wakeful.text.display import count
 
@@ -179,14 +181,17 @@ def _judge_answer(call: calls.Answer, core: Core, decision: Decision, called: ca
     session = find_living(core, call.name)
     if session.hold is None or session.hold.kind != "asking" or session.wake is None:
         raise CallerError(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
+    if call.rationale is not None:
+        check_size(core, "note", call.rationale)
     if session.question is not None:
         return _answer_agent(core, decision, session, session.question, call, called)
     match call.text.strip().lower():
         case "yes" | "y":
-            emit_call(core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=call.text), called)
+            event = ev.QuestionAnswered(wake=session.wake.wake, text=call.text, rationale=call.rationale)
+            emit_call(core, decision, session, event, called)
             return "runs"
         case "no" | "n":
-            return _park(core, decision, session, called, "refused")
+            return _park(core, decision, session, called, "refused", call.rationale)
         case _:
             raise CallerError(f"{call.name} asks whether it may run: answer yes or no")
 
@@ -202,9 +207,8 @@ def _answer_agent(
         raise CallerError(f"{call.name} asks whether its agent may do that: answer yes or no")
     if not text:
         raise CallerError(f"{call.name} asks: {question.text}; an answer has words")
-    emit_call(
-        core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=text, call=question.call), called
-    )
+    event = ev.QuestionAnswered(wake=session.wake.wake, text=text, call=question.call, rationale=call.rationale or None)
+    emit_call(core, decision, session, event, called)
     return "goes on"
 
 
@@ -250,6 +254,8 @@ def _judge_terminate(call: calls.Terminate, core: Core, decision: Decision, call
 
 
 def _judge_open(call: calls.Open, core: Core, decision: Decision, called: calls.Called) -> str:
+    if call.spec is not None and call.name not in core.state.ids:
+        return _open_new(call, call.spec, core, decision, called)
     session = core.state.by_name(call.name)
     if not session.is_terminated:
         return "open already"
@@ -259,6 +265,23 @@ def _judge_open(call: calls.Open, core: Core, decision: Decision, called: calls.
         raise CallerError(f"{call.name} is terminated; `wakeful open {call.name} --again` reopens it with its history")
     declare_again(core, decision, emit_call(core, decision, session, ev.SessionReopened(), called))
     return "opened again; its spec is read anew"
+
+
+def _open_new(call: calls.Open, spec: SessionSpec, core: Core, decision: Decision, called: calls.Called) -> str:
+    """A session that no file declares: its spec stands in the log alone."""
+    if call.name in core.looked.refused:
+        raise CallerError(f"a file declares {call.name} already, and it is refused; mend that file instead")
+    if refused := core.graph.admit([spec], set()):
+        raise CallerError(f"{call.name} cannot be opened: {refused[spec.name]}")
+    session_id = new_id(core, call.name, decision.moment.wall)
+    opened = ev.SessionOpened(id=session_id, name=call.name)
+    core.emit(decision, session_id, opened, author=called.author, key=called.key)
+    declared = Declaration(spec, call.text_digest, is_filed=False, text=call.text)
+    declare(core, decision, declared, author=called.author)
+    core.touch_around(decision, call.name)
+    if spec.agent is not None:
+        return f"opened; `wakeful talk {call.name}` talks to {spec.agent} there"
+    return f"opened; it has no agent: `wakeful ask {call.name} TEXT --agent NAME` puts a question to one"
 
 
 def _judge_trust(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
@@ -427,7 +450,9 @@ def _stop(
     return words
 
 
-def _park(core: Core, decision: Decision, session: Session, called: calls.Called, word: str) -> str:
+def _park(
+    core: Core, decision: Decision, session: Session, called: calls.Called, word: str, rationale: str | None = None
+) -> str:
     """A queued wake given up: what it told of, and what it would have seen, counts as seen (rule 19)."""
     if session.wake is None:
         versions = session.marks.seen
@@ -439,6 +464,7 @@ def _park(core: Core, decision: Decision, session: Session, called: calls.Called
         reason=f"{word} by {called.author}",
         versions=versions,
         is_cancelled=word == "cancelled",
+        rationale=rationale or None,
     )
     emit_call(core, decision, session, event, called)
     became = "count as seen" if word == "cancelled" else "are parked"

@@ -57,10 +57,11 @@ class ResumeAll(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """A person's answer to what the session asks."""
+    """A person's answer to what the session asks. `rationale` says why."""
 
     name: str
     text: str
+    rationale: str | None = None
 
 
 class Interrupt(Struct, frozen=True, kw_only=True):
@@ -77,8 +78,16 @@ class Terminate(Struct, frozen=True, kw_only=True):
 
 
 class Open(Struct, frozen=True, kw_only=True):
+    """Reopen a terminated session, or with `spec` open a new one that no file declares.
+
+    `text` is what its file would say.
+    """
+
     name: str
     again: bool = False
+    spec: SessionSpec | None = None
+    text: str | None = None
+    text_digest: str = ""
 
 
 class Rename(Struct, frozen=True, kw_only=True):

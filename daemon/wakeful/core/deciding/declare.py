@@ -34,6 +34,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
             text_digest=declaration.text_digest,
             positions=first_positions(spec, session, session.id, wall),
             is_filed=declaration.is_filed,
+            text=declaration.text,
         )
         session = core.emit(decision, session.id, event, author=author)
     assert session.spec is not None

@@ -94,7 +94,8 @@ class SessionRenamed(Struct, frozen=True, kw_only=True):
 class SpecDeclared(Struct, frozen=True, kw_only=True):
     """`positions` are where new clock bindings start: the latest slot before the edit (rule 8).
 
-    `is_filed` False: no file declares it, a call did; it stands in the log alone.
+    `is_filed` False: no file declares it, a call did; it stands in the log alone. `text` is what its file would say,
+    where a person opened it with a call.
     """
 
     spec: SessionSpec
@@ -102,6 +103,7 @@ class SpecDeclared(Struct, frozen=True, kw_only=True):
     text_digest: str
     positions: dict[str, str] = {}
     is_filed: bool = True
+    text: str | None = None
 
 
 class SpecRemoved(Struct, frozen=True):
@@ -210,6 +212,8 @@ class WakeWithdrawn(Struct, frozen=True, kw_only=True):
     reason: str
     versions: dict[str, str] = {}
     is_cancelled: bool = False
+    # Why the person who was asked said no, in their words.
+    rationale: str | None = None
 
 
 class RunStarted(Struct, frozen=True, kw_only=True):
@@ -506,6 +510,8 @@ class QuestionAnswered(Struct, frozen=True, kw_only=True):
     call: str | None = None
     # Nobody said anything in time: it was denied by the daemon.
     is_unanswered: bool = False
+    # Why they said so, in their words.
+    rationale: str | None = None
 
 
 class SessionTerminated(Struct, frozen=True, kw_only=True):

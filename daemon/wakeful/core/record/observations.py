@@ -121,6 +121,8 @@ class Declaration(Struct, frozen=True):
     is_filed: bool = True
     # Nobody has trusted it as it stands, in words: it is neither admitted nor recorded, and its session sleeps.
     needs_trust: str | None = None
+    # What its file would say, where a call declares it.
+    text: str | None = None
 
 
 class SpecsRead(Struct, frozen=True, kw_only=True):

@@ -81,9 +81,14 @@ _TOLD = frozenset(("instructions", "opening"))
 
 def redact(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     """The stand-in of a payload of this kind."""
+    # The decision stays, and who made it: the reason that a person gave for it goes.
+    if kind == "wake_withdrawn" and payload.get("rationale"):
+        return {**payload, "rationale": ERASED}
     if kind not in ERASABLE:
         raise CallerError(f"a record of kind {kind} holds no words of anybody; there is nothing to erase")
     if kind == "question_answered" and str(payload.get("text")).strip().lower() in _DECISIONS:
+        if payload.get("rationale"):
+            return {**payload, "rationale": ERASED}
         raise CallerError("this record holds a yes or a no; there is nothing to erase")
     if kind == "prompt_assembled":
         return {name: "" if name in _TOLD and value is not None else value for name, value in payload.items()}

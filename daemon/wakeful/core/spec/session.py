@@ -452,6 +452,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     # `pinned`: no spec counts before a person trusted it as it stands, wherever it lies.
     trust: Literal["followed", "pinned"] = "followed"
     http: HttpChoice = None
+    # Accounts of the machine that may use the control socket, and the person each is; empty: only the daemon's own.
+    accounts: dict[str, str] = {}
+    # The group whose members may reach the control socket at all; None: nobody but the daemon's own account.
+    socket_group: str | None = None
 
     @property
     def output_limit_bytes(self) -> int:

@@ -1,0 +1,241 @@
+"""The people that the daemon's owner lets in: their names and roles, kept in one file of the state folder.
+
+A person has a role for every session, or for single ones. The file is the truth and is looked at for every request: a
+role that was changed counts from the next request on. A file that others can read or that cannot be understood lets
+nobody in. The file also has the latest changes: who made each, when, and what it was. gate.py finds callers here;
+scopes.py judges what they reach.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import Role
+from wakeful.errors import CallerError, OperatorError
+from wakeful.system.private_folders import sync_folder
+from wakeful.text.display import count
+
+PEOPLE_FILE = "people.json"
+MOST_PEOPLE = 1_000
+MOST_CHANGES = 1_000
+LONGEST_NAME = 64
+ROLES: tuple[Role, ...] = ("observer", "contributor", "maintainer")
+# Forks of forks are followed so far back.
+_MOST_PARENTS = 100
+# The session of this id, if there still is one.
+FindSession = Callable[[str], Session | None]
+
+
+class PeopleUnreadable(OperatorError):
+    """The file of people cannot be trusted or understood."""
+
+
+class PeopleUnwritten(OperatorError):
+    """The file of people could not be replaced."""
+
+
+class Person(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`role` counts for every session. `sessions` has roles for single ones, by id: a role follows a rename."""
+
+    name: str
+    role: Role | None = None
+    sessions: dict[str, Role] = {}
+    # Microseconds UTC, and who let them in.
+    made_at: int
+    made_by: str
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Do they see every session?"""
+        return self.role is not None
+
+    def find_role(self, session: Session, find: FindSession) -> Role | None:
+        """Their role in a session: the one given for it, else for the session it is a fork of, else for all sessions.
+
+        None: the session does not exist for them.
+        """
+        at: Session | None = session
+        for _ in range(_MOST_PARENTS):
+            if at is None:
+                break
+            if at.id in self.sessions:
+                return self.sessions[at.id]
+            at = find(at.lineage.origin.session) if at.lineage.origin is not None else None
+        return self.role
+
+
+class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    at: int
+    by: str
+    name: str
+    words: str
+
+
+class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    people: tuple[Person, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+
+_NOBODY = _File()
+
+
+class People:
+    """The people of one state folder. `owner` is the account of the daemon, whose name nobody else may have."""
+
+    def __init__(self, state: Path, owner: str) -> None:
+        self.path = state / PEOPLE_FILE
+        self._owner = owner
+        self._seen: tuple[int, ...] | None = None
+        self._file = _NOBODY
+        self._known: dict[str, Person] = {}
+
+    def find(self, name: str) -> Person | None:
+        self._read()
+        return self._known.get(name)
+
+    def list_all(self) -> list[Person]:
+        self._read()
+        return sorted(self._known.values(), key=lambda one: one.name)
+
+    def list_changes(self) -> tuple[Change, ...]:
+        """Oldest first."""
+        return self._read().changes
+
+    def add(self, name: str, role: Role, session: str | None, words: str, *, by: str, now: int) -> Person:
+        """Let a person in, durable when this returns. `session` is an id; None: every session."""
+        self._read()
+        self._refuse_name(name)
+        if name in self._known:
+            raise CallerError(f"{name} is known already; `wakeful people role {name} --role {role}` changes their role")
+        if len(self._known) >= MOST_PEOPLE:
+            raise CallerError(f"there are {len(self._known)} people already; remove those who are gone")
+        person = Person(
+            name=name,
+            role=role if session is None else None,
+            sessions={session: role} if session is not None else {},
+            made_at=now,
+            made_by=by,
+        )
+        self._keep(name, person, Change(at=now, by=by, name=name, words=words))
+        return person
+
+    def set_role(self, name: str, role: Role | None, session: str | None, words: str, *, by: str, now: int) -> Person:
+        """Give another role, or with None take it away. `session` is an id; None: every session."""
+        known = self.get(name)
+        if session is None:
+            person = replace(known, role=role)
+        elif role is None:
+            person = replace(known, sessions={one: its for one, its in known.sessions.items() if one != session})
+        else:
+            person = replace(known, sessions={**known.sessions, session: role})
+        if person.role is None and not person.sessions:
+            raise CallerError(f"{name} would have no role left; `wakeful people remove {name}` shuts them out")
+        if person == known:
+            raise CallerError(f"{name} has just that role already; nothing was changed")
+        self._keep(name, person, Change(at=now, by=by, name=name, words=words))
+        return person
+
+    def remove(self, name: str, words: str, *, by: str, now: int) -> Person:
+        person = self.get(name)
+        self._keep(name, None, Change(at=now, by=by, name=name, words=words))
+        return person
+
+    def get(self, name: str) -> Person:
+        person = self.find(name)
+        if person is None:
+            known = ", ".join(one.name for one in self.list_all()[:10])
+            raise CallerError(
+                f"nobody is called {name!r} here"
+                + (f"; known are {known}" if known else "; `wakeful people add NAME --role ROLE` lets somebody in")
+            )
+        return person
+
+    def _refuse_name(self, name: str) -> None:
+        if name == self._owner:
+            raise CallerError(
+                f"{name} is the account that this daemon runs as: its owner, who may do everything; choose another name"
+            )
+        is_plain = all(sign.isalnum() or sign in "._-@" for sign in name)
+        if not 0 < len(name) <= LONGEST_NAME or not is_plain or not name[0].isalnum():
+            raise CallerError(
+                f"{name!r} is no name of a person: letters, digits and . _ - @, at most {LONGEST_NAME} of them, "
+                "beginning with a letter or digit"
+            )
+        # Specs name people by uid, too.
+        if name.isdecimal():
+            raise CallerError(f"{name!r} is a number, and would be taken for a uid; choose a name with a letter")
+
+    def _keep(self, name: str, person: Person | None, change: Change) -> None:
+        file = self._read()
+        people = {**self._known}
+        people.pop(name, None)
+        if person is not None:
+            people[name] = person
+        self._write(_File(people=tuple(people.values()), changes=(*file.changes, change)[-MOST_CHANGES:]))
+
+    def _read(self) -> _File:
+        try:
+            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+                found = os.fstat(file.fileno())
+                self._refuse_loose(found)
+                seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+                if seen != self._seen:
+                    self._file = msgspec.json.decode(file.read(), type=_File)
+                    self._known = {one.name: one for one in self._file.people}
+                    self._seen = seen
+        except FileNotFoundError:
+            self._file, self._known, self._seen = _NOBODY, {}, None
+        except (OSError, msgspec.DecodeError) as error:
+            raise PeopleUnreadable(
+                f"{self.path} cannot be read ({error}): nobody but the owner is let in; mend it, or remove it and add "
+                "the people again"
+            ) from error
+        return self._file
+
+    def _refuse_loose(self, found: os.stat_result) -> None:
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PeopleUnreadable(
+                f"{self.path} is not a file of ours alone: nobody but the owner is let in; "
+                f"after a look, chmod 600 {self.path}"
+            )
+
+    def _write(self, file: _File) -> None:
+        """Whole or not at all: the rename is the moment it counts."""
+        content = msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
+        try:
+            # mkstemp makes it 0600.
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{PEOPLE_FILE}.", dir=self.path.parent)
+            try:
+                with open(descriptor, "wb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(temporary, self.path)
+            except OSError:
+                os.unlink(temporary)
+                raise
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise PeopleUnwritten(
+                f"{self.path} cannot be written: {error.strerror}; everybody's role is as it was"
+            ) from error
+
+
+def is_enough(role: Role | None, needed: Role) -> bool:
+    return role is not None and ROLES.index(role) >= ROLES.index(needed)
+
+
+def say_reach(person: Person, name_session: Callable[[str], str]) -> str:
+    """Their roles in words: "contributor of payroll"."""
+    parts = [f"{person.role} of every session"] if person.role is not None else []
+    parts += [f"{role} of {name_session(one)}" for one, role in person.sessions.items()]
+    return ", ".join(parts) if len(parts) <= 3 else f"{parts[0]}, and {count(len(parts) - 1, 'role')} more"

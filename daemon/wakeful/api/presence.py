@@ -1,0 +1,155 @@
+"""Who is here: the people who look at a session, or write to it, within the last minute.
+
+Kept in memory alone, on the loop. The gate notes each request about one session, the routes note calls and hold a place
+for as long as a stream of one session is open. `listen` is for streams that tell others. Nothing ticks while nobody
+listens, or nobody is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Literal, NamedTuple
+
+Doing = Literal["looks", "writes"]
+# How long somebody is here after the last request.
+PRESENT_SECONDS = 60.0
+# So many are remembered; the one who was here longest ago makes room.
+MOST_PRESENT = 10_000
+
+
+class Present(NamedTuple):
+    """`since` is in microseconds UTC: since when they are here, without a break."""
+
+    person: str
+    session: str
+    doing: Doing
+    since: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    since: int
+    looked_until: float
+    wrote_until: float
+    # Open streams of this session.
+    held: int = 0
+    # What listeners were told last.
+    told: Doing = "looks"
+
+    def until(self) -> float:
+        return float("inf") if self.held else max(self.looked_until, self.wrote_until)
+
+    def doing(self, now: float) -> Doing:
+        return "writes" if self.wrote_until > now else "looks"
+
+
+class Presence:
+    """Sessions are known by their ids. `person` is a name without `person:`, or an author of another kind."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], _Entry] = {}
+        self._listeners: set[asyncio.Event] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, person: str, session: str, doing: Doing, wall: int) -> None:
+        """Somebody looked, or wrote, just now. `wall` is the present in microseconds UTC."""
+        now = monotonic()
+        entry, is_new = self._enter(person, session, wall, now)
+        if doing == "writes":
+            entry.wrote_until = now + PRESENT_SECONDS
+        else:
+            entry.looked_until = now + PRESENT_SECONDS
+        self._tell_change(entry, now, is_new=is_new)
+
+    @contextmanager
+    def hold(self, person: str, session: str, wall: int) -> Iterator[None]:
+        """They look for as long as this lasts."""
+        now = monotonic()
+        entry, is_new = self._enter(person, session, wall, now)
+        entry.held += 1
+        self._tell_change(entry, now, is_new=is_new)
+        try:
+            yield
+        finally:
+            entry.held -= 1
+            entry.looked_until = monotonic() + PRESENT_SECONDS
+            self._set_timer()
+
+    def list_present(self, session: str | None = None) -> list[Present]:
+        """Everybody, or those of one session, in the order in which they came."""
+        now = monotonic()
+        return [
+            Present(person, one, entry.doing(now), entry.since)
+            for (person, one), entry in sorted(self._entries.items(), key=lambda item: (item[1].since, item[0]))
+            if entry.until() > now and session in (None, one)
+        ]
+
+    @contextmanager
+    def listen(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the answer of `list_present` has changed."""
+        heard = asyncio.Event()
+        self._listeners.add(heard)
+        self._set_timer()
+        try:
+            yield heard
+        finally:
+            self._listeners.discard(heard)
+            self._set_timer()
+
+    def _enter(self, person: str, session: str, wall: int, now: float) -> tuple[_Entry, bool]:
+        entry = self._entries.get((person, session))
+        if entry is not None and entry.until() > now:
+            return entry, False
+        if len(self._entries) >= MOST_PRESENT:
+            self._drop_gone(now)
+        if len(self._entries) >= MOST_PRESENT:
+            del self._entries[min(self._entries, key=lambda key: self._entries[key].until())]
+        entry = self._entries[person, session] = _Entry(wall, now, now)
+        return entry, True
+
+    def _tell_change(self, entry: _Entry, now: float, *, is_new: bool) -> None:
+        doing = entry.doing(now)
+        if is_new or doing != entry.told:
+            entry.told = doing
+            self._tell()
+        self._set_timer()
+
+    def _tell(self) -> None:
+        for heard in self._listeners:
+            heard.set()
+
+    def _set_timer(self) -> None:
+        """Wake when the first of them is gone, or writes no more, if anybody wants to know."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._listeners or not self._entries:
+            return
+        now = monotonic()
+        times = [entry.until() for entry in self._entries.values()]
+        times += [entry.wrote_until for entry in self._entries.values() if entry.wrote_until > now]
+        first = min(times)
+        if first != float("inf"):
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, first - now), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = monotonic()
+        has_changed = self._drop_gone(now)
+        for entry in self._entries.values():
+            doing = entry.doing(now)
+            has_changed |= doing != entry.told
+            entry.told = doing
+        if has_changed:
+            self._tell()
+        self._set_timer()
+
+    def _drop_gone(self, now: float) -> bool:
+        gone = [key for key, entry in self._entries.items() if entry.until() <= now]
+        for key in gone:
+            del self._entries[key]
+        return bool(gone)

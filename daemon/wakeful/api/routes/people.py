@@ -1,0 +1,192 @@
+"""People whom the owner lets in (GET /people, POST /people/add, /people/role, /people/remove), and who is here now
+(GET /presence, POST /presence).
+
+Only the daemon's own user reaches the people. Presence leaves out the sessions that the caller may not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.bodies import read_body
+from wakeful.api.gate.people import People, Person, say_reach
+from wakeful.api.gate.scopes import refuse_member
+from wakeful.api.gate.tokens import Tokens
+from wakeful.api.presence import Presence, Present
+from wakeful.api.problems import Forbidden
+from wakeful.api.requests import answer_json, caller_of, find_named, service_of, sight_of
+from wakeful.api.service import Service
+from wakeful.core.spec.session import Role
+from wakeful.errors import CallerError
+from wakeful.text.display import count
+from wakeful.views.times import show_time
+
+
+class AddBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`session` is the name of the session that the role is for; None: every session."""
+
+    name: str
+    role: Role
+    session: str | None = None
+
+
+class RoleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`role` None takes the role away."""
+
+    name: str
+    role: Role | None
+    session: str | None = None
+
+
+class RemoveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+
+
+async def list_people(request: Request) -> Response:
+    service, people = service_of(request), people_of(request)
+    tokens: Tokens = request.app.state.tokens
+    held = [one.person for one in tokens.list_all()]
+    rows = [_view(service, one) | {"tokens": held.count(one.name)} for one in people.list_all()]
+    accounts = {name: account for account, name in service.core.settings.accounts.items()}
+    for row in rows:
+        row["account"] = accounts.get(row["name"])
+    changes = [
+        {"at": show_time(one.at), "by": one.by, "name": one.name, "words": one.words} for one in people.list_changes()
+    ]
+    return answer_json({"people": rows, "changes": changes})
+
+
+async def add_person(request: Request) -> Response:
+    service, body = service_of(request), await _read(request, AddBody)
+    session = find_named(service, body.session) if body.session is not None else None
+    words = f"let in as {body.role} of {session.name if session is not None else 'every session'}"
+    person = people_of(request).add(
+        body.name,
+        body.role,
+        session.id if session is not None else None,
+        words,
+        by=caller_of(request).author,
+        now=service.moment().wall,
+    )
+    return answer_json(_view(service, person) | {"words": words})
+
+
+async def set_role(request: Request) -> Response:
+    service, body = service_of(request), await _read(request, RoleBody)
+    where = body.session if body.session is not None else "every session"
+    words = f"now {body.role} of {where}" if body.role is not None else f"no role of their own for {where} any more"
+    person = people_of(request).set_role(
+        body.name,
+        body.role,
+        _find_id(service, people_of(request), body) if body.session is not None else None,
+        words,
+        by=caller_of(request).author,
+        now=service.moment().wall,
+    )
+    return answer_json(_view(service, person) | {"words": words})
+
+
+def _find_id(service: Service, people: People, body: RoleBody) -> str:
+    """The role of a session that is gone can still be taken away, by its id."""
+    assert body.session is not None
+    if body.role is None and body.session in people.get(body.name).sessions:
+        return body.session
+    return find_named(service, body.session).id
+
+
+async def remove_person(request: Request) -> Response:
+    service, body = service_of(request), await _read(request, RemoveBody)
+    tokens: Tokens = request.app.state.tokens
+    people = people_of(request)
+    people.get(body.name)
+    # Tokens first: an owner who adds the name again later must not find old tokens open.
+    revoked = tokens.revoke_of(body.name)
+    words = "removed" + (f", with {count(revoked, 'token')}" if revoked else "")
+    people.remove(body.name, words, by=caller_of(request).author, now=service.moment().wall)
+    return answer_json({"name": body.name, "words": words, "revoked": revoked})
+
+
+def _view(service: Service, person: Person) -> dict[str, Any]:
+    """Sessions that are gone have their id left."""
+    name = _namer(service)
+    return {
+        "name": person.name,
+        "role": person.role,
+        "sessions": {name(one): role for one, role in person.sessions.items()},
+        "reach": say_reach(person, name),
+        "made_at": show_time(person.made_at),
+        "made_by": person.made_by,
+    }
+
+
+def _namer(service: Service) -> Callable[[str], str]:
+    sessions = service.core.state.sessions
+    return lambda one: sessions[one].name if one in sessions else one
+
+
+def people_of(request: Request) -> People:
+    people: People = request.app.state.people
+    return people
+
+
+def presence_of(request: Request) -> Presence:
+    presence: Presence = request.app.state.presence
+    return presence
+
+
+async def read_presence(request: Request) -> Response:
+    service, name = service_of(request), request.query_params.get("name")
+    sight = sight_of(request)
+    if name is not None and not sight.sees_name(name):
+        return answer_json([])
+    session = find_named(service, name).id if name is not None else None
+    return answer_json(
+        [
+            view_present(service, one)
+            for one in presence_of(request).list_present(session)
+            if sight.sees(one.session) and one.session in service.core.state.sessions
+        ]
+    )
+
+
+def view_present(service: Service, present: Present) -> dict[str, Any]:
+    return {
+        "person": present.person,
+        "session": service.core.state.get(present.session).name,
+        "id": present.session,
+        "doing": present.doing,
+        "since": show_time(present.since),
+    }
+
+
+async def say_presence(request: Request) -> Response:
+    """A page that stays open says that somebody is still here, or is typing."""
+    service, caller, body = service_of(request), caller_of(request), await _read(request, PresenceBody)
+    if not sight_of(request).sees_name(body.name):
+        raise Forbidden(f"you have no role in a session called {body.name!r}; `wakeful list` shows those you have")
+    session = find_named(service, body.name)
+    if caller.token is not None and caller.token.session not in (None, session.id):
+        raise Forbidden(f"token {caller.token.id} is for one session alone; name that one")
+    if caller.run is None:
+        if caller.member is not None and body.doing == "writes":
+            refuse_member(service, caller.member, session, "contributor")
+        presence_of(request).note(caller.shown_name, session.id, body.doing, service.moment().wall)
+    return answer_json([view_present(service, one) for one in presence_of(request).list_present(session.id)])
+
+
+class PresenceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    doing: Literal["looks", "writes"] = "looks"
+
+
+async def _read(request: Request, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(await read_body(request), type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CallerError(f"the body does not fit: {error}") from None
