@@ -19,6 +19,7 @@ from wakeful.core.spec.agent import MCP_TOOL_PREFIX, ToolPolicy
 from wakeful.core.spec.budget import Budget, Price
 from wakeful.core.spec.http import HttpChoice
 from wakeful.core.spec.limits import Limits
+from wakeful.core.spec.notifier import Notifier
 
 Access = Literal["read", "write", "both"]
 Compare = Literal["content", "stat", "names"]
@@ -367,6 +368,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     # Hosts that the agent's tool `fetch` may ask, as HOST:PORT, *.HOST:PORT or *:PORT.
     # No other program gets a network by them.
     fetch: tuple[str, ...] = ()
+    # Notifiers by name. None: all that there are; empty: nobody is told.
+    notify: tuple[str, ...] | None = None
 
     def binding(self, name: str) -> AnyBinding | None:
         return next((binding for binding in self.bindings if binding.name == name), None)
@@ -452,6 +455,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     # `pinned`: no spec counts before a person trusted it as it stands, wherever it lies.
     trust: Literal["followed", "pinned"] = "followed"
     http: HttpChoice = None
+    notifiers: tuple[Notifier, ...] = ()
 
     @property
     def output_limit_bytes(self) -> int:
