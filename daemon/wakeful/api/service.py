@@ -19,6 +19,7 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.eventlog.contract import DaemonLog, Record
+from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
 from wakeful.system.blobs import Blobs
@@ -94,6 +95,7 @@ class Service(Protocol):
     replays: Replays
     workspaces: Workspaces
     trust: TrustDesk
+    notifications: NotificationDesk
     live_words: LiveWords
 
     @property

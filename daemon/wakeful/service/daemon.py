@@ -49,6 +49,8 @@ _COLLECTED_AFTER = (20_000, 10)
 # A whole collection now and then: 5 ms with a dozen sessions, since the objects of the start are left out.
 COLLECTING_SECONDS = 30.0
 COLLECTING_PAUSES = 1000
+# A daemon with `--once` waits so long for messages to people to be sent.
+ONCE_SECONDS = 30.0
 
 
 class StartProgress:
@@ -149,6 +151,8 @@ class Daemon:
         self._has_begun = True
         if must_read_again:
             await self._specs.read()
+        # A notifier that is new begins here: what happens from now on is told.
+        await self._edges.notifications.open_posts()
         async with (
             ControlSocket(self._facade, self._places.socket, self._edges.handed_over) as control,
             self._noted_address(),
@@ -160,6 +164,7 @@ class Daemon:
                 keepers.create_task(self._keep_on(self._keep_narrating), name="keep narrating"),
                 keepers.create_task(self._keep_on(keep_control), name="keep the control socket"),
                 keepers.create_task(self._keep_on(self._edges.room.keep), name="keep room"),
+                keepers.create_task(self._keep_on(self._keep_notifying), name="keep notifying"),
             ]
             if left := self._list_left():
                 keepers.create_task(self._edges.runner.recover(left), name="end runs of damaged sessions")
@@ -184,6 +189,7 @@ class Daemon:
             await self._wind_down()
             for keeper in keeping:
                 keeper.cancel()
+        await self._end_notifying()
         if self._ending.abandoned is None:
             self._narrator.narrate()
         await self._close()
@@ -456,6 +462,18 @@ class Daemon:
 
     async def _keep_narrating(self) -> None:
         await self._narrator.keep(self._recorded, lambda: self._progress.is_over and not self._is_wave_going())
+
+    async def _keep_notifying(self) -> None:
+        await self._edges.notifications.keep(self._recorded)
+
+    async def _end_notifying(self) -> None:
+        """With `--once` nobody may come to send what is left; otherwise the next daemon does."""
+        if self._ending.abandoned is not None:
+            return
+        if self._is_once:
+            await self._edges.notifications.flush(ONCE_SECONDS)
+            await self._reactor.recorded_so_far()
+        await self._edges.notifications.close()
 
     async def _keep_watchdog(self) -> None:
         """Only a loop that turns and a log that takes appends may say that it is alive."""

@@ -24,11 +24,11 @@ from wakeful.core.agents.turns import (
     WroteFile,
 )
 from wakeful.core.record.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
+from wakeful.core.record.notifications import NotificationAbandoned, NotificationDelivered
 from wakeful.core.record.observations import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Periods
-from wakeful.core.spec.notifier import NotifyEvent
 from wakeful.core.spec.session import SessionSpec
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
@@ -509,28 +509,6 @@ class QuestionAnswered(Struct, frozen=True, kw_only=True):
     is_unanswered: bool = False
 
 
-class NotificationDelivered(Struct, frozen=True, kw_only=True):
-    """People were told of record `about` by a notifier. At least once: a crash may have sent it twice,
-    under one `delivery`."""
-
-    notifier: str
-    event: NotifyEvent
-    about: int
-    delivery: str
-    attempts: int = 1
-
-
-class NotificationAbandoned(Struct, frozen=True, kw_only=True):
-    """People were not told of record `about`: the notifier gave up, and this is why."""
-
-    notifier: str
-    event: NotifyEvent
-    about: int
-    delivery: str
-    attempts: int
-    words: str
-
-
 class SessionTerminated(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
@@ -708,9 +686,7 @@ Event = (
     # The end of a run, and rest.
     | RunFinished | SlotSkipped | ClockRebased | SessionSuspended | SessionSlept | SessionResumed | SessionBraked
     | SessionReleased | QuestionAnswered
-    | SessionTerminated | SessionReopened
-    # Telling people.
-    | NotificationDelivered | NotificationAbandoned
+    | SessionTerminated | SessionReopened | NotificationDelivered | NotificationAbandoned
     # History.
     | CheckpointMarked | SessionRewound | OutputsAdopted | SessionForked | SessionMerged | ConflictResolved
     | ConversationCompressed
