@@ -28,6 +28,7 @@ from wakeful.api.routes import (
     diff,
     export,
     log,
+    notify,
     participants,
     replay,
     retention,
@@ -82,6 +83,8 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /tokens": credentials.list_tokens,
     "POST /tokens": credentials.make_token,
     "POST /tokens/revoke": credentials.revoke_token,
+    "GET /notify": notify.read_notifiers,
+    "POST /notify/test": notify.send_test,
 }
 ROUTES = (
     # Routes are tried in this order, and agents ask for the first three in every turn.

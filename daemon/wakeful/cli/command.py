@@ -79,6 +79,7 @@ MODULES = {
     "restore": "verbs.backup",
     "doctor": "verbs.doctor",
     "token": "verbs.tokens",
+    "notify": "verbs.notify",
     "install": "verbs.install",
     "uninstall": "verbs.install",
     "completion": "completion_scripts",

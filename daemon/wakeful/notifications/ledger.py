@@ -110,7 +110,7 @@ def take_news(ledger: Ledger, notice: Notice, upstreams: Iterable[str]) -> Ledge
         return replace(_set_trouble(ledger, notice.session, notice.event, again), waiting=waiting)
     if notice.event == "failed" and (root := _find_root(ledger, upstreams)) is not None:
         above = ledger.troubles[root]["failed"]
-        below = tuple(dict.fromkeys((*above.below, notice.name)))
+        below = tuple(sorted({*above.below, notice.name}))
         return _set_trouble(ledger, root, "failed", replace(above, below=below))
     trouble = Trouble(seq=notice.seq, at=notice.at)
     return _add(_set_trouble(ledger, notice.session, notice.event, trouble), notice)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
@@ -77,6 +78,12 @@ class Notifier(Struct, frozen=True, kw_only=True):
     digest_seconds: float | None = None
 
 
+def show_address(url: str) -> str:
+    """An address without its path: the topic of ntfy, or the end of a webhook's address, is often a secret itself."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
+
+
 def name_kind(channel: Channel) -> str:
     """The key of the channel in wakeful.yaml."""
     return str(type(channel).__struct_config__.tag)
@@ -88,7 +95,7 @@ def say_target(channel: Channel) -> str:
         case CommandChannel(argv=argv):
             return " ".join(argv)
         case WebhookChannel(url=url) | NtfyChannel(url=url) | UrlChannel(url=url):
-            return url
+            return show_address(url)
         case EmailChannel(to=to):
             return ", ".join(to)
         case DesktopChannel():

@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import Mapping
 
-from wakeful.core.spec.notifier import NtfyChannel, UrlChannel, WebhookChannel
+from wakeful.core.spec.notifier import NtfyChannel, UrlChannel, WebhookChannel, show_address
 from wakeful.notifications.channels.signature import read_key, sign
 from wakeful.notifications.contract import Delivered, Gone, Refused, Sent
 from wakeful.notifications.messages import Message, as_json, as_text, fill, fill_text
@@ -39,7 +39,7 @@ async def send_webhook(channel: WebhookChannel, message: Message, secret: bytes)
     body = as_json(message)
     # Signed anew for each attempt: receivers refuse a timestamp older than five minutes.
     headers = sign(key, message.id, int(time.time()), body)
-    return await _post(channel.url, channel.url, "POST", {**_JSON, **headers}, body)
+    return await _post(channel.url, "POST", {**_JSON, **headers}, body)
 
 
 async def send_ntfy(channel: NtfyChannel, message: Message, secret: bytes | None) -> Sent:
@@ -53,7 +53,7 @@ async def send_ntfy(channel: NtfyChannel, message: Message, secret: bytes | None
         headers["Click"] = message.link
     if secret is not None:
         headers["Authorization"] = f"Bearer {_decode(secret)}"
-    return await _post(channel.url, channel.url, "POST", headers, as_text(message).encode())
+    return await _post(channel.url, "POST", headers, as_text(message).encode())
 
 
 async def send_url(channel: UrlChannel, message: Message, secret: bytes | None) -> Sent:
@@ -72,7 +72,7 @@ async def send_url(channel: UrlChannel, message: Message, secret: bytes | None) 
             headers["Content-Type"] = "text/plain; charset=utf-8"
     else:
         body = json.dumps(fill(channel.body, message), ensure_ascii=False).encode()
-    return await _post(url, channel.url, channel.method, headers, body)
+    return await _post(url, channel.method, headers, body)
 
 
 def _decode(secret: bytes) -> str:
@@ -86,8 +86,8 @@ def _encode_header(text: str) -> str:
     return f"=?UTF-8?B?{base64.b64encode(text.encode()).decode()}?="
 
 
-async def _post(url: str, shown: str, method: str, headers: Mapping[str, str], body: bytes) -> Sent:
-    """`shown` is the address without its secret, for words."""
+async def _post(url: str, method: str, headers: Mapping[str, str], body: bytes) -> Sent:
+    shown = show_address(url)
     try:
         async with ask_http(url, method, {**headers, "Content-Length": str(len(body))}, body) as heard:
             if heard.status in _SUCCESS:
@@ -95,9 +95,9 @@ async def _post(url: str, shown: str, method: str, headers: Mapping[str, str], b
             if heard.status == _GONE:
                 return Gone(f"{shown} answered 410: it wants no more messages")
             if heard.status in _REDIRECT:
-                where = heard.headers.get("location", "elsewhere")
+                where = show_address(heard.headers.get("location", "elsewhere"))
                 return Refused(
-                    f"{shown} answered {heard.status}, to {where[:200]}: a redirect is not followed; write the address "
+                    f"{shown} answered {heard.status}, to {where[:100]}: a redirect is not followed; write the address "
                     "it leads to"
                 )
             words = await _quote(heard.reader)
