@@ -38,6 +38,8 @@ _READ_BYTES = 1 << 20
 _GATHERING_SECONDS = 0.1
 # A position that no news moved is written down now and then, so that a start does not read far.
 _POSITIONS_UNSAVED = 5000
+# The pause of a notifier whose ledger cannot be written, for want of room.
+_UNWRITTEN_SECONDS = 30.0
 _STARTED = KINDS[RunStarted]
 
 
@@ -89,8 +91,8 @@ class NotificationDesk:
         self._read_wall = read_wall
         self._posts: dict[str, Post] = {}
         self._wanted: dict[str, Notifier] = {}
-        # Where a notifier that is new in this process begins, by name; None: where its ledger says.
-        self._begins: dict[str, int | None] = {}
+        # Where the log ended when a notifier came, by name, and whether its ledger may lie before that.
+        self._begins: dict[str, tuple[int, bool]] = {}
         self._has_settings = False
         self._heard = asyncio.Event()
 
@@ -101,8 +103,9 @@ class NotificationDesk:
         of every failure of the past."""
         wanted = {one.name: one for one in notifiers}
         for name in wanted.keys() - self._wanted.keys():
-            # The first settings of a daemon bring nothing new: it goes on where the last one ended.
-            self._begins[name] = self._log.position() if self._has_settings else None
+            # Known before anything else is decided. The first settings of a daemon bring back its notifiers: they go
+            # on where the last daemon ended.
+            self._begins[name] = self._log.position(), not self._has_settings
         self._has_settings = True
         self._wanted = wanted
         self._heard.set()
@@ -122,18 +125,19 @@ class NotificationDesk:
             elif post.notifier.channel != notifier.channel:
                 await self._end_attempt(post)
             post.notifier = notifier
-            post.ledger = rules.adapt(post.ledger, channel, self._log.position())
-            await self._save(post)
+            post.ledger = rules.adapt(post.ledger, channel)
+            await self._save_news(post)
 
     async def _open_ledger(self, name: str) -> Ledger:
-        begins = self._begins.pop(name, None)
+        begins, goes_on = self._begins[name]
         found, problem = await asyncio.to_thread(self._files.read, name)
         if problem is not None:
             self._say(problem)
-        newest = self._log.position()
         if found is None:
-            return Ledger(position=newest if begins is None else begins)
-        return found if begins is None else replace(found, position=begins, is_idle=False)
+            return Ledger(position=begins)
+        # A position beyond the end: the log is an older copy.
+        is_kept = goes_on and not found.is_idle and found.position <= begins
+        return found if is_kept else replace(found, position=begins, is_idle=False)
 
     async def _end_attempt(self, post: Post) -> None:
         if post.attempt is not None:
@@ -212,8 +216,7 @@ class NotificationDesk:
         for position in sorted({post.ledger.position for post in self._posts.values()}):
             await self._read_on(position, [post for post in self._posts.values() if post.ledger.position == position])
         for post in self._posts.values():
-            if post.saved is None or _has_news(post.saved, post.ledger):
-                await self._save(post)
+            await self._save_news(post)
 
     async def _read_on(self, position: int, posts: list[Post]) -> None:
         while True:
@@ -321,6 +324,14 @@ class NotificationDesk:
             )
 
     async def _attempt(self, post: Post) -> None:
+        try:
+            await self._deliver(post)
+        except OSError as error:
+            # What came of it is known to this process, and not to the next: then it is sent again.
+            self._say(f"notifier {post.notifier.name}: its ledger cannot be written: {error.strerror or error}")
+            await asyncio.sleep(_UNWRITTEN_SECONDS)
+
+    async def _deliver(self, post: Post) -> None:
         now = self._read_wall()
         if post.ledger.delivery is None:
             post.ledger = rules.make_delivery(post.ledger, post.notifier.digest_seconds, now, make_id())
@@ -384,6 +395,11 @@ class NotificationDesk:
             await self._save(post)
             self._heard.set()
         return sent
+
+    async def _save_news(self, post: Post) -> None:
+        """Write a ledger that holds more than another position: that alone can be read again."""
+        if post.saved is None or _has_news(post.saved, post.ledger):
+            await self._save(post)
 
     async def _save(self, post: Post) -> None:
         async with post.writing:

@@ -245,11 +245,8 @@ def _find_jitter(delivery_id: str, attempts: int) -> float:
 # -- its definition -------------------------------------------------------------------------------
 
 
-def adapt(ledger: Ledger, channel: str, newest: int) -> Ledger:
-    """The ledger of a notifier as it is declared now. `newest` is the position of the log's newest record."""
-    if ledger.is_idle or ledger.position > newest:
-        # It comes back, or the log is an older copy: what is between is not told.
-        ledger = replace(ledger, position=newest, is_idle=False)
+def adapt(ledger: Ledger, channel: str) -> Ledger:
+    """The ledger of a notifier as it is declared now."""
     if ledger.channel == channel:
         return ledger
     # A person mended its address: what waits is tried at once.
