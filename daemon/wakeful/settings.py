@@ -255,7 +255,7 @@ def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
             allow_unisolated=keys.allow_unisolated,
             trust=keys.trust,
             http=_resolve_http(keys.http, path, data) if keys.http is not None else None,
-            notifiers=build_notifiers(keys.notify, read_marks(data, path.name), path.name) if keys.notify else (),
+            notifiers=build_notifiers(keys.notify, read_marks(data, file), file) if keys.notify else (),
         ),
         defaults,
     )

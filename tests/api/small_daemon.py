@@ -126,7 +126,6 @@ class SmallDaemon:
             observe=self._inbox.append,
             say=lambda words: None,
             redact=self.redact,
-            find_door=lambda: None,
             read_wall=lambda: time.time_ns() // 1000,
         )
 

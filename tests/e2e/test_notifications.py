@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -420,3 +421,41 @@ def test_a_daemon_that_runs_once_tells_before_it_ends(box: Box) -> None:
         done = box.once()
         assert done.returncode == 1
         assert receiver.titles() == ["payroll failed"]
+
+
+def test_a_session_that_waits_for_a_secret_is_told_once(box: Box) -> None:
+    """No record says that it sleeps: the daemon's look does. A restart tells nothing anew."""
+    with Receiver() as receiver:
+        box.write("wakeful.yaml", settings(receiver))
+        failing(box, "old", more="secrets: [old-token]")
+        box.start(env=ENVIRONMENT)
+        box.wait_for("old", state="sleeping")
+        # Held before the notifier was there: nothing is told of it.
+        failing(box, more="secrets: [bank-token]")
+        assert wait_for(receiver, 1) == ["payroll sleeps until somebody acts"]
+        assert "wakeful secret set bank-token" in receiver.requests[0].data["words"]
+        eventually(lambda: "notification_delivered" in box.kinds("payroll"))
+        box.kill()
+        box.start(env=ENVIRONMENT)
+        time.sleep(QUIET_SECONDS)
+        assert len(receiver.requests) == 1
+        box.kill()
+        box.start(env=ENVIRONMENT | {"WAKEFUL_SECRET_BANK_TOKEN": "0123456789-bank"})
+        box.wait_at_rest("payroll", runs=1)
+        box.kill()
+        box.start(env=ENVIRONMENT)
+        assert wait_for(receiver, 2)[1] == "payroll sleeps until somebody acts"
+
+
+def test_a_message_links_to_the_session_and_the_record(box: Box) -> None:
+    """Where the daemon listens on TCP."""
+    with Receiver() as receiver:
+        box.write("wakeful.yaml", settings(receiver) + "http: 127.0.0.1:0\n")
+        box.write("broken", "")
+        failing(box, "hr/payroll")
+        box.write("data-hr/payroll.txt", "1")
+        box.start(env=ENVIRONMENT)
+        wait_for(receiver, 1)
+        data = receiver.requests[0].data
+        port = re.search(r"http http://127\.0\.0\.1:(\d+)", box.output.read_text())[1]
+        assert data["link"] == f"http://127.0.0.1:{port}/#/session/hr%2Fpayroll?at={data['seq']}"

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from wakeful.core.deciding.holds import find_unmended
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.events import RunStarted
 from wakeful.core.record.observations import NotificationEnded
@@ -61,9 +62,7 @@ class Post:
 
 
 class NotificationDesk:
-    """`observe` takes what came of messages, `say` words for the operator, `redact` takes secrets out of a text.
-
-    `find_door` gives the address of the dashboard, or None."""
+    """`observe` takes what came of messages, `say` words for the operator, `redact` takes secrets out of a text."""
 
     def __init__(
         self,
@@ -76,7 +75,6 @@ class NotificationDesk:
         observe: Callable[[NotificationEnded], None],
         say: Callable[[str], None],
         redact: Callable[[Any], Any],
-        find_door: Callable[[], str | None],
         read_wall: Callable[[], int],
     ) -> None:
         self._core = core
@@ -87,13 +85,16 @@ class NotificationDesk:
         self._observe = observe
         self._say = say
         self._redact = redact
-        self._find_door = find_door
+        # The address of the dashboard, for links; None while nothing listens on TCP. The daemon's life connects it.
+        self.find_door: Callable[[], str | None] = lambda: None
         self._read_wall = read_wall
         self._posts: dict[str, Post] = {}
         self._wanted: dict[str, Notifier] = {}
         # Where the log ended when a notifier came, by name, and whether its ledger may lie before that.
         self._begins: dict[str, tuple[int, bool]] = {}
         self._has_settings = False
+        # Specs, agents or settings were read: any session may be held now, or no longer.
+        self._may_be_held = False
         self._heard = asyncio.Event()
 
     # -- settings -----------------------------------------------------------------------------
@@ -108,6 +109,11 @@ class NotificationDesk:
             self._begins[name] = self._log.position(), not self._has_settings
         self._has_settings = True
         self._wanted = wanted
+        self._heard.set()
+
+    def note_reading(self) -> None:
+        """Specs, agents or settings were read."""
+        self._may_be_held = True
         self._heard.set()
 
     async def open_posts(self) -> None:
@@ -126,6 +132,11 @@ class NotificationDesk:
                 await self._end_attempt(post)
             post.notifier = notifier
             post.ledger = rules.adapt(post.ledger, channel)
+        if any(post.ledger.held is None for post in self._posts.values()):
+            # Sessions that are held already are of the past, for a notifier that is new.
+            self._may_be_held = True
+            self._look_at_holds()
+        for post in self._posts.values():
             await self._save_news(post)
 
     async def _open_ledger(self, name: str) -> Ledger:
@@ -169,6 +180,9 @@ class NotificationDesk:
         """One round: settings, records, messages."""
         await self.open_posts()
         await self._read_news()
+        self._look_at_holds()
+        for post in self._posts.values():
+            await self._save_news(post)
         for post in self._posts.values():
             self._begin_attempt(post)
 
@@ -215,8 +229,6 @@ class NotificationDesk:
         """Read on from the position of each post. All of them have the same one, except after a start."""
         for position in sorted({post.ledger.position for post in self._posts.values()}):
             await self._read_on(position, [post for post in self._posts.values() if post.ledger.position == position])
-        for post in self._posts.values():
-            await self._save_news(post)
 
     async def _read_on(self, position: int, posts: list[Post]) -> None:
         while True:
@@ -296,6 +308,35 @@ class NotificationDesk:
             run=run,
         )
 
+    def _look_at_holds(self) -> None:
+        """Find the sessions that wait for a person without a record that says so. The comparison with what was held
+        before decides, so nothing is lost by a crash. All sessions after a reading, else those that are held."""
+        core, is_all, self._may_be_held = self._core, self._may_be_held, False
+        known = {session for post in self._posts.values() for session in post.ledger.held or ()}
+        looked = list(core.state) if is_all else [core.state.get(one) for one in known if one in core.state.sessions]
+        held = {one.id: words for one in looked if (words := find_unmended(core, one)) is not None}
+        if not is_all and not known:
+            return
+        for post in self._posts.values():
+            told = [
+                self._make_hold_notice(core.state.get(session), words)
+                for session, words in held.items()
+                if session not in (post.ledger.held or ())
+                and "sleeping" in post.notifier.events
+                and _is_meant(core.state.get(session), post.notifier, self._posts)
+            ]
+            post.ledger = rules.take_holds(post.ledger, held, None if is_all else known, told)
+
+    def _make_hold_notice(self, session: Session, words: str) -> Notice:
+        return Notice(
+            event="sleeping",
+            session=session.id,
+            name=session.name,
+            seq=session.seq,
+            at=self._read_wall(),
+            words=shorten(self._redact(words)),
+        )
+
     async def _is_aside(self, record: Record, run: int | None) -> bool:
         """Did this run answer a question? It says nothing about the work of the session."""
         found = await asyncio.to_thread(
@@ -339,7 +380,7 @@ class NotificationDesk:
             await self._save(post)
         delivery = post.ledger.delivery
         assert delivery is not None
-        message = self._redact(make_message(delivery, post.notifier.name, self._host, self._find_door()))
+        message = self._redact(make_message(delivery, post.notifier.name, self._host, self.find_door()))
         sent = await self._send(post.notifier, message)
         self._settle(post, message, sent)
         await self._save(post)
@@ -387,7 +428,7 @@ class NotificationDesk:
         if notifier is None:
             known = ", ".join(sorted(self._wanted)) or "none"
             raise CallerError(f"wakeful.yaml has no notifier {name!r}; there is {known}")
-        message = self._redact(make_test(make_id(), name, self._host, self._find_door(), self._read_wall()))
+        message = self._redact(make_test(make_id(), name, self._host, self.find_door(), self._read_wall()))
         sent = await self._send(notifier, message)
         post = self._posts.get(name)
         if isinstance(sent, Delivered) and post is not None and post.ledger.disabled is not None:

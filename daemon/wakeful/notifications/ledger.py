@@ -8,7 +8,7 @@ One trouble is told once: the same failure again, or one below a failed upstream
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -71,6 +71,9 @@ class Ledger(Struct, frozen=True, kw_only=True):
     channel: str = ""
     troubles: dict[str, dict[NotifyEvent, Trouble]] = {}
     budgets_told: dict[str, int] = {}
+    # Sessions that sleep until a person mends what no record tells of, such as a missing secret, and why.
+    # None: nobody has looked yet.
+    held: dict[str, str] | None = None
     waiting: tuple[Notice, ...] = ()
     waiting_since: int = 0
     # Notices beyond the bound of what waits, or while it was disabled.
@@ -130,6 +133,22 @@ def take_ending(ledger: Ledger, session: str, recovered: Notice | None) -> Ledge
     if failed is not None and failed.below:
         recovered = replace(recovered, words=f"{recovered.words}; failed below it: {', '.join(failed.below[:10])}")
     return _add(ledger, recovered)
+
+
+def take_holds(ledger: Ledger, held: dict[str, str], looked: Container[str] | None, told: Iterable[Notice]) -> Ledger:
+    """The sessions that are held now, of those that were looked at (None: of all). `told` are notices of them.
+
+    Those that a new notifier finds are not told: they are of the past.
+    """
+    before = ledger.held
+    if before is None:
+        return ledger if looked is not None else replace(ledger, held=held)
+    kept = {session: words for session, words in before.items() if looked is not None and session not in looked}
+    ledger = replace(ledger, held=kept | held)
+    for notice in told:
+        if notice.session not in before:
+            ledger = _add(ledger, notice)
+    return ledger
 
 
 def _is_same(one: Notice, other: Notice) -> bool:

@@ -55,14 +55,5 @@ def build_desk(
         observe=observe,
         say=functools.partial(voice.say, priority=WARNING),
         redact=known.redact,
-        find_door=lambda: find_door(places),
         read_wall=lambda: time.time_ns() // 1000,
     )
-
-
-def find_door(places: Places) -> str | None:
-    """The address of the dashboard, for links; None while nothing listens on TCP."""
-    if places.http is None:
-        return None
-    host, port = places.http
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -204,6 +204,7 @@ class SpecReports:
                 self._report_agents(observation)
             case SpecsRead():
                 self._report_specs(observation)
+        self._notifications.note_reading()
 
     def _report_settings(self, observation: SettingsRead) -> None:
         self._observe(observation)
