@@ -442,6 +442,7 @@ def test_a_session_that_waits_for_a_secret_is_told_once(box: Box) -> None:
         box.kill()
         box.start(env=ENVIRONMENT | {"WAKEFUL_SECRET_BANK_TOKEN": "0123456789-bank"})
         box.wait_at_rest("payroll", runs=1)
+        eventually(lambda: "bank-token" not in (box.state / "notify" / "ops.json").read_text())
         box.kill()
         box.start(env=ENVIRONMENT)
         assert wait_for(receiver, 2)[1] == "payroll sleeps until somebody acts"
