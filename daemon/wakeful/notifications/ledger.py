@@ -23,6 +23,8 @@ GATHER_SECONDS = 1.0
 # So many messages in a minute are sent one by one; what comes beyond them is one message.
 BURST = 5
 BURST_SECONDS = 60.0
+# What has waited for so long is sent as one, since its moment is past.
+LATE_SECONDS = 15.0
 # From the first failure on, about 16 hours.
 BACKOFF_SECONDS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0)
 MOST_ATTEMPTS = len(BACKOFF_SECONDS) + 1
@@ -203,7 +205,9 @@ def make_delivery(ledger: Ledger, digest_seconds: float | None, now: int, delive
     """Put what waits into a message: one notice, or all of them where they are many."""
     recent = list_recent(ledger, now)
     is_flood = len(ledger.waiting) > BURST or len(ledger.waiting) + len(recent) > BURST
-    if digest_seconds is not None or is_flood:
+    # They waited for a full minute to pass, or for a server that was down.
+    is_late = now - ledger.waiting_since > LATE_SECONDS * SECOND
+    if digest_seconds is not None or is_flood or is_late:
         taken, left = ledger.waiting, ()
     else:
         taken, left = ledger.waiting[:1], ledger.waiting[1:]
@@ -211,6 +215,7 @@ def make_delivery(ledger: Ledger, digest_seconds: float | None, now: int, delive
     return replace(
         ledger,
         waiting=left,
+        waiting_since=left[0].at if left else 0,
         missed=0 if not left else ledger.missed,
         delivery=Delivery(id=delivery_id, notices=taken, made_at=now, next_at=now, missed=missed),
         sent_at=(*recent, now)[-BURST:],
