@@ -43,6 +43,8 @@ LAYERS: dict[str, set[str]] = {
     "run_files": {"core", "system", "runners"},
     # Reading the log back.
     "history": {"core", "system", "eventlog", "specs", "views"},
+    # Telling people: from records to messages that arrive.
+    "notifications": {"core", "system", "eventlog", "views"},
     # Sessions as files, over the log's contract.
     "bundles": {"core", "system", "eventlog", "run_files"},
     # What a model is told, assembled from the log.
@@ -54,12 +56,12 @@ LAYERS: dict[str, set[str]] = {
     # The control socket: who calls, and the routes.
     "api": {
         "core", "system", "specs", "secrets", "eventlog", "views", "run_files", "history", "bundles", "model_context", "workspaces",
-        "trust", "verbs",
+        "trust", "notifications", "verbs",
     },
     # The running daemon. Its wiring is the only place that constructs edges.
     "service": {
         "core", "system", "specs", "settings", "secrets", "eventlog", "sources", "runners", "views", "run_files", "history", "bundles",
-        "workspaces", "trust", "api",
+        "workspaces", "trust", "notifications", "api",
     },
     # Arguments in, text out.
     "cli": {"core", "system", "specs", "settings", "secrets", "eventlog", "views", "verbs", "service"},

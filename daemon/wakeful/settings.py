@@ -36,6 +36,7 @@ from wakeful.specs.load import (
     validate,
 )
 from wakeful.specs.models import DaemonKeys, HttpKeys, LimitKeys, PriceKeys
+from wakeful.specs.notifiers import build_notifiers
 from wakeful.specs.parse_cache import load_readings, save_readings
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.scalars import find_local_zone
@@ -168,6 +169,10 @@ def read_settings_file(path: Path) -> tuple[Settings, Defaults, tuple[Problem, .
         return default_settings(), NO_DEFAULTS, refusal.problems
 
 
+def name_notifiers(settings: Settings) -> frozenset[str]:
+    return frozenset(one.name for one in settings.notifiers)
+
+
 def default_settings() -> Settings:
     return Settings(concurrency=_count_cores(), prices=dict(read_known_prices()))
 
@@ -252,6 +257,7 @@ def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
             http=_resolve_http(keys.http, path, data) if keys.http is not None else None,
             accounts=dict(keys.people.accounts) if keys.people is not None else {},
             socket_group=keys.people.socket_group if keys.people is not None else None,
+            notifiers=build_notifiers(keys.notify, read_marks(data, file), file) if keys.notify else (),
         ),
         defaults,
     )
@@ -365,6 +371,8 @@ class ProjectReader:
         self._environ = environ
         self._settings = default_settings()
         self.pools = pools
+        # Those of the daemon, for a project beside its own folder.
+        self.notifiers: frozenset[str] | None = None
         self._accept = accept
         self.defaults = NO_DEFAULTS
         self._folder: FolderReading | None = None
@@ -385,6 +393,7 @@ class ProjectReader:
             frozenset(self._settings.pools) if self.pools is None else self.pools,
             str(self._kept.parent) if self._kept is not None else None,
             str(self._specs_dir),
+            name_notifiers(self._settings) if self.notifiers is None else self.notifiers,
         )
         if self._folder is None and self._kept is not None:
             self._left = load_readings(self._kept, self.defaults, around)

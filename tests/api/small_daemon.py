@@ -52,6 +52,10 @@ from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, DaemonLog, Draft
 from wakeful.eventlog.memory import MemoryLog
 from wakeful.history.repeated_calls import find_first, name_call
+from wakeful.notifications.channels.program import Programs
+from wakeful.notifications.channels.send import ChannelSender
+from wakeful.notifications.desk import NotificationDesk
+from wakeful.notifications.ledger_files import LedgerFiles
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.system.blobs import Blobs
@@ -118,6 +122,17 @@ class SmallDaemon:
         self._listeners: set[asyncio.Event] = set()
         self.redactor = Redactor()
         self.live_words = LiveWords(lambda: self.redactor)
+        self.notifications = NotificationDesk(
+            self.core,
+            self.log,
+            LedgerFiles(self.places.state),
+            ChannelSender(Programs(str(folder), {}, lambda path: None), lambda name: b"", "here"),
+            host="here",
+            observe=self._inbox.append,
+            say=lambda words: None,
+            redact=self.redact,
+            read_wall=lambda: time.time_ns() // 1000,
+        )
 
     # -- the loop ------------------------------------------------------------------------------
 

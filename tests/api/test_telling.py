@@ -158,6 +158,11 @@ EVERY: list[tuple[ev.Event, str]] = [
         ev.PayloadErased(erased=7, kind="note_added", stand_in={}, reason="a key"),
         "the payload of record 7 (note_added) was erased: a key",
     ),
+    (ev.NotificationDelivered(notifier="ops", event="failed", about=7, delivery="d"), "ops"),
+    (
+        ev.NotificationAbandoned(notifier="ops", event="asks", about=7, delivery="d", attempts=9, words="no route"),
+        "no route",
+    ),
 ]
 
 

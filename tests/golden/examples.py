@@ -190,6 +190,8 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.SpecRemoved(),
     # Record 8 was erased: a replay folds what stands here in its place.
     (ev.PayloadErased(erased=8, kind="note_added", stand_in={"text": "[erased]"}, reason="a password"), "ada"),
+    ev.NotificationDelivered(notifier="ops", event="failed", about=9, delivery="msg_1", attempts=2),
+    ev.NotificationAbandoned(notifier="mail", event="asks", about=9, delivery="msg_2", attempts=10, words="no such host"),
     (ev.SessionTerminated(reason="the year is over"), "ada"),
     (ev.SessionReopened(reason="not quite"), "ada"),
 )  # fmt: skip

@@ -14,8 +14,8 @@ from waiting import eventually_async
 from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.spec.agent import McpServer
-from wakeful.sources.checks.http_request import ServiceDown
 from wakeful.sources.checks.services import ServiceSource, check_bound_server, check_service
+from wakeful.system.http_request import ServiceDown
 
 pytestmark = pytest.mark.asyncio
 

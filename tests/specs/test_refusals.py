@@ -36,7 +36,7 @@ KEYS = [
     (
         "xyzzy: 1",
         "1:1: unknown key 'xyzzy' in this session; expected one of agent, objective, priority, tags, enabled, root, bindings,"
-        " when, pace, window, timezone, first, run, conversation, people, retention, budget, approve, ask_timeout, network, fetch, secrets, tools, isolation, allow, for_each, concurrency",
+        " when, pace, window, timezone, first, run, conversation, people, retention, budget, approve, ask_timeout, network, fetch, secrets, tools, isolation, allow, notify, for_each, concurrency",
     ),
     ("run: {comand: [a]}", "1:7: unknown key 'comand' in run; did you mean 'command'?"),
     ("concurrency: {pol: gpu}", "1:15: unknown key 'pol' in concurrency; did you mean 'pool'?"),
@@ -264,7 +264,7 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 
 LATER = [
-    "notify: [mail]", "hosts: [big]", "bindings: {a: {webhook: github, secret: x}}",
+    "hosts: [big]", "bindings: {a: {webhook: github, secret: x}}",
 ]  # fmt: skip
 
 

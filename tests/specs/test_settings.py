@@ -123,6 +123,47 @@ BAD = [
         "http: {listen: 127.0.0.1:80, hosts: [https://a.example]}",
         "1:37: hosts: expected hosts as a browser sends them, such as [wakeful.example.org], each with its port unless that is 80 or 443",
     ),
+    (
+        "notify: {ops: {webhook: 'https://x.org'}}",
+        "1:16: notifier 'ops' signs what it sends: name its secret, such as secret: ops-key, and set it with wakeful secret set ops-key; for an address that checks no signature use url",
+    ),
+    (
+        "notify: {ops: {webhok: 'https://x.org', secret: a}}",
+        "1:16: unknown key 'webhok' in ops; did you mean 'webhook'?",
+    ),
+    (
+        "notify: {ops: {command: [a], ntfy: 'https://x.org/y'}}",
+        "1:10: notifier 'ops' has 2 kinds (command, ntfy); split it into one each; a notifier has exactly one of command, webhook, email, ntfy, url, desktop",
+    ),
+    (
+        "notify: {ops: {on: failed}}",
+        "1:10: notifier 'ops' has no kind; a notifier has exactly one of command, webhook, email, ntfy, url, desktop",
+    ),
+    (
+        "notify: {ops: {ntfy: 'https://x.org/y', on: [faild]}}",
+        "1:45: on: 'faild' is no event of sessions; did you mean 'failed'?",
+    ),
+    ("notify: {none: {desktop: true}}", "1:10: 'none' stands for nobody in a session's notify; choose another name"),
+    (
+        "notify: {ops: {desktop: true, secret: x}}",
+        "1:31: 'secret' belongs to webhook and ntfy and url, and notifier 'ops' is desktop; remove it",
+    ),
+    (
+        "notify: {ops: {url: 'https://x.org/{secret}'}}",
+        "1:16: notifier 'ops' says {secret}, and names no secret; add secret: NAME",
+    ),
+    (
+        "notify: {ops: {ntfy: 'https://me:pw@x.org/t'}}",
+        "1:22: ntfy: an address holds no password; name the secret under secret",
+    ),
+    (
+        "notify: {m: {email: {to: a@x.org, from: b@x.org, server: 'smtp://x.org:25', user: me}}}",
+        "1:14: notifier 'm' needs user and secret together: one logs in with both",
+    ),
+    (
+        "notify: {m: {email: {to: a, from: b@x.org, server: 'smtp://x.org:25'}}}",
+        "1:26: to: 'a' is not an e-mail address; write NAME@HOST",
+    ),
     ("concurrency: {agents: 0}", "1:23: agents is 0; expected at least 1"),
     (
         "prices: {gpt: {input: 1, output: 1}}",

@@ -34,6 +34,7 @@ from wakeful.api.routes import (
     export,
     log,
     logins,
+    notify,
     open_session,
     pages,
     participants,
@@ -106,6 +107,8 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "POST /people/remove": people.remove_person,
     "GET /presence": people.read_presence,
     "POST /presence": people.say_presence,
+    "GET /notify": notify.read_notifiers,
+    "POST /notify/test": notify.send_test,
 }
 ROUTES = (
     # Routes are tried in this order, and agents ask for the first three in every turn.

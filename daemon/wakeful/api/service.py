@@ -20,6 +20,7 @@ from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.contract import DaemonLog, Record
+from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
 from wakeful.system.blobs import Blobs
@@ -95,6 +96,7 @@ class Service(Protocol):
     replays: Replays
     workspaces: Workspaces
     trust: TrustDesk
+    notifications: NotificationDesk
     live_words: LiveWords
 
     @property

@@ -165,6 +165,10 @@ def _list_secrets(ctx: click.Context) -> Iterable[str]:
     return list_names(SecretPlaces(find_secrets())) if ctx.params.get("what") != "list" else ()
 
 
+def _list_notifiers(ctx: click.Context) -> Iterable[str]:
+    return [one["name"] for one in _ask(ctx, "/notify")] if ctx.params.get("what") != "list" else ()
+
+
 _OFFERS: dict[Completion, Offer] = {
     "session": list_sessions,
     "sessions": list_sessions_and_templates,
@@ -174,4 +178,5 @@ _OFFERS: dict[Completion, Offer] = {
     "fact": _list_facts,
     "run": _list_runs,
     "secret": _list_secrets,
+    "notifier": _list_notifiers,
 }

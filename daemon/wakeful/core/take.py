@@ -31,6 +31,7 @@ from wakeful.core.record.observations import (
     Declaration,
     FilesWritten,
     LandingEnded,
+    NotificationEnded,
     OutputsKept,
     ProcessEnded,
     RoomSeen,
@@ -62,6 +63,7 @@ Observation = (
     | OutputsKept
     | FilesWritten
     | LandingEnded
+    | NotificationEnded
     | RunAttached
     | RunRecovered
     | Called
@@ -385,6 +387,29 @@ def _session_of(core: Core, session_id: str, run_id: str) -> Session | None:
     return session if session is not None and session.run is not None and session.run.run_id == run_id else None
 
 
+# -- notifications ----------------------------------------------------------------------------
+
+
+def _take_notification_ended(observation: NotificationEnded, core: Core, decision: Decision) -> None:
+    session = core.state.sessions.get(observation.session)
+    # The log of a closed session takes no records; the notifier's own ledger has it all the same.
+    if session is None or session.is_shut:
+        return
+    told: dict[str, Any] = {
+        "notifier": observation.notifier,
+        "event": observation.event,
+        "about": observation.about,
+        "delivery": observation.delivery,
+        "attempts": observation.attempts,
+    }
+    event = (
+        ev.NotificationDelivered(**told)
+        if observation.problem is None
+        else ev.NotificationAbandoned(**told, words=observation.problem)
+    )
+    core.emit(decision, session.id, event)
+
+
 # -- calls ------------------------------------------------------------------------------------
 
 
@@ -414,6 +439,7 @@ _TAKES: dict[type[Observation], Callable[[Any, Core, Decision], None]] = {
     OutputsKept: _take_outputs_kept,
     LandingEnded: _take_landing_ended,
     FilesWritten: _take_files_written,
+    NotificationEnded: _take_notification_ended,
     RunAttached: _take_run_attached,
     RunRecovered: _take_run_recovered,
     Called: _take_called,

@@ -19,7 +19,7 @@ from wakeful.api.server import ControlSocket
 from wakeful.api.tcp_port import PortRefused
 from wakeful.core.record.observations import DaemonStarted, DaemonStopping
 from wakeful.core.record.state import DamagedSession, Session
-from wakeful.core.spec.http import choose_http
+from wakeful.core.spec.http import HttpSettings, choose_http
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreShort
@@ -49,6 +49,8 @@ _COLLECTED_AFTER = (20_000, 10)
 # A whole collection now and then: 5 ms with a dozen sessions, since the objects of the start are left out.
 COLLECTING_SECONDS = 30.0
 COLLECTING_PAUSES = 1000
+# A daemon with `--once` waits so long for messages to people to be sent.
+ONCE_SECONDS = 30.0
 
 
 class StartProgress:
@@ -149,17 +151,20 @@ class Daemon:
         self._has_begun = True
         if must_read_again:
             await self._specs.read()
+        await self._open_notifying()
         async with (
             ControlSocket(self._facade, self._places.socket, self._edges.handed_over) as control,
             self._noted_address(),
             asyncio.TaskGroup() as keepers,
         ):
             self._follow_http(control, is_start=True)
+            self._edges.notifications.find_door = functools.partial(self._find_door, control)
             keep_control = functools.partial(control.keep, self._voice.say)
             keeping = [
                 keepers.create_task(self._keep_on(self._keep_narrating), name="keep narrating"),
                 keepers.create_task(self._keep_on(keep_control), name="keep the control socket"),
                 keepers.create_task(self._keep_on(self._edges.room.keep), name="keep room"),
+                keepers.create_task(self._keep_on(self._keep_notifying), name="keep notifying"),
             ]
             if left := self._list_left():
                 keepers.create_task(self._edges.runner.recover(left), name="end runs of damaged sessions")
@@ -184,6 +189,7 @@ class Daemon:
             await self._wind_down()
             for keeper in keeping:
                 keeper.cancel()
+        await self._end_notifying()
         if self._ending.abandoned is None:
             self._narrator.narrate()
         await self._close()
@@ -266,6 +272,13 @@ class Daemon:
                 self._voice.say(problem, priority=WARNING)
         elif control.tcp.url != before:
             self._voice.say(f"listening on {control.tcp.url}" if control.tcp.url else "the TCP port is closed")
+
+    def _find_door(self, control: ControlSocket) -> str | None:
+        """The address of the dashboard for links in messages. A person elsewhere reaches it by the name in `hosts`."""
+        http = self.core.settings.http
+        if control.tcp.url is not None and isinstance(http, HttpSettings) and http.hosts:
+            return f"https://{http.hosts[0]}"
+        return control.tcp.url
 
     async def _keep_http(self, control: ControlSocket) -> None:
         """Follow `http` of wakeful.yaml, until cancelled."""
@@ -456,6 +469,26 @@ class Daemon:
 
     async def _keep_narrating(self) -> None:
         await self._narrator.keep(self._recorded, lambda: self._progress.is_over and not self._is_wave_going())
+
+    async def _open_notifying(self) -> None:
+        """A notifier that is new is on disk before anything happens that it has to tell."""
+        try:
+            await self._edges.notifications.open_posts()
+        except OSError as error:
+            words = f"the ledgers of notifiers cannot be written: {error.strerror or error}; it is tried again"
+            self._voice.say(words, priority=WARNING)
+
+    async def _keep_notifying(self) -> None:
+        await self._edges.notifications.keep(self._recorded)
+
+    async def _end_notifying(self) -> None:
+        """With `--once` nobody may come to send what is left; otherwise the next daemon does."""
+        if self._ending.abandoned is not None:
+            return
+        if self._is_once:
+            await self._edges.notifications.flush(ONCE_SECONDS)
+            await self._reactor.recorded_so_far()
+        await self._edges.notifications.close()
 
     async def _keep_watchdog(self) -> None:
         """Only a loop that turns and a log that takes appends may say that it is alive."""

@@ -29,6 +29,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
+from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
@@ -67,6 +68,7 @@ class Edges:
     trust: TrustDesk
     voice: Voice
     secrets: KnownSecrets
+    notifications: NotificationDesk
     log: DaemonLog
     # The socket that systemd listens on for us, if it does.
     handed_over: socket.socket | None = None
@@ -92,6 +94,7 @@ class Facade:
         self.replays = edges.replays
         self.workspaces = edges.workspaces
         self.trust = edges.trust
+        self.notifications = edges.notifications
         self.live_words = live_words
         self.version = __version__
         self.pid = os.getpid()

@@ -33,6 +33,7 @@ from wakeful.core.take import Observation
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process
+from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import ReplayEnds
 from wakeful.runners.contract import OutputLanding
@@ -179,6 +180,7 @@ class SpecReports:
         voice: Voice,
         house: HouseReader,
         runner: CommandRunner,
+        notifications: NotificationDesk,
     ) -> None:
         self._observe = observe
         self._core = core
@@ -188,6 +190,7 @@ class SpecReports:
         self._voice = voice
         self._house = house
         self._runner = runner
+        self._notifications = notifications
 
     def guard_projects(self) -> None:
         """No run may change the specs of a project that is attached: before its sessions can start."""
@@ -201,9 +204,11 @@ class SpecReports:
                 self._report_agents(observation)
             case SpecsRead():
                 self._report_specs(observation)
+        self._notifications.note_reading()
 
     def _report_settings(self, observation: SettingsRead) -> None:
         self._observe(observation)
+        self._notifications.take_settings(observation.settings.notifiers)
         try:
             self._hints.choose(observation.settings.hints)
         except OperatorError as problem:

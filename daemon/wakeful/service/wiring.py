@@ -37,6 +37,7 @@ from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.history.conversation import read_received
 from wakeful.history.stored_sessions import load_sessions
+from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.capture import Limits as ContentLimits
 from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import MakeOrder as MakeReplayOrder
@@ -64,6 +65,7 @@ from wakeful.secrets.store import SecretPlaces, take_places
 from wakeful.service.daemon import Daemon, StartProgress
 from wakeful.service.ending import Ending
 from wakeful.service.facade import Edges, Facade
+from wakeful.service.notification_desk import build_desk
 from wakeful.service.program_reach import ProgramReach
 from wakeful.service.reactor import Outside, Reactor, Signal
 from wakeful.service.reports import (
@@ -293,7 +295,8 @@ def build_daemon(
     ledger = Ledger(places.state / "trust", lambda content: known.redactor.find(content))
     house = _build_house(ground, ledger, possible_writers, progress)
     strictness = StrictnessWatch(observe, lambda: (session.spec for session in core.state))
-    specs = _build_specs(ground, house, possible_writers, strictness, runner)
+    notifications = build_desk(places, core, log, known, voice, observe, ground.written.places)
+    specs = _build_specs(ground, house, possible_writers, strictness, runner, notifications)
     landing = _build_landing(ground, runner, writers)
     starter = _build_starter(ground, sources, runner, keeper, ProgramTrust(house, specs, observe), bound)
     live_words = LiveWords(lambda: known.redactor)
@@ -314,6 +317,7 @@ def build_daemon(
         trust=TrustDesk(ledger, house, functools.partial(_list_loaded, core), core.agents.get),
         voice=voice,
         secrets=known,
+        notifications=notifications,
         log=log,
         handed_over=handed_over.listener,
     )
@@ -475,9 +479,10 @@ def _build_specs(
     possible_writers: PossibleWriters,
     strictness: StrictnessWatch,
     runner: CommandRunner,
+    notifications: NotificationDesk,
 ) -> DeclarationsWatch:
     reports = SpecReports(
-        ground.observe, ground.core, ground.known, strictness, ground.hints, ground.voice, house, runner
+        ground.observe, ground.core, ground.known, strictness, ground.hints, ground.voice, house, runner, notifications
     )
 
     def keep() -> None:

@@ -73,7 +73,8 @@ RUN_KINDS = ("command", "script", "prompt")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The surroundings of a spec: the folder that holds sessions.d/, the machine's zone, the pools of wakeful.yaml.
+    """The surroundings of a spec: the folder that holds sessions.d/, the machine's zone, the pools and notifiers of
+    wakeful.yaml.
 
     `state` is the daemon's own folder, which no template looks into. No run ever writes it or `specs`.
     """
@@ -83,6 +84,7 @@ class Surroundings:
     pools: frozenset[str] = frozenset()
     state: str | None = None
     specs: str | None = None
+    notifiers: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -149,6 +151,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         is_approved_first=keys.approve == "before_run",
         ask_timeout_seconds=keys.ask_timeout,
         tools=dict(keys.tools),
+        notify=keys.notify,
     )
     _refuse_three_legs(built.spec, built)
     if built.findings:
@@ -523,6 +526,10 @@ def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, buil
         built.warn(
             ("concurrency",), f"pool '{shorten(spec.pool or '')}' is not in wakeful.yaml, so it holds one run at a time"
         )
+    unknown = [name for name in spec.notify or () if name not in around.notifiers]
+    if unknown:
+        rest = "the others are told" if len(unknown) < len(spec.notify or ()) else "all that there are will be told"
+        built.warn(("notify",), f"notifier '{shorten(unknown[0])}' is not in wakeful.yaml; {rest}")
     if keys.root is not None and not os.path.isdir(spec.root):
         built.warn(("root",), f"the folder '{shorten(spec.root, 80)}' does not exist")
     if spec.run is not None and spec.run.workspace == "worktree" and not _has_repository(spec.root):

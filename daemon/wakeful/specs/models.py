@@ -25,6 +25,15 @@ from wakeful.core.spec.session import (
     When,
     WorkspaceKind,
 )
+from wakeful.specs.notify_scalars import (
+    Headers,
+    MailAddress,
+    MailAddresses,
+    MailServer,
+    NotifierNames,
+    NotifyEvents,
+    NotifyUrl,
+)
 from wakeful.specs.scalars import (
     Argv,
     BaseUrl,
@@ -354,6 +363,9 @@ class SessionKeys(Keys):
     allow: AllowKeys | None = _describe(
         None, "What it may reach besides its bindings, such as {read: [~/.netrc], write: [~/.cache/tool]}."
     )
+    notify: NotifierNames | None = _describe(
+        None, "Notifiers of wakeful.yaml that tell people about it, such as [ops], or none. Default: all of them."
+    )
     for_each: PathPattern | None = _describe(
         None,
         "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, "
@@ -606,6 +618,40 @@ class PeopleKeys(Keys):
     )
 
 
+class EmailKeys(Keys):
+    to: MailAddresses = _describe(..., "Who gets it: one address or a list.")
+    from_: MailAddress = Field(alias="from", description="The address it comes from.")
+    server: MailServer = _describe(..., "smtp://HOST:PORT, with TLS by STARTTLS, or smtps://HOST:PORT.")
+    user: FilledText | None = _describe(None, "The account at the server. Default: none, nobody logs in.")
+    secret: SecretName | None = _describe(None, "The name of the secret that is the password of user.")
+    tls: Boolean = _describe(
+        True, "false: a server without TLS is used all the same. A server on this machine needs none."
+    )
+
+
+class NotifierKeys(Keys):
+    command: Argv | None = _describe(None, "A program that gets the message as JSON on standard input.")
+    webhook: NotifyUrl | None = _describe(None, "An address that gets it as JSON, signed by Standard Webhooks.")
+    email: EmailKeys | None = _describe(None, "Mail by SMTP: {to, from, server, user, secret}.")
+    ntfy: NotifyUrl | None = _describe(None, "A topic of ntfy, such as https://ntfy.sh/TOPIC.")
+    url: NotifyUrl | None = _describe(None, "Any address; {secret} in it stands for the secret.")
+    desktop: Boolean | None = _describe(None, "true: the desktop of the daemon's user, by notify-send.")
+    secret: SecretName | None = _describe(
+        None, "The name of a secret: it signs a webhook, and is the token of ntfy and url."
+    )
+    method: Literal["POST", "PUT", "PATCH"] | None = _describe(None, "With url. Default: POST.")
+    headers: Headers | None = _describe(None, "With url: further headers, such as {X-Team: ops}.")
+    body: Any = _describe(
+        None,
+        "With url: what is sent instead of wakeful's JSON, such as {text: '{title}: {words} {link}'}; filled in are "
+        "{title}, {words}, {session}, {event}, {seq}, {look}, {link}, {id}.",
+    )
+    on: NotifyEvents | None = _describe(None, "Which events: failed, asks, sleeping, budget, recovered. Default: all.")
+    digest: PositiveDuration | None = _describe(
+        None, "Gather messages so long, such as 5m, and send them as one. Default: at once; a flood becomes one."
+    )
+
+
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
@@ -626,6 +672,11 @@ class DaemonKeys(Keys):
     loop_depth: WholeNumber = _describe(8, "Longest chain of sessions waking each other. Default: 8.", ge=1, le=1000)
     stop_grace: Duration = _describe(30.0, "How long runs may go on when the daemon stops. Default: 30s.")
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = _describe("auto", "How changes are noticed sooner.")
+    notify: dict[str, NotifierKeys] = _describe(
+        {},
+        "Who is told when a person should look: name -> {command}, {webhook, secret}, {email}, {ntfy}, {url} or "
+        "{desktop: true}, with on and digest.",
+    )
     trust: Literal["followed", "pinned"] = _describe(
         "followed", "pinned: no spec counts before `wakeful trust NAME`. Default: followed as they are edited."
     )

@@ -75,6 +75,7 @@ def _describe_basis(defaults: Defaults, around: Surroundings) -> str:
         sorted(around.pools),
         around.state,
         around.specs,
+        sorted(around.notifiers),
         code,
         os.path.dirname(__file__),
     )

@@ -25,10 +25,10 @@ MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys
 
 NOT_YET = "not yet"
 # Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
-NOT_YET_SESSION = ("notify", "hosts")
+NOT_YET_SESSION = ("hosts",)
 NOT_YET_KINDS = ("webhook",)
 NOT_YET_OPTIONS = ("secret",)
-NOT_YET_DAEMON = ("store", "notify")
+NOT_YET_DAEMON = ("store",)
 
 # A file with hundreds of mistakes is one mistake: the wrong file.
 MOST_PROBLEMS = 20
@@ -179,7 +179,7 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
         # An index, or a name that the author chose, leads to what the key before it holds.
         inner = [model for field in fields for model in _models_within(field)] or inner
     place = next(step for step in reversed(where) if isinstance(step, str))
-    return f"in {place}", [key for model in inner for key in model.model_fields], ()
+    return f"in {place}", [field.alias or key for model in inner for key, field in model.model_fields.items()], ()
 
 
 def _models_within(annotation: Any) -> list[type[Keys]]:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionBinding, SessionSpec, Settings
-from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading
+from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading, name_notifiers
 from wakeful.specs.file_ownership import find_others
 from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.problem import Problem
@@ -129,6 +129,7 @@ class HouseReader:
         self._new_standings: dict[str, Standing] = {}
         self._new_folders: list[FolderStanding] = []
         self._pools: frozenset[str] = frozenset()
+        self._notifiers: frozenset[str] = frozenset()
         # Files of followed folders as they were read last, by folder and path below it.
         self._seen: dict[str, dict[str, FileReading]] = {}
         self._path_trust = PathTrust(ledger, around.runs)
@@ -142,6 +143,7 @@ class HouseReader:
         self._path_trust.begin()
         main = self._main.read()
         self._pools = frozenset(main.settings.pools)
+        self._notifiers = name_notifiers(main.settings)
         self._doubt_reached(self._main, None)
         pinned = self._pin_main(main.settings)
         declared = self._judge(self._main, main, None, pinned)
@@ -211,6 +213,7 @@ class HouseReader:
         """
         around = DaemonLookups(find_reach=self._around.find_reach)
         apart = HouseReader(Path(self._specs), self._ledger, self._environ, around=around)
+        apart._notifiers = self._notifiers
         reading = apart._read_project(project, Settings(pools=dict.fromkeys(self._pools, 1)))
         return [one for _, one in sorted(apart._new_standings.items())], reading.refused
 
@@ -232,6 +235,7 @@ class HouseReader:
             reader = ProjectReader(Path(project.specs), self._environ, pools=frozenset())
         self._projects[project.name] = project, reader
         reader.pools = frozenset(settings.pools)
+        reader.notifiers = self._notifiers
         reading = reader.read()
         others = self._find_others(reader.folder, project.specs)
         pinned: str | None = ATTACHED

@@ -198,6 +198,25 @@ VERBS = (
         routes=(Route("POST", "/dashboard", "owner"),),
     ),
     Verb(
+        name="notify",
+        section="Keep",
+        words="who is told when a person should look, and what came of it; send a test",
+        help="""List the notifiers of wakeful.yaml with what they delivered, or send one message by hand.
+
+        A notifier tells people that a run failed, that a session asks, that it sleeps until somebody acts, that its
+        budget is spent, or that it works again. `test` sends at once and says what came of it; a success also enables a
+        notifier that its receiver had refused for good (410).""",
+        examples=(
+            "wakeful notify list",
+            "wakeful notify test ops",
+        ),
+        arguments=(
+            Argument("what", "choice", choices=("list", "test"), only="terminal"),
+            Argument("name", is_required=False, completion="notifier"),
+        ),
+        routes=(Route("GET", "/notify", "read"), Route("POST", "/notify/test", "admin")),
+    ),
+    Verb(
         name="install",
         section="Keep",
         words="run the daemon as a service of systemd, yours or the machine's",

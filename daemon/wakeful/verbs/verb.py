@@ -20,7 +20,7 @@ Kind = Literal["text", "number", "decimal", "flag", "choice", "duration", "momen
 # The values that the shell offers when somebody presses Tab: see cli/completion_values.py.
 Completion = Literal[
     "session", "sessions", "fork", "position", "conflict", "fact", "session or path", "run", "side", "named key",
-    "secret", "file", "folder",
+    "secret", "notifier", "file", "folder",
 ]  # fmt: skip
 
 # The scopes that a token may have. They do not include one another, but `admin` includes all.

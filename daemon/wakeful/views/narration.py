@@ -87,6 +87,13 @@ def _tell_session(event: ev.Event) -> str | None:
             return f"answered: {visible(text, 60)}" + (f", because {visible(rationale, 60)}" if rationale else "")
         case ev.SessionTerminated():
             return "terminated"
+        case ev.NotificationDelivered(notifier=notifier, event=what, about=about):
+            return f"told {visible(notifier)} of record {about} ({what})"
+        case ev.NotificationAbandoned(notifier=notifier, event=what, about=about, attempts=attempts, words=words):
+            return (
+                f"could not tell {visible(notifier)} of record {about} ({what}), "
+                f"given up after {count(attempts, 'attempt')}: {visible(words)}"
+            )
         case ev.SpecDeclared():
             return "declared"
         case ev.SpecRemoved():
@@ -135,7 +142,7 @@ def _tell_history(event: ev.Event) -> str | None:
 def grade(event: ev.Event) -> Priority:
     """How much an event is a person's business, in syslog's levels."""
     match event:
-        case ev.RunFinished(outcome="failed" | "lost"):
+        case ev.RunFinished(outcome="failed" | "lost") | ev.NotificationAbandoned():
             return WARNING
         case ev.SessionSlept() | ev.SessionTerminated() | ev.SpecRemoved() | ev.SlotSkipped():
             return NOTICE

@@ -16,6 +16,7 @@ from wakeful.api.gate.tokens import Tokens, TokensUnreadable
 from wakeful.api.requests import answer_json, refuse_refused, service_of, sight_of
 from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
 from wakeful.api.routes.file_writers import find_file_writer
+from wakeful.api.routes.notify import view_notifiers
 from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.questions import say_refusal
 from wakeful.api.routes.sessions import find_problem
@@ -232,6 +233,7 @@ async def explain_health(request: Request) -> Response:
             "workspaces": await asyncio.to_thread(_view_workspaces, list(core.state)),
             "isolation": view_enforceable(service),
             "trust": service.trust.view(),
+            "notifiers": view_notifiers(service),
             "limits": view_limits(core.settings.limits, core.state),
             "blobs": (await asyncio.to_thread(service.blobs.sizes))._asdict(),
             "tokens": _view_tokens(request.app.state.tokens),

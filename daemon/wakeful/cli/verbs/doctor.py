@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -230,6 +230,22 @@ def _check_trust(trust: dict[str, Any]) -> Iterator[Check]:
         yield Check("trust", "warn", f"sleeping until somebody looks at their specs: {names}", "wakeful trust")
 
 
+def _check_notifiers(notifiers: Iterable[dict[str, Any]]) -> Iterator[Check]:
+    """Notifiers that tell nobody: disabled, failing for a while, or given up with the last message."""
+    for one in notifiers:
+        if not one["is_troubled"]:
+            continue
+        trying = one["trying"]
+        words = (
+            f"is disabled: {one['disabled']}"
+            if one["disabled"]
+            else f"failed {count(trying['attempts'], 'time')}, and is tried again: {trying['problem']}"
+            if trying
+            else f"gave up its last message: {one['ended'][0]['problem']}"
+        )
+        yield Check("notifier", "warn", f"{one['name']} {words}", f"wakeful notify test {one['name']}")
+
+
 def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
     """The parts of isolation that work here, those that do not, and the sessions that run without it."""
     if not isolation["landlock"]:
@@ -361,6 +377,7 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
         words = f"{one['folder']} of {one['session']}, which was terminated, takes {one['bytes'] / 1e6:.1f} MB"
         yield Check("workspace", "warn", words, f"rm -r -- {shlex.quote(one['folder'])}")
     yield from _check_trust(health["trust"])
+    yield from _check_notifiers(health.get("notifiers", ()))
     yield from _check_isolation(health["isolation"])
     if health["tokens"]["problem"] is not None:
         yield Check("tokens", "bad", health["tokens"]["problem"], f"ls -l -- {shlex.quote(health['tokens']['path'])}")

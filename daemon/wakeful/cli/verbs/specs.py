@@ -32,7 +32,14 @@ from wakeful.service.program_reach import (
     list_unbound_files,
     name_derived,
 )
-from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings, say_meant_model
+from wakeful.settings import (
+    SETTINGS_FILE,
+    SPECS_FOLDER,
+    find_settings_file,
+    name_notifiers,
+    read_settings,
+    say_meant_model,
+)
 from wakeful.specs.build import Surroundings
 from wakeful.specs.check_warnings import Mistakes, Unkept, find_unkept
 from wakeful.specs.command_words import has_shell_sign
@@ -316,7 +323,10 @@ def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
 def _read(specs: Path, tell_far: TellFar = tell_nobody) -> tuple[FolderReading, list[Problem]]:
     settings, defaults, problems = read_settings(specs)
     around = Surroundings(
-        os.path.dirname(os.path.abspath(specs)), find_local_zone(os.environ), frozenset(settings.pools)
+        os.path.dirname(os.path.abspath(specs)),
+        find_local_zone(os.environ),
+        frozenset(settings.pools),
+        notifiers=name_notifiers(settings),
     )
     return read_folder(specs, around, defaults, tell_far=tell_far), list(problems)
 

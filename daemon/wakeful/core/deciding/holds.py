@@ -69,6 +69,17 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
     return find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_service_down(core, session)
 
 
+def find_unmended(core: Core, session: Session) -> str | None:
+    """Why it sleeps until a person mends something that is no record of it: trust, isolation, its agent or a secret."""
+    if session.is_shut:
+        return None
+    if (doubt := find_doubt(core, session)) is not None:
+        return doubt
+    if not session.is_armed:
+        return None
+    return _find_unisolated(core, session) or find_owner_problem(core, session) or _find_missing_secret(core, session)
+
+
 def find_hold_deadline(hold: Hold) -> Deadline | None:
     """The end of a hold; None: it does not end by itself."""
     return Deadline("hold", hold.until, hold.length_seconds) if hold.until is not None else None

@@ -24,6 +24,7 @@ from wakeful.core.agents.turns import (
     WroteFile,
 )
 from wakeful.core.record.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
+from wakeful.core.record.notifications import NotificationAbandoned, NotificationDelivered
 from wakeful.core.record.observations import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec
@@ -691,7 +692,7 @@ Event = (
     # The end of a run, and rest.
     | RunFinished | SlotSkipped | ClockRebased | SessionSuspended | SessionSlept | SessionResumed | SessionBraked
     | SessionReleased | QuestionAnswered
-    | SessionTerminated | SessionReopened
+    | SessionTerminated | SessionReopened | NotificationDelivered | NotificationAbandoned
     # History.
     | CheckpointMarked | SessionRewound | OutputsAdopted | SessionForked | SessionMerged | ConflictResolved
     | ConversationCompressed

@@ -552,6 +552,13 @@ def _fold_session_reopened(event: ev.SessionReopened, session: Session, at: int,
     return replace(session, is_terminated=False)
 
 
+def _fold_notification(
+    event: ev.NotificationDelivered | ev.NotificationAbandoned, session: Session, at: int, author: str, seq: int
+) -> Session:
+    # A record alone: what is still to be told is kept by the notifier (notifications/ledger.py).
+    return session
+
+
 def _forgive(wake: OpenWake | None) -> OpenWake | None:
     """A person or a new spec lets the session go on: reset the chain, the back-off and the count of lost runs."""
     if wake is None:
@@ -603,5 +610,7 @@ _FOLDS: dict[type[ev.Event], Fold] = {
     ev.QuestionAnswered: _fold_question_answered,
     ev.SessionTerminated: _fold_session_terminated,
     ev.SessionReopened: _fold_session_reopened,
+    ev.NotificationDelivered: _fold_notification,
+    ev.NotificationAbandoned: _fold_notification,
     **HISTORY_FOLDS,
 }

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.notifier import NotifyEvent
 from wakeful.core.spec.session import Isolation, SessionSpec, Settings
 
 ChangeWord = Literal["added", "modified", "removed"]
@@ -331,6 +332,18 @@ class FilesWritten(Struct, frozen=True, kw_only=True):
 
     session: str
     paths: tuple[str, ...]
+
+
+class NotificationEnded(Struct, frozen=True, kw_only=True):
+    """A notifier has told people about record `about` of a session, or gave up; then `problem` says why."""
+
+    session: str
+    notifier: str
+    event: NotifyEvent
+    about: int
+    delivery: str
+    attempts: int
+    problem: str | None = None
 
 
 class RunAttached(Struct, frozen=True, kw_only=True):

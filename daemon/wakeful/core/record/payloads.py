@@ -26,6 +26,7 @@ ERASABLE = (
     "message_added",
     "message_sent",
     "note_added",
+    "notification_abandoned",
     "payload_erased",
     "prompt_assembled",
     "question_answered",

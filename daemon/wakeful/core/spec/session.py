@@ -19,6 +19,7 @@ from wakeful.core.spec.agent import MCP_TOOL_PREFIX, ToolPolicy
 from wakeful.core.spec.budget import Budget, Price
 from wakeful.core.spec.http import HttpChoice
 from wakeful.core.spec.limits import Limits
+from wakeful.core.spec.notifier import Notifier
 
 Access = Literal["read", "write", "both"]
 Compare = Literal["content", "stat", "names"]
@@ -367,6 +368,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     # Hosts that the agent's tool `fetch` may ask, as HOST:PORT, *.HOST:PORT or *:PORT.
     # No other program gets a network by them.
     fetch: tuple[str, ...] = ()
+    # Notifiers by name. None: all that there are; empty: nobody is told.
+    notify: tuple[str, ...] | None = None
 
     def binding(self, name: str) -> AnyBinding | None:
         return next((binding for binding in self.bindings if binding.name == name), None)
@@ -456,6 +459,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     accounts: dict[str, str] = {}
     # The group whose members may reach the control socket at all; None: nobody but the daemon's own account.
     socket_group: str | None = None
+    notifiers: tuple[Notifier, ...] = ()
 
     @property
     def output_limit_bytes(self) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from wakeful import __version__
 from wakeful.core.spec.agent import McpServer
-from wakeful.sources.checks.http_request import Heard, ServiceDown, ask_http
+from wakeful.system.http_request import Heard, ServiceDown, ask_http
 
 _PROTOCOL = "2025-06-18"
 _SESSION = "mcp-session-id"

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 
 from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.spec.agent import McpServer
-from wakeful.sources.checks.http_request import ServiceDown, ask_http, leave, split_address
 from wakeful.sources.checks.mcp_servers import check_server
 from wakeful.sources.checks.source import Checked, CheckedSource
 from wakeful.sources.contract import Defects, SourceReport
+from wakeful.system.http_request import ServiceDown, ask_http, leave, split_address
 
 UP = "up"
 DOWN = "down"

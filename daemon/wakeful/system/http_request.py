@@ -1,4 +1,5 @@
-"""One HTTP request and the beginning of its answer, on a connection of its own: checks of services use it.
+"""One HTTP request and the beginning of its answer, on a connection of its own: services are checked by it, and
+notifications sent.
 
 No library is used. Nothing is kept open, no redirect is followed, and of the answer only the status, a few headers and
 some bytes are read.

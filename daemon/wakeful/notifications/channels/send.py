@@ -1,0 +1,66 @@
+"""Chooses the way of a message by its channel, hands out the secret it needs, and bounds the attempt in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import assert_never
+
+from wakeful.core.spec.notifier import (
+    Channel,
+    CommandChannel,
+    DesktopChannel,
+    EmailChannel,
+    NtfyChannel,
+    UrlChannel,
+    WebhookChannel,
+)
+from wakeful.errors import OperatorError
+from wakeful.notifications.channels.http import send_ntfy, send_url, send_webhook
+from wakeful.notifications.channels.mail import send_mail
+from wakeful.notifications.channels.program import Programs
+from wakeful.notifications.contract import ATTEMPT_SECONDS, Refused, Sent
+from wakeful.notifications.messages import Message
+
+# SMTP takes several steps, each with a limit of its own.
+MAIL_SECONDS = 60.0
+
+
+class ChannelSender:
+    """`read_secret` gives the value of a secret, or raises OperatorError with what to do."""
+
+    def __init__(self, programs: Programs, read_secret: Callable[[str], bytes], host: str) -> None:
+        self._programs = programs
+        self._read_secret = read_secret
+        self._host = host
+
+    async def send(self, channel: Channel, message: Message) -> Sent:
+        limit = MAIL_SECONDS if isinstance(channel, EmailChannel) else ATTEMPT_SECONDS
+        try:
+            async with asyncio.timeout(limit):
+                return await self._send(channel, message)
+        except TimeoutError:
+            return Refused(f"no end within {limit:.0f} s")
+        except OperatorError as error:
+            return Refused(str(error))
+
+    async def _send(self, channel: Channel, message: Message) -> Sent:
+        match channel:
+            case CommandChannel():
+                return await self._programs.send(channel, message)
+            case DesktopChannel():
+                return await self._programs.show(message)
+            case WebhookChannel(secret=secret):
+                return await send_webhook(channel, message, self._read_secret(secret))
+            case NtfyChannel(secret=name):
+                return await send_ntfy(channel, message, self._find_secret(name))
+            case UrlChannel(secret=name):
+                return await send_url(channel, message, self._find_secret(name))
+            case EmailChannel(secret=name):
+                password = self._find_secret(name)
+                return await asyncio.to_thread(send_mail, channel, message, self._host, password)
+            case _:
+                assert_never(channel)
+
+    def _find_secret(self, name: str | None) -> bytes | None:
+        return self._read_secret(name) if name is not None else None

@@ -1,0 +1,290 @@
+"""The ledger of one notifier: how far it has read the log, what it still has to tell, and what came of the rest.
+
+Pure values and rules; `ledger_files.py` keeps them on disk and `desk.py` acts by them. Read and tell are two steps: a
+record that is read becomes a waiting notice in the same file that holds the position, so that a crash loses nothing.
+One trouble is told once: the same failure again, or one below a failed upstream, is counted and not told anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from wakeful.core.spec.notifier import NotifyEvent
+from wakeful.notifications.notices import Notice
+from wakeful.text.display import count
+
+SECOND = 1_000_000
+# Notices that come within this time may become one message.
+GATHER_SECONDS = 1.0
+# So many messages in a minute are sent one by one; what comes beyond them is one message.
+BURST = 5
+BURST_SECONDS = 60.0
+# What has waited for so long is sent as one, since its moment is past.
+LATE_SECONDS = 15.0
+# From the first failure on, about 16 hours.
+BACKOFF_SECONDS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0)
+MOST_ATTEMPTS = len(BACKOFF_SECONDS) + 1
+# A budget of an hour that is spent every hour is told of four times a day.
+BUDGET_SECONDS = 6 * 3600.0
+MOST_WAITING = 1000
+MOST_KEPT = 20
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """A trouble that people were told of, until it is over. `below`: sessions after it that failed as well."""
+
+    seq: int
+    at: int
+    times: int = 1
+    below: tuple[str, ...] = ()
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """A message on its way. Its id stays the same for every attempt; `next_at` is the moment of the next one."""
+
+    id: str
+    notices: tuple[Notice, ...]
+    made_at: int
+    next_at: int
+    attempts: int = 0
+    problem: str | None = None
+    missed: int = 0
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """What came of a message: delivered, or given up with the problem."""
+
+    id: str
+    title: str
+    at: int
+    attempts: int
+    problem: str | None = None
+
+
+class Ledger(Struct, frozen=True, kw_only=True):
+    """`position` in the log: everything up to there is told, waiting, or nobody's news."""
+
+    position: int
+    # The digest of its channel. Another channel starts anew with what waits.
+    channel: str = ""
+    troubles: dict[str, dict[NotifyEvent, Trouble]] = {}
+    budgets_told: dict[str, int] = {}
+    # Sessions that sleep until a person mends what no record tells of, such as a missing secret, and why.
+    # None: nobody has looked yet.
+    held: dict[str, str] | None = None
+    waiting: tuple[Notice, ...] = ()
+    waiting_since: int = 0
+    # Notices beyond the bound of what waits, or while it was disabled.
+    missed: int = 0
+    delivery: Delivery | None = None
+    # When its latest messages were sent, for the bound of a minute.
+    sent_at: tuple[int, ...] = ()
+    ended: tuple[Ended, ...] = field(default=())
+    delivered: int = 0
+    given_up: int = 0
+    # Why nothing is sent any more, in words.
+    disabled: str | None = None
+    # It was taken out of wakeful.yaml: if it comes back, it begins at that moment.
+    is_idle: bool = False
+
+
+# -- what is told ---------------------------------------------------------------------------------
+
+
+def take_news(ledger: Ledger, notice: Notice, upstreams: Iterable[str]) -> Ledger:
+    """A failure, a question, a hold or a spent budget. `upstreams` are the ids of the sessions above it."""
+    match notice.event:
+        case "asks":
+            return _add(ledger, notice)
+        case "budget":
+            told = ledger.budgets_told.get(notice.session, 0)
+            if 0 <= notice.at - told < BUDGET_SECONDS * SECOND:
+                return ledger
+            return _add(replace(ledger, budgets_told={**ledger.budgets_told, notice.session: notice.at}), notice)
+    known = ledger.troubles.get(notice.session, {})
+    if (before := known.get(notice.event)) is not None:
+        again = replace(before, times=before.times + 1)
+        waiting = tuple(
+            replace(one, times=one.times + 1, words=notice.words) if _is_same(one, notice) else one
+            for one in ledger.waiting
+        )
+        return replace(_set_trouble(ledger, notice.session, notice.event, again), waiting=waiting)
+    if notice.event == "failed" and (root := _find_root(ledger, upstreams)) is not None:
+        above = ledger.troubles[root]["failed"]
+        below = tuple(sorted({*above.below, notice.name}))
+        return _set_trouble(ledger, root, "failed", replace(above, below=below))
+    trouble = Trouble(seq=notice.seq, at=notice.at)
+    return _add(_set_trouble(ledger, notice.session, notice.event, trouble), notice)
+
+
+def take_ending(ledger: Ledger, session: str, recovered: Notice | None) -> Ledger:
+    """A trouble is over. `recovered` is told if people were told of the trouble; None: nobody waits for that."""
+    troubles = ledger.troubles.get(session)
+    if troubles is None:
+        return ledger
+    ledger = replace(ledger, troubles={key: one for key, one in ledger.troubles.items() if key != session})
+    if recovered is None:
+        return ledger
+    failed = troubles.get("failed")
+    if failed is not None and failed.times > 1:
+        recovered = replace(recovered, words=f"{recovered.words}, after {count(failed.times, 'failed run')}")
+    if failed is not None and failed.below:
+        recovered = replace(recovered, words=f"{recovered.words}; failed below it: {', '.join(failed.below[:10])}")
+    return _add(ledger, recovered)
+
+
+def take_holds(ledger: Ledger, held: dict[str, str], looked: Container[str] | None, told: Iterable[Notice]) -> Ledger:
+    """The sessions that are held now, of those that were looked at (None: of all). `told` are notices of them.
+
+    Those that a new notifier finds are not told: they are of the past.
+    """
+    before = ledger.held
+    if before is None:
+        return ledger if looked is not None else replace(ledger, held=held)
+    kept = {session: words for session, words in before.items() if looked is not None and session not in looked}
+    ledger = replace(ledger, held=kept | held)
+    for notice in told:
+        if notice.session not in before:
+            ledger = _add(ledger, notice)
+    return ledger
+
+
+def _is_same(one: Notice, other: Notice) -> bool:
+    return (one.session, one.event) == (other.session, other.event)
+
+
+def _find_root(ledger: Ledger, upstreams: Iterable[str]) -> str | None:
+    """An upstream whose failure was told: it is the cause of this one."""
+    return next((one for one in upstreams if "failed" in ledger.troubles.get(one, {})), None)
+
+
+def _set_trouble(ledger: Ledger, session: str, event: NotifyEvent, trouble: Trouble) -> Ledger:
+    own = {**ledger.troubles.get(session, {}), event: trouble}
+    return replace(ledger, troubles={**ledger.troubles, session: own})
+
+
+def _add(ledger: Ledger, notice: Notice) -> Ledger:
+    if ledger.disabled is not None or len(ledger.waiting) >= MOST_WAITING:
+        return replace(ledger, missed=ledger.missed + 1)
+    since = ledger.waiting_since if ledger.waiting else notice.at
+    return replace(ledger, waiting=(*ledger.waiting, notice), waiting_since=since)
+
+
+# -- when it is sent ------------------------------------------------------------------------------
+
+
+def find_delay(ledger: Ledger, digest_seconds: float | None, now: int) -> float | None:
+    """The seconds until there is something to send; 0: now; None: nothing waits.
+
+    Never longer than its own interval: a clock that was set back must not hold messages for hours.
+    """
+    if ledger.disabled is not None:
+        return None
+    if ledger.delivery is not None:
+        left = (ledger.delivery.next_at - now) / SECOND
+        return max(0.0, min(left, BACKOFF_SECONDS[-1] * 1.2))
+    if not ledger.waiting:
+        return None
+    interval = digest_seconds or GATHER_SECONDS
+    delay = min((ledger.waiting_since - now) / SECOND + interval, interval)
+    recent = list_recent(ledger, now)
+    if digest_seconds is None and len(recent) >= BURST:
+        delay = max(delay, min((recent[-BURST] - now) / SECOND + BURST_SECONDS, BURST_SECONDS))
+    return max(0.0, delay)
+
+
+def list_recent(ledger: Ledger, now: int) -> tuple[int, ...]:
+    return tuple(at for at in ledger.sent_at if 0 <= now - at < BURST_SECONDS * SECOND)
+
+
+def make_delivery(ledger: Ledger, digest_seconds: float | None, now: int, delivery_id: str) -> Ledger:
+    """Put what waits into a message: one notice, or all of them where they are many."""
+    recent = list_recent(ledger, now)
+    is_flood = len(ledger.waiting) > BURST or len(ledger.waiting) + len(recent) > BURST
+    # They waited for a full minute to pass, or for a server that was down.
+    is_late = now - ledger.waiting_since > LATE_SECONDS * SECOND
+    if digest_seconds is not None or is_flood or is_late:
+        taken, left = ledger.waiting, ()
+    else:
+        taken, left = ledger.waiting[:1], ledger.waiting[1:]
+    missed = ledger.missed if not left else 0
+    return replace(
+        ledger,
+        waiting=left,
+        waiting_since=left[0].at if left else 0,
+        missed=0 if not left else ledger.missed,
+        delivery=Delivery(id=delivery_id, notices=taken, made_at=now, next_at=now, missed=missed),
+        sent_at=(*recent, now)[-BURST:],
+    )
+
+
+# -- what came of it ------------------------------------------------------------------------------
+
+
+def settle_delivered(ledger: Ledger, title: str, now: int) -> Ledger:
+    sent = _take_sent(ledger)
+    ended = Ended(id=sent.id, title=title, at=now, attempts=sent.attempts + 1)
+    return replace(
+        ledger, delivery=None, delivered=ledger.delivered + 1, ended=(*ledger.ended, ended)[-MOST_KEPT:], disabled=None
+    )
+
+
+def settle_failed(ledger: Ledger, title: str, problem: str, now: int, retry_after: float | None = None) -> Ledger:
+    """Try again later, or give up after the last attempt."""
+    sent = _take_sent(ledger)
+    attempts = sent.attempts + 1
+    if attempts >= MOST_ATTEMPTS:
+        return _give_up(ledger, title, problem, now)
+    seconds = max(BACKOFF_SECONDS[attempts - 1] * (1 + _find_jitter(sent.id, attempts)), retry_after or 0.0)
+    next_at = now + round(min(seconds, BACKOFF_SECONDS[-1] * 1.1) * SECOND)
+    return replace(ledger, delivery=replace(sent, attempts=attempts, problem=problem, next_at=next_at))
+
+
+def settle_gone(ledger: Ledger, title: str, problem: str, now: int) -> Ledger:
+    """The receiver wants no more: nothing is sent until a person changes the address or tests it."""
+    return replace(_give_up(ledger, title, problem, now), disabled=problem, waiting=())
+
+
+def _give_up(ledger: Ledger, title: str, problem: str, now: int) -> Ledger:
+    sent = _take_sent(ledger)
+    ended = Ended(id=sent.id, title=title, at=now, attempts=sent.attempts + 1, problem=problem)
+    return replace(ledger, delivery=None, given_up=ledger.given_up + 1, ended=(*ledger.ended, ended)[-MOST_KEPT:])
+
+
+def _take_sent(ledger: Ledger) -> Delivery:
+    assert ledger.delivery is not None, "only a message that was sent is settled"
+    return ledger.delivery
+
+
+def _find_jitter(delivery_id: str, attempts: int) -> float:
+    """Up to a tenth: many notifiers of one server must not come back at the same moment."""
+    digest = hashlib.blake2b(f"{delivery_id} {attempts}".encode(), digest_size=2).digest()
+    return int.from_bytes(digest) / 65535 / 10
+
+
+# -- its definition -------------------------------------------------------------------------------
+
+
+def adapt(ledger: Ledger, channel: str) -> Ledger:
+    """The ledger of a notifier as it is declared now."""
+    if ledger.channel == channel:
+        return ledger
+    # A person mended its address: what waits is tried at once.
+    delivery = ledger.delivery
+    return replace(
+        ledger,
+        channel=channel,
+        disabled=None,
+        delivery=replace(delivery, next_at=0) if delivery is not None else None,
+    )
+
+
+def is_troubled(ledger: Ledger) -> bool:
+    """Should somebody look at this notifier? It gave up, or is failing for a while."""
+    last = ledger.ended[-1] if ledger.ended else None
+    is_failing = ledger.delivery is not None and ledger.delivery.attempts >= 3
+    return ledger.disabled is not None or is_failing or (last is not None and last.problem is not None)

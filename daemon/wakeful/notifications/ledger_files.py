@@ -1,0 +1,56 @@
+"""The ledgers of notifiers on disk: one small file each, written whole or not at all. Blocks: off the loop."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from wakeful.notifications.ledger import Ledger
+from wakeful.system.private_folders import make_private, sync_folder
+
+FOLDER = "notify"
+
+
+class LedgerFiles:
+    """In the folder `notify` of the state folder, by the name of the notifier."""
+
+    def __init__(self, state: Path) -> None:
+        self.folder = state / FOLDER
+
+    def read(self, name: str) -> tuple[Ledger | None, str | None]:
+        """The ledger, None where there is none; and why it cannot be used, in words.
+
+        A file that cannot be read is put aside, so that the next one does not replace it.
+        """
+        path = self._place(name)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Ledger), None
+        except FileNotFoundError:
+            return None, None
+        except (msgspec.DecodeError, OSError) as error:
+            aside = path.with_suffix(".broken")
+            words = (
+                f"{path} cannot be read ({error}); notifier {name} begins anew, and the file is kept as {aside.name}"
+            )
+            os.replace(path, aside)
+            return None, words
+
+    def write(self, name: str, ledger: Ledger) -> None:
+        make_private(self.folder)
+        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.folder)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(ledger) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._place(name))
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        sync_folder(self.folder)
+
+    def _place(self, name: str) -> Path:
+        return self.folder / f"{name}.json"

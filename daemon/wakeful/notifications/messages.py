@@ -1,0 +1,217 @@
+"""A message to a person: title, words, the record it is about, the command to look, and a link. Pure.
+
+Every channel sends the same message in its own form: JSON for programs, text for people, placeholders for a body that
+the user wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from wakeful.notifications.ledger import Delivery
+from wakeful.notifications.notices import Notice
+from wakeful.text.display import count
+from wakeful.views.times import say_time, show_time
+
+# A digest lists so many; the rest is counted.
+MOST_LISTED = 50
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """`id` is the same for every attempt. `data` is what programs get beside the words."""
+
+    id: str
+    notifier: str
+    # An event of a session, `digest` or `test`.
+    event: str
+    title: str
+    words: str
+    look: str
+    link: str | None
+    at: int
+    data: dict[str, Any]
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.event in ("failed", "asks", "sleeping")
+
+
+def make_message(delivery: Delivery, notifier: str, host: str, door: str | None) -> Message:
+    """`door` is where the dashboard listens, such as http://127.0.0.1:8420; None: there is no link."""
+    if len(delivery.notices) == 1 and not delivery.missed:
+        return _make_single(delivery, delivery.notices[0], notifier, host, door)
+    return _make_digest(delivery, notifier, host, door)
+
+
+def make_test(message_id: str, notifier: str, host: str, door: str | None, now: int) -> Message:
+    words = f"wakeful on {host} reaches you by the notifier {notifier}. Nothing happened: somebody asked for this test."
+    data = {"host": host, "items": []}
+    return Message(
+        id=message_id,
+        notifier=notifier,
+        event="test",
+        title="wakeful: a test",
+        words=words,
+        look="wakeful notify list",
+        link=door,
+        at=now,
+        data=data,
+    )
+
+
+def _make_single(delivery: Delivery, notice: Notice, notifier: str, host: str, door: str | None) -> Message:
+    link = find_link(door, notice)
+    return Message(
+        id=delivery.id,
+        notifier=notifier,
+        event=notice.event,
+        title=notice.title,
+        words=_say_times(notice),
+        look=find_look(notice),
+        link=link,
+        at=notice.at,
+        data={**_describe(notice, door), "host": host},
+    )
+
+
+def _make_digest(delivery: Delivery, notifier: str, host: str, door: str | None) -> Message:
+    notices = delivery.notices
+    kinds = Counter(one.event for one in notices)
+    told = ", ".join(f"{number} {event}" for event, number in kinds.items())
+    lines = [f"{say_time(one.at)} {one.title}: {_say_times(one)} ({find_look(one)})" for one in notices[:MOST_LISTED]]
+    rest = len(notices) - MOST_LISTED
+    if rest > 0:
+        lines.append(f"and {rest} more")
+    if delivery.missed:
+        lines.append(f"and {count(delivery.missed, 'message')} that did not fit")
+    return Message(
+        id=delivery.id,
+        notifier=notifier,
+        event="digest",
+        title=f"wakeful: {count(len(notices) + delivery.missed, 'message')} ({told})",
+        words="\n".join(lines),
+        look="wakeful list",
+        link=door,
+        at=delivery.made_at,
+        data={"items": [_describe(one, door) for one in notices[:MOST_LISTED]], "host": host},
+    )
+
+
+def _say_times(notice: Notice) -> str:
+    return notice.words if notice.times == 1 else f"{notice.words} ({notice.times} times)"
+
+
+def _describe(notice: Notice, door: str | None) -> dict[str, Any]:
+    return {
+        "event": notice.event,
+        "session": notice.name,
+        "session_id": notice.session,
+        "seq": notice.seq,
+        "run": notice.run,
+        "at": show_time(notice.at),
+        "times": notice.times,
+        "title": notice.title,
+        "words": notice.words,
+        "look": find_look(notice),
+        "link": find_link(door, notice),
+    }
+
+
+def find_look(notice: Notice) -> str:
+    return f"wakeful why {notice.name}"
+
+
+def find_link(door: str | None, notice: Notice) -> str | None:
+    return f"{door}/#/session/{quote(notice.name, safe='')}?at={notice.seq}" if door is not None else None
+
+
+# -- forms ----------------------------------------------------------------------------------------
+
+
+def as_document(message: Message) -> dict[str, Any]:
+    """As Standard Webhooks suggests: a type, a time and the data."""
+    return {
+        "type": f"wakeful.{message.event}",
+        "timestamp": show_time(message.at),
+        "data": {
+            **message.data,
+            "id": message.id,
+            "notifier": message.notifier,
+            "event": message.event,
+            "title": message.title,
+            "words": message.words,
+            "look": message.look,
+            "link": message.link,
+        },
+    }
+
+
+def as_json(message: Message) -> bytes:
+    return json.dumps(as_document(message), ensure_ascii=False).encode()
+
+
+def as_text(message: Message) -> str:
+    """The words, and below them how to look."""
+    return "\n".join((message.words, "", f"Look: {message.look}", *((message.link,) if message.link else ())))
+
+
+def fill(body: Any, message: Message) -> Any:
+    """A body of the user's own, with its placeholders filled in. What a value holds is never a placeholder again."""
+    values = {
+        "title": message.title,
+        "words": message.words,
+        "session": str(message.data.get("session") or ""),
+        "event": message.event,
+        "seq": str(message.data.get("seq") or ""),
+        "look": message.look,
+        "link": message.link or "",
+        "id": message.id,
+    }
+    match body:
+        case str():
+            return fill_text(body, values)
+        case dict():
+            return {name: fill(one, message) for name, one in body.items()}
+        case list():
+            return [fill(one, message) for one in body]
+        case _:
+            return body
+
+
+def fill_text(text: str, values: dict[str, str]) -> str:
+    """Replace {name} for the known names in one pass; other braces stay."""
+    parts: list[str] = []
+    rest = text
+    while rest:
+        before, brace, after = rest.partition("{")
+        parts.append(before)
+        if not brace:
+            break
+        name, closed, tail = after.partition("}")
+        if closed and name in values:
+            parts.append(values[name])
+            rest = tail
+        else:
+            parts.append("{")
+            rest = after
+    return "".join(parts)
+
+
+def variables_of(message: Message) -> dict[str, str]:
+    """The environment of a command, besides its own."""
+    found = {
+        "ID": message.id,
+        "EVENT": message.event,
+        "TITLE": message.title,
+        "WORDS": message.words,
+        "SESSION": str(message.data.get("session") or ""),
+        "SEQ": str(message.data.get("seq") or ""),
+        "LOOK": message.look,
+        "LINK": message.link or "",
+    }
+    return {f"WAKEFUL_NOTIFY_{name}": value.replace("\0", "") for name, value in found.items()}
