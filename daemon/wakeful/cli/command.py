@@ -84,6 +84,7 @@ MODULES = {
     "people": "verbs.people",
     "presence": "verbs.people",
     "dashboard": "verbs.dashboard",
+    "webhook": "verbs.webhooks",
     "install": "verbs.install",
     "uninstall": "verbs.install",
     "completion": "completion_scripts",

@@ -83,6 +83,8 @@ def say_cause(spec: SessionSpec, cause: Cause) -> str:
             return f"{name}: its time came, {cause.new}"
         case "message":
             return f"{name}: messages came"
+        case "webhook":
+            return f"{name}: {_say_deliveries(cause)} came"
         case "session":
             return f"{name}: that session has succeeded again"
         case "commits":
@@ -98,6 +100,11 @@ def say_cause(spec: SessionSpec, cause: Cause) -> str:
             return f"{name}: files changed{known}"
         case _:
             return f"{name}: it has changed"
+
+
+def _say_deliveries(cause: Cause) -> str:
+    number = int(cause.new or "0") - int(cause.old or "0")
+    return "1 delivery" if number == 1 else f"{number:,} deliveries"
 
 
 def _say_commits(commits: tuple[str, ...]) -> str:

@@ -677,4 +677,5 @@ def _build_starter(
         RunPlaces(state, f"{state}/{STAGED}", Checkouts(bound), ground.protected.hidden),
         ground.kept.list_tokens() if ground.kept is not None else {},
         functools.partial(read_received, ground.log),
+        ground.blobs,
     )

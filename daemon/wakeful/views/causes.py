@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from wakeful.core.deciding.owed import find_unseen
+from wakeful.core.deciding.owed import find_unseen, list_new_deliveries
 from wakeful.core.record.events import Cause, MessageAdded
 from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
@@ -54,11 +54,29 @@ def view_causes_file(
         # Paths as they are: they are written as they would be shown,
         # and a thousand need not be made anew at each start.
         "causes": [view_cause(replace(cause, paths=())) | {"paths": cause.paths} for cause in run.causes],
+        "deliveries": _view_deliveries(session, run),
         "messages": messages,
         "messages_left_out": max(0, until - seen) - len(messages),
         "depth": len(run.chain),
         "resumed_from": run.resumed_from,
     }
+
+
+def _view_deliveries(session: Session, run: OpenRun) -> list[dict[str, Any]]:
+    """Each delivery that no run has dealt with, oldest first, and its file in $WAKEFUL_BINDING_<NAME>."""
+    return [
+        {
+            "binding": binding.name,
+            "position": one.position,
+            "delivery": one.delivery,
+            "event": one.event,
+            "at": show_time(one.at),
+            "size": one.size_bytes,
+            "file": one.file_name if one.payload is not None else None,
+        }
+        for binding in run.spec.webhooks
+        for one in list_new_deliveries(session, run, binding.identity)
+    ]
 
 
 def _view_messages(received: Sequence[tuple[int, MessageAdded]]) -> list[dict[str, Any]]:

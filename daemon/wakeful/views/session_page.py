@@ -36,6 +36,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
 )
 from wakeful.views.causes import view_causes, view_last_run, view_open_run
 from wakeful.views.knowledge import view_forks, view_knowledge
@@ -279,6 +280,8 @@ def describe_binding(binding: AnyBinding | None) -> str:
             return " ".join(binding.argv)
         case ServiceBinding():
             return binding.url
+        case WebhookBinding():
+            return f"{binding.sender}, signed with {' or '.join(binding.secrets) if binding.secrets else 'nothing'}"
         case _:
             assert_never(binding)
 
