@@ -77,7 +77,11 @@ class HookBox(Box):
 
     def set_secret(self, name: str, value: str) -> None:
         done = subprocess.run(
-            [WAKEFUL, "secret", "set", name], input=value.encode(), env=self.environment(), capture_output=True, timeout=60
+            [WAKEFUL, "secret", "set", name],
+            input=value.encode(),
+            env=self.environment(),
+            capture_output=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
 

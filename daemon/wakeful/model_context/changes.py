@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from wakeful.core.agents.quoting import quote_block, quote_line
 from wakeful.core.agents.tokens import estimate_tokens
+from wakeful.core.looking.path_reports import Delivered
 from wakeful.core.record.events import Cause, ChangedPath
 from wakeful.core.spec.session import SessionSpec
 from wakeful.model_context.diffs import ReadChanged, diff_sides
@@ -37,6 +38,15 @@ def describe_changes(
         problem = f" (no diffs: {quote_line(compared.problem)})" if compared.problem is not None else ""
         notes = {path: note for path, (_, note) in found.items() if note is not None}
         lines += [f"- {say_cause(spec, cause)}{problem}", *names.list(compared.paths or cause.paths, notes)]
+        for delivered in compared.deliveries:
+            text = delivered.content.decode(errors="replace") if isinstance(delivered.content, bytes) else None
+            if text is None or left < _LEAST_TOKENS:
+                lines.append(f"  - {quote_line(delivered.label)} (not shown: {_say_absence(delivered)})")
+                continue
+            label = f"{delivered.label}{_say_trust(spec, cause)}"
+            block = quote_block(redact(text), label, left, delivered.where)
+            left -= estimate_tokens(block)
+            diffs.append(block)
         for path, (diff, _) in found.items():
             if diff is None or left < _LEAST_TOKENS:
                 continue
@@ -64,6 +74,10 @@ class _Names:
                 return [*lines, f"  - (… and {count(len(paths) - place, 'more path')}; list shows what is there)"]
             lines.append(line)
         return lines
+
+
+def _say_absence(delivered: Delivered) -> str:
+    return delivered.content if isinstance(delivered.content, str) else delivered.where
 
 
 def _say_trust(spec: SessionSpec, cause: Cause) -> str:

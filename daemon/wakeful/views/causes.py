@@ -18,6 +18,8 @@ from wakeful.views.times import show_time, show_time_or_none
 # The text of messages that a run is told: so many characters of each, about so many of all together.
 LONGEST_TEXT = 64 * 1024
 LONGEST_TEXTS = 256 * 1024
+# Deliveries that wait, of each webhook; the others are counted.
+DELIVERIES_SHOWN = 5
 
 
 def view_cause(cause: Cause) -> dict[str, Any]:
@@ -77,6 +79,44 @@ def _view_deliveries(session: Session, run: OpenRun) -> list[dict[str, Any]]:
         for binding in run.spec.webhooks
         for one in list_new_deliveries(session, run, binding.identity)
     ]
+
+
+def view_waiting(session: Session) -> list[dict[str, Any]]:
+    """The webhooks of a session at which deliveries wait for a run, with the first of those."""
+    found = []
+    for binding in session.spec.webhooks if session.spec is not None else ():
+        seen = int(session.marks.seen.get(binding.identity, "0"))
+        known = session.find_webhook(binding.identity)
+        if known.position > seen:
+            first = [one for one in known.waiting if one.position > seen][:DELIVERIES_SHOWN]
+            found.append(
+                {
+                    "binding": binding.name,
+                    "waiting": known.position - seen,
+                    "first": [
+                        {
+                            "position": one.position,
+                            "delivery": one.delivery,
+                            "event": one.event,
+                            "at": show_time(one.at),
+                        }
+                        for one in first
+                    ],
+                }
+            )
+    return found
+
+
+def say_waiting(session: Session) -> list[str]:
+    """A sentence for each webhook at which deliveries wait."""
+    return [_say_webhook(one) for one in view_waiting(session)]
+
+
+def _say_webhook(row: dict[str, Any]) -> str:
+    first = ", ".join(" ".join(text for text in (one["event"], one["delivery"]) if text) for one in row["first"])
+    rest = row["waiting"] - len(row["first"])
+    number = "1 delivery waits" if row["waiting"] == 1 else f"{row['waiting']:,} deliveries wait"
+    return f"{number} at {row['binding']}: {first}" + (f" and {rest:,} more." if rest else ".")
 
 
 def _view_messages(received: Sequence[tuple[int, MessageAdded]]) -> list[dict[str, Any]]:

@@ -238,7 +238,15 @@ def _view_bound(core: Core, session: Session, bound: Bound, describe: Callable[[
         "drift": _has_drifted(session, bound, version),
         "next_due": show_time_or_none(clock.next_due) if clock is not None else None,
         **(_view_look(look, describe) if look is not None else {}),
+        **_view_signing(core, bound),
     }
+
+
+def _view_signing(core: Core, bound: Bound) -> dict[str, Any]:
+    """Why a webhook takes no deliveries, in words."""
+    names = bound.binding.secrets if isinstance(bound.binding, WebhookBinding) else ()
+    problems = [problem for name in names if (problem := core.looked.secrets.get(name)) is not None]
+    return {"problem": f"it refuses all deliveries: {problems[0]}"} if problems else {}
 
 
 def _has_drifted(session: Session, bound: Bound, version: str | None) -> bool:

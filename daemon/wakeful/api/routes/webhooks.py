@@ -30,7 +30,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.session import WebhookBinding
 from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.views.times import show_time_or_none
+from wakeful.views.times import say_time, show_time_or_none
 from wakeful.webhooks.payloads import Payload, find_mismatch, read_payload
 from wakeful.webhooks.senders import (
     Knock,
@@ -72,6 +72,18 @@ class Knocks:
 
     def count_duplicate(self, place: tuple[str, str]) -> None:
         self.duplicates[place] = self.duplicates.get(place, 0) + 1
+
+    def say_refusals(self, session: Session) -> list[str]:
+        """A sentence for each webhook of a session that has refused somebody."""
+        found = []
+        for binding in session.spec.webhooks if session.spec is not None else ():
+            if (refusal := self.refusals.get((session.id, binding.name))) is not None:
+                number = self.refused[session.id, binding.name]
+                found.append(
+                    f"{binding.name} has refused {number:,} since the daemon started, the last at "
+                    f"{say_time(refusal[0])}: {refusal[1]}."
+                )
+        return found
 
     def count_refusal(self, place: tuple[str, str], at: int, words: str) -> None:
         self.refused[place] = self.refused.get(place, 0) + 1
