@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -371,3 +372,37 @@ def test_new_writes_a_webhook_that_checks(box: HookBox) -> None:
     box.ask("new", "triage", "--webhook", "github", "--secret", "gh", "--command", "true", "--specs", str(box.specs))
     assert "github: {webhook: github, secret: gh}" in (box.specs / "triage.yaml").read_text()
     box.ask("check")
+
+
+def test_senders_reach_the_tcp_port_without_a_token_and_pages_of_others_do_not(box: HookBox) -> None:
+    """Directly and through a proxy whose name the settings have; a wrong Host, an Origin and other routes are refused."""
+    box.write("wakeful.yaml", "http: {listen: 127.0.0.1:0, hosts: [hooks.example.org]}\n")
+    make_triage(box)
+    url = urlsplit(read_rows(box)["triage/hub"]["url"])
+    assert url.path == "/webhook/triage/hub" and url.hostname == "127.0.0.1" and url.port
+
+    def send(number: int, path: str = url.path, **more: str) -> tuple[int, Any]:
+        form = urlencode({"payload": json.dumps({"number": number})}).encode()
+        headers = sign(form, f"d-{number}") | {"Content-Type": "application/x-www-form-urlencoded"} | more
+        connection = http.client.HTTPConnection("127.0.0.1", url.port, timeout=60)
+        try:
+            connection.request("POST", path, form, headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    assert send(1)[1]["position"] == 1
+    assert send(2, Host="hooks.example.org")[1]["position"] == 2
+    refused = [
+        send(3, Host="evil.example.org")[0],
+        send(3, Origin="https://evil.example.org")[0],
+        send(3, **{"X-Hub-Signature-256": f"sha256={'0' * 64}"})[0],
+        send(3, path="/webhooks/test")[0],
+        send(3, path="/webhook/triage/other")[0],
+    ]
+    assert refused[2] == 401 and refused[4] == 404 and all(400 <= status < 500 for status in refused)
+    box.wait_at_rest("triage")
+    eventually(lambda: len(box.lines("payloads")) == 2)
+    assert [json.loads(line)["number"] for line in box.lines("payloads")] == [1, 2]
+    assert box.kinds("triage").count("delivery_received") == 2

@@ -75,13 +75,13 @@ class Argument(NamedTuple):
 class Route(NamedTuple):
     """An address of the HTTP API, and who reaches it.
 
-    `scope` None: any token. "owner": no token at all. "signed": everybody, since what is sent there is signed.
+    `scope` None: any token. "owner": no token at all.
     `session` None: it is about more than one session, or about the machine.
     `is_for_runs`: a run reaches it for its own session."""
 
     method: Literal["GET", "POST"]
     path: str
-    scope: Scope | Literal["owner", "signed"] | None
+    scope: Scope | Literal["owner"] | None
     session: Place | None = None
     is_for_runs: bool = False
     # Over TCP it is reached without a token: it finds out by itself who calls, or has nothing of anybody.

@@ -14,14 +14,23 @@ import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from wakeful.api.bodies import build, decode_body, read_body
-from wakeful.api.requests import BodyTooLarge, answer_error, answer_json, caller_of, find_named, find_status, service_of
+from wakeful.api.requests import (
+    BodyTooLarge,
+    RefusedRequest,
+    answer_error,
+    answer_json,
+    caller_of,
+    find_named,
+    find_status,
+    service_of,
+)
 from wakeful.api.service import Service
 from wakeful.core.calls.values import Deliver
 from wakeful.core.record.events import DeliveryReceived
@@ -126,13 +135,19 @@ async def receive(request: Request) -> Response:
         body = await _read(request, binding)
         arrival = Arrival(session=session, binding=binding, headers=_lower(request), body=body)
         now = service.moment().wall
-        _verify(service, arrival, now / _SECOND)
+        try:
+            _verify(service, arrival, now / _SECOND)
+        except SignatureRefused:
+            request.app.state.refusals.count("signature")
+            raise
         payload = read_payload(body, arrival.headers.get("content-type", ""))
         if (challenge := _find_challenge(binding, payload)) is not None:
             return PlainTextResponse(challenge)
         answer = await _take(service, knocks, arrival, payload, author=f"webhook:{binding.sender}")
     except WakefulError as refused:
         knocks.count_refusal(place, service.moment().wall, str(refused))
+        if isinstance(refused, RefusedRequest):
+            request.app.state.refusals.count(refused.kind)
         return _refuse(refused)
     return answer_json(answer, 202)
 
@@ -165,7 +180,7 @@ async def test(request: Request) -> Response:
 async def list_webhooks(request: Request) -> Response:
     service, knocks = service_of(request), _knocks_of(request)
     rows = [
-        _view(service, knocks, session, binding)
+        _view(service, knocks, session, binding, request.app.state.tcp.url)
         for session in sorted(service.core.state, key=lambda one: one.name)
         if session.spec is not None and session.declaration.is_declared and not session.is_shut
         for binding in session.spec.webhooks
@@ -323,7 +338,10 @@ def _knocks_of(request: Request) -> Knocks:
     return knocks
 
 
-def _view(service: Service, knocks: Knocks, session: Session, binding: WebhookBinding) -> dict[str, Any]:
+def _view(
+    service: Service, knocks: Knocks, session: Session, binding: WebhookBinding, base: str | None
+) -> dict[str, Any]:
+    address = f"{PREFIX}{quote(session.name, safe='/@')}/{binding.name}"
     known, place = session.find_webhook(binding.identity), (session.id, binding.name)
     refusal = knocks.refusals.get(place)
     problem = None
@@ -335,9 +353,9 @@ def _view(service: Service, knocks: Knocks, session: Session, binding: WebhookBi
         "session": session.name,
         "binding": binding.name,
         "sender": binding.sender,
-        "address": f"{PREFIX}{session.name}/{binding.name}",
-        # The whole address, where a door for other machines is open.
-        "url": None,
+        "address": address,
+        # None while the TCP port is closed.
+        "url": f"{base}{address}" if base is not None else None,
         "secrets": list(binding.secrets),
         "problem": problem,
         "only": binding.only,
