@@ -118,7 +118,7 @@ def read_deliveries(session: Session, run: OpenRun, cause: Cause, blobs: Blobs) 
     """The deliveries to a webhook that this run is the first to deal with, oldest first."""
     found = []
     for one in list_new_deliveries(session, run, cause.key):
-        label = f"delivery {one.position} of {cause.binding}: {one.event or 'no event named'}, {one.delivery}"
+        label = f"delivery {one.position} of {cause.binding}: {one.event or 'unnamed'}, {one.delivery}"
         where = f"the whole of it is the file {one.file_name} in the folder of {cause.binding}"
         found.append(Delivered(label, _read_payload(one, blobs), where))
     return Compared(deliveries=tuple(found))

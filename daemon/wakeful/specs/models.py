@@ -184,7 +184,7 @@ class WebhookKeys(BindingKeys):
         "may deliver.",
     )
     only: PayloadFilter = _describe(
-        {}, "Paths in the payload and their values, such as {action: opened}; event is the sender's name for it."
+        {}, "Paths in the payload and their values, such as {action: opened}; `event` is the sender's name for it."
     )
     tolerance: PositiveDuration = _describe(300.0, "How far a signed time may be from ours. Default: 5m.")
     max_size: Size = _describe(1_000_000, "The largest payload. Default: 1MB.", ge=1, le=25_000_000)
