@@ -37,6 +37,8 @@ LAYERS: dict[str, set[str]] = {
     "agents": {"core", "secrets", "system", "runners"},
     # The table of verbs: plain data, for the command line and the API.
     "verbs": set(),
+    # Whose signature of a delivery counts, and what its payload says.
+    "webhooks": {"core"},
     # State and events to what people see.
     "views": {"core", "system"},
     # The files of runs: kept by content, compared, restored, replayed.
@@ -56,7 +58,7 @@ LAYERS: dict[str, set[str]] = {
     # The control socket: who calls, and the routes.
     "api": {
         "core", "system", "specs", "secrets", "eventlog", "views", "run_files", "history", "bundles", "model_context", "workspaces",
-        "trust", "notifications", "verbs",
+        "trust", "notifications", "verbs", "webhooks",
     },
     # The running daemon. Its wiring is the only place that constructs edges.
     "service": {

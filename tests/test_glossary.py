@@ -57,6 +57,7 @@ ABANDONED = (
         {
             r"file\s+events|lost events?|event queue|watched by events|not events|\bevents are lost": "a report of the kernel or of git",
             r"events\.db|memory\.events|event-stream|event loop": "names of files and of other systems",
+            r"--event\b|\{event: |`event(\.type)?`|X-Git(Hub|lab)-Event(-UUID)?|event_id": "what senders of webhooks call it",
         },
     ),
     Abandoned("job", r"\bjobs?\b"),

@@ -33,6 +33,18 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.ActivationRequested(position=1, note="month end", fresh=True), "activation requested, fresh: month end"),
     (ev.MessageAdded(position=1, sender="person:x", text="hi"), "message from person:x: hi"),
     (ev.MessageSent(receiver="other", position=2, text="hi"), "message 2 sent to other: hi"),
+    (
+        ev.DeliveryReceived(
+            binding="hub", key="webhook hub", position=3, sender="github", delivery="d-1", event="push", payload="b"
+        ),
+        "delivery 3 from github (push d-1) to hub",
+    ),
+    (
+        ev.DeliveryReceived(
+            binding="hub", key="webhook hub", position=3, sender="github", delivery="d-2", is_filtered=True, reason="no"
+        ),
+        "delivery from github (d-2) filtered: no",
+    ),
     (ev.NoteAdded(text="done"), "done"),
     (ev.FactSet(key="language", value="english"), "language = english"),
     (ev.FactRetracted(key="language", rationale="wrong"), "forgets language: wrong"),

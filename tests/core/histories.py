@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from core.specs import after, commits, every, probe, read, service, session, write
+from core.specs import after, commits, every, hook, probe, read, service, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.looking.targets import ProbeTarget, ServiceTarget
@@ -46,6 +46,8 @@ def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
         bindings.append(service("tcp://db"))
     if rng.random() < 0.1:
         bindings.append(probe("fx"))
+    if rng.random() < 0.2:
+        bindings.append(hook())
     return session(
         name,
         *bindings,
@@ -70,10 +72,11 @@ class History:
         self.world = World(*specs, settings=Settings(concurrency=self.rng.choice((1, 2, 4))), files=files)
         self.crashes = crashes
         self.done: list[str] = []
+        self.knocks = 0
         self.moves = [
             *[self.write] * 6, *[self.answer] * 10, *[self.end] * 6, *[self.hints] * 5, *[self.wait] * 6,
             self.delete, self.touch, self.call, self.call, self.call, self.respec, self.hide, self.show, self.commit,
-            self.remove, self.jump, self.hold, self.recover, self.recover, self.tune, self.probe, self.serve, self.close,
+            self.knock, self.knock, self.remove, self.jump, self.hold, self.recover, self.recover, self.tune, self.probe, self.serve, self.close,
         ]  # fmt: skip
         if crashes:
             self.moves += [self.crash, self.crash_soon, self.crash_soon]
@@ -185,6 +188,23 @@ class History:
         )
         try:
             self.world.call(call)
+        except CallerError:
+            self.done.append("refused")
+
+    def knock(self) -> None:
+        """A delivery, also one that the filter stops, to a session that may have no webhook."""
+        self.knocks += 1
+        call = calls.Deliver(
+            name=f"n{self.rng.randrange(self.count)}",
+            binding="hook",
+            sender="github",
+            delivery=f"d{self.knocks}",
+            payload="blob",
+            size_bytes=self.rng.choice((10, 10, 40_000_000)),
+            is_filtered=self.rng.random() < 0.2,
+        )
+        try:
+            self.world.call(call, author="webhook:github")
         except CallerError:
             self.done.append("refused")
 

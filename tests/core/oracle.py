@@ -17,7 +17,7 @@ from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec
 if TYPE_CHECKING:
     from core.world import Recorded, World
 
-ORDERED = ("cron ", "every ", "session ", "message", "activation")
+ORDERED = ("cron ", "every ", "session ", "message", "webhook ", "activation")
 
 
 @dataclass(slots=True)
@@ -33,6 +33,8 @@ class Account:
     is_held: bool = False
     # What was dealt with, by key: finished for good, given up, skipped, adopted.
     dealt: dict[str, str] = field(default_factory=dict)
+    # The last delivery to each webhook, by key.
+    delivered: dict[str, int] = field(default_factory=dict)
     is_first_dealt: bool = False
     is_adopted: bool = False
     wake: ev.WakeRequested | ev.WakeExtended | None = None
@@ -90,6 +92,11 @@ class Oracle:
             case ev.SessionAdopted(versions=versions):
                 account.dealt |= versions
                 account.is_first_dealt = account.is_adopted = True
+            case ev.DeliveryReceived(key=key, position=position, is_filtered=is_filtered):
+                assert position == account.delivered.get(key, 0) + (not is_filtered), (
+                    f"{account.name}: deliveries are numbered without gaps"
+                )
+                account.delivered[key] = position
             case ev.WakeRequested() as event:
                 assert account.wake is None, f"{account.name}: one open wake per session"
                 assert event.wake == account.wakes + 1 and event.causes, (
@@ -263,6 +270,10 @@ class Oracle:
             if account.is_held or self._is_held_upstream(account):
                 continue
             assert account.run is None, f"{account.name} is still running"
+            for binding in spec.webhooks if spec.when == "any" else ():
+                assert int(account.dealt.get(binding.identity, "0")) == account.delivered.get(binding.identity, 0), (
+                    f"{account.name} has not dealt with all deliveries"
+                )
             for binding in spec.bindings:
                 if not binding.wake or spec.when != "any" or not isinstance(binding, FileBinding | CommitsBinding):
                     continue

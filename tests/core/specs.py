@@ -14,6 +14,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
 )
 
 ROOT = "/project"
@@ -59,6 +60,10 @@ def after(name: str, **options: object) -> SessionBinding:
 
 def probe(*argv: str, **options: object) -> ProbeBinding:
     return ProbeBinding(name="probe", argv=argv, **options)
+
+
+def hook(**options: object) -> WebhookBinding:
+    return WebhookBinding(name="hook", sender="github", secrets=("gh",), is_untrusted=True, **options)
 
 
 def service(url: str) -> ServiceBinding:

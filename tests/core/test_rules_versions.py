@@ -3,12 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from core.specs import after, commits, every, probe, read, session, write
+from core.specs import after, commits, every, hook, probe, read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
-from wakeful.core.deciding.owed import owed_names
+from wakeful.core.deciding.owed import list_new_deliveries, owed_names
 from wakeful.core.looking.targets import target_of
-from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun, digest_noticed
+from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun, Settings, digest_noticed
+from wakeful.errors import CallerError
 
 
 def at_rest(*specs, **keys) -> World:
@@ -28,6 +29,80 @@ def test_rule_4_a_level_is_owed_whenever_its_version_differs_from_seen(text: str
     world.write("in", "old")
     world.rest()
     assert world.starts("s") == 3
+
+
+def deliver(world: World, number: int, name: str = "s", **fields: object) -> str | None:
+    call = calls.Deliver(name=name, binding="hook", sender="github", delivery=f"d{number}", payload="blob", **fields)
+    return world.call(call, author="webhook:github")
+
+
+def test_rule_4_a_webhook_is_owed_while_its_position_is_ahead_of_seen() -> None:
+    """Rule 4: nothing at first sight; then each delivery, by one run for all that wait; none runs twice."""
+    world = at_rest(session("s", hook()))
+    assert world.starts("s") == 0
+    world.call(calls.Sleep(name="s", seconds=60.0))
+    for number in range(3):
+        assert deliver(world, number) == f"delivery {number + 1} of hook is recorded"
+    world.advance(61.0)
+    world.rest()
+    (cause,) = world.session("s").last_run.causes
+    assert (world.starts("s"), cause.kind, cause.old, cause.new) == (1, "webhook", None, "3")
+    deliver(world, 3)
+    run = world.session("s").run
+    assert run is not None
+    assert [one.delivery for one in list_new_deliveries(world.session("s"), run, "webhook hook")] == ["d3"]
+    # One that comes during the run is the next one's, also when this one ends badly (rule 16).
+    deliver(world, 4)
+    world.end("s", exit_code=1)
+    world.rest()
+    assert world.starts("s") == 3
+    assert world.session("s").marks.seen["webhook hook"] == "5"
+
+
+def test_rule_4_a_filtered_delivery_is_a_mark_and_wakes_nobody() -> None:
+    """Rule 4: the position stays, and the next one has the number that it would have had."""
+    world = at_rest(session("s", hook()))
+    assert deliver(world, 1, is_filtered=True, reason="event is ping") == "filtered: event is ping"
+    assert world.kinds("s")[-1] == "delivery_received" and world.session("s").wake is None
+    deliver(world, 2)
+    assert (world.session("s").webhooks["webhook hook"].position, world.starts("s")) == (1, 1)
+
+
+def test_rule_4_a_crash_between_a_delivery_and_its_run_loses_none() -> None:
+    """Rule 4: what is recorded is owed after the crash, and its run gets it."""
+    world = at_rest(session("s", hook()), settings=Settings(concurrency=1))
+    deliver(world, 1)
+    world.crash()
+    world.recover()
+    world.rest()
+    assert world.session("s").marks.seen["webhook hook"] == "1"
+    assert [event.is_final for event in world.events("s", "run_finished")] == [False, True]
+
+
+def test_rule_4_very_large_payloads_are_parted_among_runs() -> None:
+    """Rule 4: a run gets at most 64 MB of them, or one; the rest is owed still."""
+    world = at_rest(session("s", hook()))
+    world.call(calls.Sleep(name="s", seconds=60.0))
+    for number, size in enumerate((30_000_000, 30_000_000, 30_000_000, 70_000_000, 1)):
+        deliver(world, number, size_bytes=size)
+    world.advance(61.0)
+    world.rest()
+    news = [event.versions["webhook hook"] for event in world.events("s", "run_started")]
+    assert news == ["2", "3", "4", "5"]
+
+
+def test_rule_8_a_webhook_keeps_what_waits_when_its_secret_or_filter_changes() -> None:
+    """Rule 8: a webhook is its address, which its name is part of."""
+    world = at_rest(session("s", hook()))
+    world.call(calls.Sleep(name="s"))
+    deliver(world, 1)
+    world.declare(session("s", hook(only={"event": ("push",)}, tolerance_seconds=1.0)))
+    world.call(calls.Resume(name="s"))
+    world.rest()
+    assert [cause.kind for cause in world.session("s").last_run.causes] == ["webhook"]
+    world.declare(session("s", read("in")))
+    with pytest.raises(CallerError, match="no webhook"):
+        deliver(world, 2)
 
 
 def test_rule_4_probes_and_commits_are_levels() -> None:

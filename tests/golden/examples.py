@@ -32,6 +32,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
     Window,
 )
 
@@ -51,6 +52,7 @@ SPEC = SessionSpec(
         MessageBinding(name="mail"),
         SessionBinding(name="staff", session="staff"),
         ProbeBinding(name="exchange", argv=("curl", "-s", "x"), check_every_seconds=60.0, timeout_seconds=3.0),
+        WebhookBinding(name="hub", sender="github", secrets=("gh",), only={"event": ("push",)}, tolerance_seconds=60.0, max_size_bytes=9, is_untrusted=True),
         ServiceBinding(name="bank", url="tcp://bank:443", check_every_seconds=9.0, timeout_seconds=2.0),
     ),
     when="changed", pace_seconds=60.0, window=Window(360, 1200, "Europe/Berlin"), first="run",
@@ -194,6 +196,8 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.NotificationAbandoned(notifier="mail", event="asks", about=9, delivery="msg_2", attempts=10, words="no such host"),
     (ev.SessionTerminated(reason="the year is over"), "ada"),
     (ev.SessionReopened(reason="not quite"), "ada"),
+    (ev.DeliveryReceived(binding="hub", key="webhook hub", position=1, sender="github", delivery="d1", event="push", size_bytes=7, payload=BLOB, suffix=".txt"), "webhook:github"),
+    ev.DeliveryReceived(binding="hub", key="webhook hub", position=1, sender="github", delivery="d2", is_filtered=True, reason="event is ping, and only push counts"),
 )  # fmt: skip
 ERASED = {(PAYROLL, 8)}
 

@@ -162,11 +162,11 @@ BINDINGS = [
     ("{file: a, cron: '* * * * *'}", "2:9: binding 'code' has 2 kinds (file, cron); split it into one binding each"),
     (
         "{}",
-        "2:9: binding 'code' has no kind; add one of file, commits, cron, every, message, session, probe or service",
+        "2:9: binding 'code' has no kind; add one of file, commits, cron, every, message, session, probe, service or webhook",
     ),
     (
         "{wake: true}",
-        "2:9: binding 'code' has no kind; add one of file, commits, cron, every, message, session, probe or service",
+        "2:9: binding 'code' has no kind; add one of file, commits, cron, every, message, session, probe, service or webhook",
     ),
     ("a.csv", "2:9: binding 'code' is 'a.csv'; expected a kind and its value, such as {file: \"data/*.csv\"}"),
     ("{file: ''}", "2:16: file: '' is not a path pattern: expected a path such as data/*.csv"),
@@ -264,7 +264,7 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 
 LATER = [
-    "hosts: [big]", "bindings: {a: {webhook: github, secret: x}}",
+    "hosts: [big]",
 ]  # fmt: skip
 
 

@@ -47,6 +47,7 @@ from wakeful.api.routes import (
     streams,
     trace,
     trust,
+    webhooks,
     why,
 )
 from wakeful.api.service import Service
@@ -92,6 +93,9 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "POST /work/images": agent_work.keep_image,
     "GET /work/images/{address}": agent_work.read_image,
     "POST /work/subagent": agent_work.begin_sub,
+    "POST /webhook/{address:path}": webhooks.receive,
+    "GET /webhooks": webhooks.list_webhooks,
+    "POST /webhooks/test": webhooks.test,
     "GET /trust": trust.list_trust,
     "GET /trust/{name}": trust.show_trust,
     "POST /trust/accept": trust.accept,
@@ -140,6 +144,7 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.keys = calls.KeysInUse()
     app.state.accounts = costs.Accounts()
     app.state.roster = participants.Roster()
+    app.state.knocks = webhooks.Knocks()
     app.state.tokens = Tokens(service.places.state)
     app.state.people = People(service.places.state, name_account(os.geteuid()))
     app.state.presence = Presence()

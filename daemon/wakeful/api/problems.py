@@ -35,6 +35,7 @@ PROBLEMS: dict[str, Problem] = {
     "wrong-method": Problem(405, "This address takes another method"),
     "too-slow": Problem(408, "The request was not complete in time"),
     "key-in-use": Problem(409, "The first call with this key is under way"),
+    "gone": Problem(410, "Nothing is taken at this address any more"),
     "too-large": Problem(413, "The body is too large"),
     "wrong-type": Problem(415, "The body is of another type than this address takes"),
     "key-reused": Problem(422, "The key was used for another call"),

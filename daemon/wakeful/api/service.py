@@ -145,6 +145,10 @@ class Service(Protocol):
         """Every secret as it stands now, looked at anew, and the folder of those that are files."""
         ...
 
+    def read_secret(self, name: str) -> bytes:
+        """The value of a secret as it is now; raises OperatorError where it is missing or refused."""
+        ...
+
     def redact(self, value: Any) -> Any:
         """A text, or a value with texts in it, without the values of secrets: each is replaced by its name.
 

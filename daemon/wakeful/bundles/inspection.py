@@ -22,7 +22,7 @@ from wakeful.system.blobs import Blobs
 _PAGE = 1_000
 _READ_BYTES = 1024 * 1024
 # Kinds of records that name blobs.
-NAMING = ("run_finished", "session_opened", "session_merged", "session_rewound")
+NAMING = ("run_finished", "session_opened", "session_merged", "session_rewound", "delivery_received")
 
 
 class BrokenArchive(msgspec.Struct, frozen=True):

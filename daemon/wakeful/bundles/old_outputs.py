@@ -1,4 +1,5 @@
-"""The blobs of old runs that may move to the archive: their output, and the contents of files they read and wrote.
+"""The blobs of old runs that may move to the archive: their output, the contents of files they read and wrote, and
+the payloads of deliveries that came before they ended.
 
 Retention asks, once a day and off the loop; bundles/retention_rules.py says which runs are beyond a bound. A blob goes
 only where no run that stays, no workspace's base and no merge names it, in any session, those loaded from elsewhere
@@ -71,7 +72,12 @@ def find_due_outputs(
     if not any(output.addresses for outputs in going.values() for output in outputs):
         return DueOutputs((), {})
     needed = _find_needed(
-        log, blobs, {session: {output.run for output in outputs} for session, outputs in going.items()}
+        log,
+        blobs,
+        {
+            session: {seq for output in outputs for seq in (output.run, *output.deliveries)}
+            for session, outputs in going.items()
+        },
     )
     taken: dict[str, None] = {}
     sessions: dict[str, tuple[int, int]] = {}
@@ -95,8 +101,11 @@ def find_due_outputs(
 def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, now: int) -> list[RunOutput]:
     """Choose one session's runs that are beyond a bound. A blob that several runs share counts for the newest."""
     naming = _Naming(blobs)
-    outputs = []
-    for record in log.read(session, kinds=("run_finished",), newest_first=True):
+    outputs: list[RunOutput] = []
+    for record in log.read(session, kinds=("run_finished", "delivery_received"), newest_first=True):
+        if record.kind == "delivery_received":
+            _add_delivered(outputs, record, naming, blobs)
+            continue
         outcome = _read_outcome(record)
         if outcome is None:
             continue
@@ -112,6 +121,19 @@ def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, no
             )
         )
     return choose_outputs(outputs, retention, now)
+
+
+def _add_delivered(outputs: list[RunOutput], record: Record, naming: _Naming, blobs: Blobs) -> None:
+    """Count the payload of a delivery with the run that ended next. One that no run came after stays."""
+    sizes = {address: size for address in naming.take(record) if (size := blobs.size(address)) is not None}
+    if outputs and sizes:
+        last = outputs[-1]
+        outputs[-1] = msgspec.structs.replace(
+            last,
+            addresses=(*last.addresses, *sizes),
+            size_bytes=last.size_bytes + sum(sizes.values()),
+            deliveries=(*last.deliveries, record.seq),
+        )
 
 
 def _read_outcome(record: Record) -> Outcome | None:

@@ -1,5 +1,5 @@
 """The blobs that a record leans on: a run's output, the list of its files, the contents that list names,
-and images that tools brought.
+images that tools brought, and payloads of deliveries.
 
 `save` asks for every record in turn. What a later kind of event keeps in blobs is added here, in one place. Each blob
 is given once; a million runs that name the same files cost one entry each.
@@ -44,6 +44,12 @@ class _Returned(msgspec.Struct):
     images: tuple[Image, ...] = ()
 
 
+class _Delivered(msgspec.Struct):
+    """A delivery to a webhook."""
+
+    payload: str | None = None
+
+
 class _Base(msgspec.Struct):
     base: str | None = None
 
@@ -65,6 +71,7 @@ class _Merged(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Finished).decode
 _decode_prompt = msgspec.json.Decoder(_Prompt).decode
 _decode_returned = msgspec.json.Decoder(_Returned).decode
+_decode_delivered = msgspec.json.Decoder(_Delivered).decode
 _decode_branched = msgspec.json.Decoder(_Branched).decode
 _decode_merged = msgspec.json.Decoder(_Merged).decode
 
@@ -87,6 +94,8 @@ class References:
             self._add_prompt(record.payload)
         if record.kind == "tool_returned":
             self._add_images(record.payload)
+        if record.kind == "delivery_received":
+            self._add_payload(record.payload)
         if record.kind != "run_finished":
             return
         try:
@@ -120,6 +129,14 @@ class References:
             return  # not an event of ours
         for image in returned.images:
             self._name(image.address)
+
+    def _add_payload(self, payload: bytes) -> None:
+        try:
+            delivered = _decode_delivered(payload)
+        except msgspec.DecodeError:
+            return  # not an event of ours
+        if delivered.payload is not None:
+            self._name(delivered.payload)
 
     def _add_branched(self, payload: bytes) -> None:
         """A fork's workspace is compared with its base on any host; what a merge overwrote can be given back there."""

@@ -59,6 +59,8 @@ class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome
     addresses: tuple[str, ...]
     size_bytes: int
+    # The records of the deliveries that are counted with it.
+    deliveries: tuple[int, ...] = ()
 
 
 def judge_session(session: Session, *, is_owed: bool = False, has_open_question: bool = False) -> str | None:

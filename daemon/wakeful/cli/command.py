@@ -85,6 +85,7 @@ MODULES = {
     "presence": "verbs.people",
     "dashboard": "verbs.dashboard",
     "notify": "verbs.notify",
+    "webhook": "verbs.webhooks",
     "install": "verbs.install",
     "uninstall": "verbs.install",
     "completion": "completion_scripts",

@@ -35,6 +35,7 @@ FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
     calls.Open: ("session_reopened", "session_opened"),
     calls.Rename: ("session_renamed",),
     calls.Send: ("message_added",),
+    calls.Deliver: ("delivery_received",),
     calls.Ask: ("message_added",),
     calls.Note: ("note_added",),
     calls.Remember: ("fact_set", "memory_set"),

@@ -26,7 +26,7 @@ from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import InternalError
 from wakeful.eventlog.contract import LogReader
-from wakeful.model_context.diffs import FileSides
+from wakeful.model_context.diffs import FileSides, read_deliveries
 from wakeful.model_context.opening import make_opening, open_again, open_sub, quote_summary
 from wakeful.model_context.parts import Part, Room
 from wakeful.model_context.project_rules import read_rules
@@ -145,7 +145,13 @@ def assemble(
     files = FileSides(session, run.spec.root, log=log, blobs=blobs)
 
     def read(cause: Cause) -> Compared:
-        return trees.get(cause.binding, Compared()) if cause.kind == "commits" else files.read(cause)
+        match cause.kind:
+            case "commits":
+                return trees.get(cause.binding, Compared())
+            case "webhook":
+                return read_deliveries(session, run, cause, blobs)
+            case _:
+                return files.read(cause)
 
     instructions = make_instructions(run.spec, agent, run.causes, room, redact, find_hand_off_rule(session, run))
     first = _begin_with_summary(session, turns.entries, room.summary)

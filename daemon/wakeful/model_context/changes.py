@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from wakeful.core.agents.quoting import quote_block, quote_line
 from wakeful.core.agents.tokens import estimate_tokens
+from wakeful.core.looking.path_reports import Delivered
 from wakeful.core.record.events import Cause, ChangedPath
 from wakeful.core.spec.session import SessionSpec
 from wakeful.model_context.diffs import ReadChanged, diff_sides
@@ -37,6 +38,15 @@ def describe_changes(
         problem = f" (no diffs: {quote_line(compared.problem)})" if compared.problem is not None else ""
         notes = {path: note for path, (_, note) in found.items() if note is not None}
         lines += [f"- {say_cause(spec, cause)}{problem}", *names.list(compared.paths or cause.paths, notes)]
+        for delivered in compared.deliveries:
+            text = delivered.content.decode(errors="replace") if isinstance(delivered.content, bytes) else None
+            if text is None or left < _LEAST_TOKENS:
+                lines.append(f"  - {quote_line(delivered.label)} (not shown: {_say_absence(delivered)})")
+                continue
+            label = f"{delivered.label}{_say_trust(spec, cause)}"
+            block = quote_block(redact(text), label, left, delivered.where)
+            left -= estimate_tokens(block)
+            diffs.append(block)
         for path, (diff, _) in found.items():
             if diff is None or left < _LEAST_TOKENS:
                 continue
@@ -66,6 +76,10 @@ class _Names:
         return lines
 
 
+def _say_absence(delivered: Delivered) -> str:
+    return delivered.content if isinstance(delivered.content, str) else delivered.where
+
+
 def _say_trust(spec: SessionSpec, cause: Cause) -> str:
     binding = spec.binding(cause.binding)
     return " (untrusted: strangers write there)" if binding is not None and binding.is_untrusted else ""
@@ -83,6 +97,8 @@ def say_cause(spec: SessionSpec, cause: Cause) -> str:
             return f"{name}: its time came, {cause.new}"
         case "message":
             return f"{name}: messages came"
+        case "webhook":
+            return f"{name}: {_say_deliveries(cause)} came"
         case "session":
             return f"{name}: that session has succeeded again"
         case "commits":
@@ -98,6 +114,11 @@ def say_cause(spec: SessionSpec, cause: Cause) -> str:
             return f"{name}: files changed{known}"
         case _:
             return f"{name}: it has changed"
+
+
+def _say_deliveries(cause: Cause) -> str:
+    number = int(cause.new or "0") - int(cause.old or "0")
+    return "1 delivery" if number == 1 else f"{number:,} deliveries"
 
 
 def _say_commits(commits: tuple[str, ...]) -> str:

@@ -12,10 +12,12 @@ import stat
 from collections.abc import Callable, Iterator
 
 from wakeful.core.agents.quoting import quote_line
-from wakeful.core.looking.path_reports import Changed, Compared, Side
+from wakeful.core.deciding.owed import list_new_deliveries
+from wakeful.core.looking.path_reports import Changed, Compared, Delivered, Side
+from wakeful.core.record.deliveries import Delivery
 from wakeful.core.record.events import Cause, RunFinished
 from wakeful.core.record.knowledge import close_line
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import OpenRun, Session
 from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
@@ -110,6 +112,25 @@ def read_now(root: str, path: str) -> Side:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return content if len(content) <= LARGEST_TEXT_BYTES else f"larger than {LARGEST_TEXT_BYTES >> 10} KiB"
+
+
+def read_deliveries(session: Session, run: OpenRun, cause: Cause, blobs: Blobs) -> Compared:
+    """The deliveries to a webhook that this run is the first to deal with, oldest first."""
+    found = []
+    for one in list_new_deliveries(session, run, cause.key):
+        label = f"delivery {one.position} of {cause.binding}: {one.event or 'unnamed'}, {one.delivery}"
+        where = f"the whole of it is the file {one.file_name} in the folder of {cause.binding}"
+        found.append(Delivered(label, _read_payload(one, blobs), where))
+    return Compared(deliveries=tuple(found))
+
+
+def _read_payload(delivery: Delivery, blobs: Blobs) -> bytes | str:
+    if delivery.payload is None:
+        return "it was erased"
+    try:
+        return blobs.get(delivery.payload)
+    except (UnknownBlob, DamagedBlob) as error:
+        return str(error)
 
 
 def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | None, str | None]:

@@ -23,6 +23,7 @@ from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
+from wakeful.run_files.delivered_payloads import lay_out_payloads
 from wakeful.run_files.file_record import RunFiles, read_record
 from wakeful.run_files.replay_comparison import compare_files, compare_output
 from wakeful.run_files.replay_folder import Missing, bring_programs, copy_scratch, lay_out, redirect, refuse_outside
@@ -34,7 +35,9 @@ from wakeful.system.private_folders import make_private
 class MakeOrder(Protocol):
     """An order for a run whose scratch and private folders lie in `folder`, and which has neither socket nor token."""
 
-    def __call__(self, session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder: ...
+    def __call__(
+        self, session: Session, run: OpenRun, folder: str, *, causes: bytes, exports: dict[str, str]
+    ) -> RunOrder: ...
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
@@ -67,6 +70,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     missing: tuple[Missing, ...]
     # Files of today that the other command names.
     brought: tuple[str, ...] = ()
+    # The folders with payloads of deliveries, by binding.
+    exports: dict[str, str] = {}
 
 
 class ReplayEnds:
@@ -123,7 +128,11 @@ class Replays:
             began = time.monotonic()
             ended = self._ends.expect(run_id)
             order = self._make_order(
-                prepared.recorded.session, prepared.run, prepared.folder, causes=prepared.recorded.causes
+                prepared.recorded.session,
+                prepared.run,
+                prepared.folder,
+                causes=prepared.recorded.causes,
+                exports=prepared.exports,
             )
             self._runner.prepare(order).launch()
             # Shielded: a caller that stops listening must not cancel the end itself.
@@ -171,13 +180,12 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
     brought = bring_programs(run.spec, wish.command, copy) if wish.command is not None else []
     # Observed once, by a person's leave: here it is held to what its spec declared.
     spec = recorded.session.spec if run.trace == "observed" and recorded.session.spec is not None else run.spec
+    run_id = f"replay-{os.path.basename(folder)}"
     return Prepared(
         recorded=recorded,
         wish=wish,
         files=files,
-        run=replace(
-            run, run_id=f"replay-{os.path.basename(folder)}", spec=redirect(spec, copy, wish.command), trace=None
-        ),
+        run=replace(run, run_id=run_id, spec=redirect(spec, copy, wish.command), trace=None),
         folder=folder,
         copy=copy,
         missing=(
@@ -186,6 +194,7 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
             *(Missing(f"secret {name}", "no replay is given one") for name in run.spec.secrets),
         ),
         brought=tuple(brought),
+        exports=lay_out_payloads(blobs, recorded.session, run, f"{folder}/{run_id}.trees"),
     )
 
 

@@ -193,7 +193,9 @@ class KnownSecrets:
         and one that opens them all.
 
         `keys` are those that the agents of these will need."""
-        self.look((*keys, *(name for declared in read.declared for name in declared.spec.secrets)))
+        specs = [declared.spec for declared in read.declared]
+        signing = (name for spec in specs for binding in spec.webhooks for name in binding.secrets)
+        self.look((*keys, *(name for spec in specs for name in spec.secrets), *signing))
         told = {
             one.spec.name: name
             for one in read.declared

@@ -268,6 +268,9 @@ class Facade:
 
     # -- secrets ------------------------------------------------------------------------------
 
+    def read_secret(self, name: str) -> bytes:
+        return self._edges.secrets.hand_out((name,))[0].value
+
     def redact(self, value: Any) -> Any:
         return self._edges.secrets.redact(value)
 

@@ -1,5 +1,5 @@
-"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its workspace,
-its order.
+"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, the payloads
+of its webhooks, its workspace, its order.
 
 The reactor calls `start` once `run_started` is durable, and `forget` when the run was recorded as finished. Decides
 nothing: a start that fails is reported as any other end. `prepare` comes before `start`, while the record is on its way
@@ -27,11 +27,13 @@ from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding
 from wakeful.errors import OperatorError, WakefulError
+from wakeful.run_files.delivered_payloads import lay_out_payloads
 from wakeful.run_files.keeper import Keeper
 from wakeful.runners.contract import Runner, RunOrder, Ticket, WorkspaceOrder
 from wakeful.secrets.known import KnownSecrets, decide_secrets
 from wakeful.secrets.store import Secret
 from wakeful.sources.contract import Sources
+from wakeful.system.blobs import Blobs
 from wakeful.system.private_folders import make_private
 from wakeful.views.causes import view_causes_file
 from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
@@ -89,6 +91,7 @@ class RunStarter:
         places: RunPlaces,
         tokens: Mapping[str, str] = {},
         read_received: ReadReceived = lambda session, run: [],
+        blobs: Blobs | None = None,
     ) -> None:
         """`tokens` are those of runs that an earlier daemon left, by their ids:
         each is good until the end of its run is recorded."""
@@ -103,6 +106,7 @@ class RunStarter:
         self._find_distrust = find_distrust
         self._places = places
         self._read_received = read_received
+        self._blobs = blobs
         self._loop = asyncio.get_running_loop()
         running = (core.state.get(session_id) for session_id in core.state.running)
         left = (
@@ -119,7 +123,7 @@ class RunStarter:
         """
         seen, until = find_unseen(session, run)
         # The text of a message is read from the log, where it may not stand yet.
-        if _list_exports(run) or _has_workspace(run) or run.agent is not None or until > seen:
+        if _is_laid_out(run) or run.agent is not None or until > seen:
             return
         try:
             given = self._hand_out(run)
@@ -133,8 +137,7 @@ class RunStarter:
             # Asked for while its start was on the way to disk. Later: who acts on a plan is not called back amid it.
             self._loop.call_soon(self._report, _end_unbegun(session, run))
             return
-        exports = _list_exports(run)
-        if not exports and not _has_workspace(run):
+        if not _is_laid_out(run):
             try:
                 self._start_process(session, run, {}, None)
             except Exception as error:
@@ -142,7 +145,7 @@ class RunStarter:
                 # who acts on a plan is not called back amid it.
                 self._loop.call_soon(self._end_for, session, run, "it could not be started", error)
             return
-        preparing = self._loop.create_task(self._prepare_and_start(session, run, exports), name=f"prepare {run.run_id}")
+        preparing = self._loop.create_task(self._prepare_and_start(session, run), name=f"prepare {run.run_id}")
         self._preparing.add(preparing)
         preparing.add_done_callback(self._preparing.discard)
 
@@ -176,10 +179,13 @@ class RunStarter:
         # Somebody may have swept it away: there is nothing of it to be kept.
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _prepare_and_start(self, session: Session, run: OpenRun, bindings: list[CommitsBinding]) -> None:
+    async def _prepare_and_start(self, session: Session, run: OpenRun) -> None:
         what = "the tree of a binding could not be exported"
         try:
-            exports = await self._export(run, bindings) if bindings else {}
+            exports = await self._export(run, bindings) if (bindings := _list_exports(run)) else {}
+            if run.spec.webhooks:
+                what = "the payloads of a webhook could not be laid out"
+                exports |= await self._lay_out_payloads(session, run)
             what = "its workspace could not be made"
             place = await self._places.make(run.spec, run.run_id) if _has_workspace(run) else None
             what = "it could not be started"
@@ -220,6 +226,14 @@ class RunStarter:
             assert target is not None
             await self._sources.export(target.key, run.versions[binding.identity], exports[binding.name])
         return exports
+
+    async def _lay_out_payloads(self, session: Session, run: OpenRun) -> dict[str, str]:
+        """A folder for each webhook, with a file for each delivery that no run has dealt with."""
+        assert self._blobs is not None
+        # Beside the exported trees: isolation opens that folder to the run, and it goes with the run.
+        folder = f"{self._folder}/{run.run_id}.trees"
+        make_private(self._folder)
+        return await self._loop.run_in_executor(None, lay_out_payloads, self._blobs, session, run, folder)
 
     def _start_process(self, session: Session, run: OpenRun, exports: dict[str, str], place: RunPlace | None) -> None:
         if (distrust := self._find_distrust(session.name)) is not None:
@@ -268,6 +282,11 @@ class RunStarter:
 
 def _list_exports(run: OpenRun) -> list[CommitsBinding]:
     return [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
+
+
+def _is_laid_out(run: OpenRun) -> bool:
+    """Are there files to be laid out before the run starts?"""
+    return bool(_list_exports(run)) or _has_workspace(run) or bool(run.spec.webhooks)
 
 
 def _has_workspace(run: OpenRun) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 from wakeful.api.live_words import LiveWords
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.scratch_files import remove_unfinished
-from wakeful.core.deciding.agent_obstacles import list_needed
+from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.targets import ProbeTarget
 from wakeful.core.record.state import DamagedSession, OpenRun, Session
@@ -441,9 +441,8 @@ def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -
     and so does what libraries write to standard error."""
 
     def list_all_needed() -> set[str]:
-        return {
-            name for session in core.state if session.declaration.is_declared for name in list_needed(core, session)
-        }
+        declared = [session for session in core.state if session.declaration.is_declared]
+        return {name for session in declared for name in (*list_needed(core, session), *list_signing(session))}
 
     known = KnownSecrets(places, observe, list_all_needed)
     if logging.lastResort is not None:
@@ -610,7 +609,7 @@ def _find_protected(places: Places, run_folders: str, known: KnownSecrets, writt
 
 
 def _make_replay_order(core: Core) -> MakeReplayOrder:
-    def make(session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder:
+    def make(session: Session, run: OpenRun, folder: str, *, causes: bytes, exports: dict[str, str]) -> RunOrder:
         # No socket, no token and no secrets: a replay changes nothing, also not by asking,
         # and reaches nobody in our name.
         premises = Premises(
@@ -625,7 +624,7 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
             premises,
             token="",
             causes=causes,
-            exports={},
+            exports=exports,
             output_limit_bytes=core.settings.output_limit_bytes,
             most_processes=core.settings.limits.processes.hard,
         )
@@ -682,4 +681,5 @@ def _build_starter(
         RunPlaces(state, f"{state}/{STAGED}", Checkouts(bound), ground.protected.hidden),
         ground.kept.list_tokens() if ground.kept is not None else {},
         functools.partial(read_received, ground.log),
+        ground.blobs,
     )

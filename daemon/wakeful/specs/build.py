@@ -38,6 +38,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
     Window,
     find_settle_max,
 )
@@ -61,12 +62,15 @@ from wakeful.specs.models import (
     ServiceKeys,
     SessionBindingKeys,
     SessionKeys,
+    WebhookKeys,
 )
 from wakeful.specs.scalars import find_binding_name_problem, is_zone
 from wakeful.specs.translate import Finding, find_tool_problem
 from wakeful.specs.yaml_text import Path, shorten
 
 MESSAGE = "message"
+# In the place of a secret's name: deliveries to a webhook are not signed.
+UNSIGNED = "none"
 # A run has exactly one of these keys.
 RUN_KINDS = ("command", "script", "prompt")
 
@@ -245,8 +249,38 @@ def _build_binding(
                     "add agent: NAME",
                 )
             return ServiceBinding(url=keys.service, check_every_seconds=keys.check_every, **common)
+        case WebhookKeys():
+            return _build_webhook(name, keys, common, built)
         case _:
             raise InternalError(f"no binding is built of {type(keys).__name__}")
+
+
+def _build_webhook(name: str, keys: WebhookKeys, common: dict[str, Any], built: Built) -> WebhookBinding | None:
+    secrets = keys.secret or ()
+    if not secrets:
+        built.refuse(
+            ("bindings", name, "webhook"),
+            f"webhook '{name}' has no secret, so whoever reaches its address could wake this session; add secret: NAME "
+            "(wakeful secret set NAME), or say secret: none",
+        )
+        return None
+    if UNSIGNED in secrets and len(secrets) > 1:
+        built.refuse(("bindings", name, "secret"), "secret: none goes with no other; name secrets, or none")
+        return None
+    if secrets == (UNSIGNED,):
+        secrets = ()
+        built.warn(
+            ("bindings", name, "secret"),
+            f"nobody signs what is sent to webhook '{name}': whoever reaches it wakes this session",
+        )
+    return WebhookBinding(
+        sender=keys.webhook,
+        secrets=secrets,
+        only=dict(keys.only),
+        tolerance_seconds=keys.tolerance,
+        max_size_bytes=keys.max_size,
+        **common,
+    )
 
 
 def _build_common(name: str, keys: BindingKeys, built: Built) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from wakeful.core.spec.session import (
     Isolation,
     Missing,
     Overlap,
+    Sender,
     When,
     WorkspaceKind,
 )
@@ -54,6 +55,7 @@ from wakeful.specs.scalars import (
     Network,
     PathPattern,
     PathPatterns,
+    PayloadFilter,
     People,
     Period,
     PlacePaths,
@@ -181,6 +183,27 @@ class ServiceKeys(BindingKeys):
     check_every: Period = _describe(30.0, "How often it is looked at. Default: 30s.")
 
 
+class WebhookKeys(BindingKeys):
+    webhook: Sender = _describe(
+        ..., "Who delivers, and so which headers and signatures count. Version: the number of the last delivery."
+    )
+    secret: SecretNames | None = _describe(
+        None,
+        "The name of the secret that signs deliveries; a list while it is rotated; none: whoever reaches the address "
+        "may deliver.",
+    )
+    only: PayloadFilter = _describe(
+        {}, "Paths in the payload and their values, such as {action: opened}; `event` is the sender's name for it."
+    )
+    tolerance: PositiveDuration = _describe(300.0, "How far a signed time may be from ours. Default: 5m.")
+    max_size: Size = _describe(1_000_000, "The largest payload. Default: 1MB.", ge=1, le=25_000_000)
+    trust: Literal["untrusted", "trusted"] = _describe(
+        "untrusted",
+        "untrusted: payloads hold words of strangers; then secrets and a way out do not go together. trusted: its "
+        "sender alone writes them.",
+    )
+
+
 BINDING_MODELS: dict[str, type[BindingKeys]] = {
     "file": FileKeys,
     "commits": CommitsKeys,
@@ -190,6 +213,7 @@ BINDING_MODELS: dict[str, type[BindingKeys]] = {
     "session": SessionBindingKeys,
     "probe": ProbeKeys,
     "service": ServiceKeys,
+    "webhook": WebhookKeys,
 }
 
 
@@ -209,7 +233,8 @@ AnyBindingKeys = Annotated[
     | Annotated[MessageKeys, Tag("message")]
     | Annotated[SessionBindingKeys, Tag("session")]
     | Annotated[ProbeKeys, Tag("probe")]
-    | Annotated[ServiceKeys, Tag("service")],
+    | Annotated[ServiceKeys, Tag("service")]
+    | Annotated[WebhookKeys, Tag("webhook")],
     Discriminator(find_kind),
 ]
 
@@ -581,6 +606,9 @@ class LimitKeys(Keys):
     conversation: _SizeLimit = _describe(None, "A session's conversation. Default: {warn: 4MiB, hard: 64MiB}.")
     output: _SizeLimit = _describe(None, "Output kept of a run: head and tail. Default: {warn: 1MiB, hard: 2MiB}.")
     records: _CountLimit = _describe(None, "Records of a session. Default: {warn: 1000000, hard: 10000000}.")
+    deliveries: _CountLimit = _describe(
+        None, "Deliveries to a webhook that its session has not seen. Default: {warn: 1000, hard: 10000}."
+    )
     mailbox: _CountLimit = _describe(None, "Messages a session has not seen. Default: {warn: 1000, hard: 10000}.")
     tokens: _CountLimit = _describe(
         None,

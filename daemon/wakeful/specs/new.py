@@ -33,6 +33,8 @@ class Answers(Struct, frozen=True, kw_only=True):
     branch: str | None = None
     cron: str | None = None
     every: str | None = None
+    webhook: str | None = None
+    secret: str | None = None
     command: tuple[str, ...] = ()
     script: str | None = None
     prompt: str | None = None
@@ -50,6 +52,10 @@ def render_spec(name: str, answers: Answers) -> str:
         raise CallerError(f"session '{name}' was given a {' and a '.join(given)}; choose one of them")
     if answers.prompt and not answers.agent:
         raise CallerError(f"session '{name}' was given a prompt, and nobody to answer it; name an agent of {AGENTS}/")
+    if (answers.webhook is None) != (answers.secret is None):
+        raise CallerError(
+            "a webhook and the name of the secret that signs its deliveries go together: --webhook github --secret NAME"
+        )
     lines = [
         f"# {name}: rests until one of its bindings changes, then runs.",
         "# Check it with `wakeful check`; see what would wake it with `wakeful plan`.",
@@ -162,6 +168,10 @@ def _render_bindings(answers: Answers) -> list[str]:
         lines.append(f"  {name_binding('clock', 'clock', names)}: {{cron: {spell_in_list(answers.cron)}}}")
     if answers.every is not None:
         lines.append(f"  {name_binding('beat', 'beat', names)}: {{every: {spell_in_list(answers.every)}}}")
+    if answers.webhook is not None:
+        secret = spell_in_list(answers.secret or "")
+        hook = f"{{webhook: {spell_in_list(answers.webhook)}, secret: {secret}}}"
+        lines.append(f"  {name_binding(answers.webhook, 'hook', names)}: {hook}")
     if lines:
         lines.insert(0, "  # What it reads: a new version of any of these wakes it (add `wake: false` to only read).")
     if answers.writes:

@@ -318,6 +318,21 @@ def parse_environment(value: Any) -> dict[str, str]:
     return value
 
 
+def parse_payload_filter(value: Any) -> dict[str, tuple[str, ...]]:
+    """Parse paths in a payload, each with the values that count."""
+    if not isinstance(value, dict) or not value:
+        raise ValueError("expected paths and values such as {action: opened, repository.full_name: org/repo}")
+    found = {}
+    for path, values in value.items():
+        if not all(path.split(".")):
+            raise ValueError(f"'{shorten(path)}' is no path in a payload; write the keys with a dot between them")
+        texts = [values] if isinstance(values, str) else values
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"'{shorten(path)}' needs a value, or a list of values such as [opened, reopened]")
+        found[path] = tuple(texts)
+    return found
+
+
 def parse_people(value: Any) -> dict[str, str]:
     """Parse the role of each person. A key is a uid or a user name of the system; this check does not look it up."""
     if not isinstance(value, dict):
@@ -527,6 +542,10 @@ Share = Annotated[
 ]
 Environment = Annotated[
     dict[str, str], *_typed(parse_environment, {"type": "object", "additionalProperties": _TEXT_SCHEMA})
+]
+PayloadFilter = Annotated[
+    dict[str, tuple[str, ...]],
+    *_typed(parse_payload_filter, {"type": "object", "additionalProperties": _WORDS_SCHEMA, "minProperties": 1}),
 ]
 People = Annotated[
     dict[str, Role], *_typed(parse_people, {"type": "object", "additionalProperties": {"enum": list(_ROLES)}})

@@ -26,8 +26,8 @@ MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys
 NOT_YET = "not yet"
 # Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
 NOT_YET_SESSION = ("hosts",)
-NOT_YET_KINDS = ("webhook",)
-NOT_YET_OPTIONS = ("secret",)
+NOT_YET_KINDS: tuple[str, ...] = ()
+NOT_YET_OPTIONS: tuple[str, ...] = ()
 NOT_YET_DAEMON = ("store",)
 
 # A file with hundreds of mistakes is one mistake: the wrong file.

@@ -401,6 +401,9 @@ def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any
         "runs": runs,
         "check": list(spec.run.check or ()) if spec.run is not None else [],
         "probes": [list(one.argv) for one in spec.bindings if isinstance(one, ProbeBinding)],
+        "webhooks": [
+            f"{one.name} ({one.sender}, {'signed' if one.secrets else 'not signed'})" for one in spec.webhooks
+        ],
         "root": spec.root,
         "reads": list(dict.fromkeys((*_list_patterns(spec), *_list_other_reads(spec)))),
         "writes": [*spec.written_patterns, *limits.allow_write],

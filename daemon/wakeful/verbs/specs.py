@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wakeful.verbs.verb import ANSWER, HELD, NAME, Argument, Route, Verb, calls, reads
 
+WEBHOOKS = (reads("/webhooks"), Route("POST", "/webhooks/test", "run", "body"))
 # A person says which specs count, never a token.
 TRUST = (
     Route("GET", "/trust", "owner"),
@@ -60,6 +61,7 @@ VERBS = (
             "wakeful new words --file 'notes/*.md' --command 'wc -w notes/a.md'",
             "wakeful new nightly --cron '0 2 * * *' --script 'make report'",
             "wakeful new page --agent docs --commits src/ --prompt 'Keep page.md true.'",
+            "wakeful new triage --webhook github --secret gh --command 'python3 triage.py'",
             "wakeful new trial --from payroll",
             "wakeful new trip --from trip    # the file of a session that was opened without one",
         ),
@@ -98,6 +100,23 @@ VERBS = (
                 option="--every",
                 help="Wakes every so often, such as 30m.",
                 metavar="DURATION",
+                only="terminal",
+            ),
+            Argument(
+                "webhook",
+                "choice",
+                "--webhook",
+                help="Wakes when this sender delivers.",
+                choices=("standard", "github", "gitlab", "stripe", "slack"),
+                metavar="SENDER",
+                only="terminal",
+            ),
+            Argument(
+                "secret",
+                option="--secret",
+                help="The name of the secret that signs deliveries to --webhook, or none.",
+                metavar="NAME",
+                completion="secret",
                 only="terminal",
             ),
             Argument(
@@ -213,6 +232,48 @@ VERBS = (
             Argument("rest", metavar="", is_repeated=True, only="terminal"),
         ),
         routes=(Route("GET", "/secrets", "admin"),),
+    ),
+    Verb(
+        name="webhook",
+        section="Specs",
+        words="the addresses at which other programs knock, and a delivery by hand",
+        help="""List the webhooks of all sessions, or deliver a file to one by hand.
+
+        `list` shows the address that a sender is told, what was accepted, what its filter stopped, what came twice
+        and what was refused. `test` signs FILE (`-`: standard input) as the sender would, with the secret that the
+        daemon knows, and takes it the way that every delivery goes: signature, filter, log, wake.""",
+        examples=(
+            "wakeful webhook list",
+            "wakeful webhook test triage issue.json --event issues",
+            "wakeful webhook test deploy push.json --binding github",
+        ),
+        arguments=(
+            Argument("what", "choice", choices=("list", "test"), default="list", only="terminal"),
+            Argument("name", is_required=False, completion="session", only="terminal"),
+            Argument("file", metavar="FILE", is_required=False, completion="file", only="terminal"),
+            Argument(
+                "binding",
+                option="--binding",
+                help="Which webhook of the session; needed where it has several.",
+                metavar="NAME",
+                only="terminal",
+            ),
+            Argument(
+                "event",
+                option="--event",
+                help="What the sender calls it, such as push; where it says so in a header.",
+                metavar="NAME",
+                only="terminal",
+            ),
+            Argument(
+                "delivery",
+                option="--id",
+                help="The id of the delivery: the same id again is a duplicate.",
+                metavar="ID",
+                only="terminal",
+            ),
+        ),
+        routes=(*WEBHOOKS,),
     ),
     Verb(
         name="trust",

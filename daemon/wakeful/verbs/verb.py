@@ -75,8 +75,8 @@ class Argument(NamedTuple):
 class Route(NamedTuple):
     """An address of the HTTP API, and who reaches it.
 
-    `scope` None: any token. "owner": no token at all. `session` None: it is about more than one session, or about the
-    machine.
+    `scope` None: any token. "owner": no token at all.
+    `session` None: it is about more than one session, or about the machine.
     `is_for_runs`: a run reaches it for its own session."""
 
     method: Literal["GET", "POST"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from wakeful.core.deciding.owed import find_unseen
+from wakeful.core.deciding.owed import find_unseen, list_new_deliveries
 from wakeful.core.record.events import Cause, MessageAdded
 from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
@@ -18,6 +18,8 @@ from wakeful.views.times import show_time, show_time_or_none
 # The text of messages that a run is told: so many characters of each, about so many of all together.
 LONGEST_TEXT = 64 * 1024
 LONGEST_TEXTS = 256 * 1024
+# Deliveries that wait, of each webhook; the others are counted.
+DELIVERIES_SHOWN = 5
 
 
 def view_cause(cause: Cause) -> dict[str, Any]:
@@ -54,11 +56,67 @@ def view_causes_file(
         # Paths as they are: they are written as they would be shown,
         # and a thousand need not be made anew at each start.
         "causes": [view_cause(replace(cause, paths=())) | {"paths": cause.paths} for cause in run.causes],
+        "deliveries": _view_deliveries(session, run),
         "messages": messages,
         "messages_left_out": max(0, until - seen) - len(messages),
         "depth": len(run.chain),
         "resumed_from": run.resumed_from,
     }
+
+
+def _view_deliveries(session: Session, run: OpenRun) -> list[dict[str, Any]]:
+    """Each delivery that no run has dealt with, oldest first, and its file in $WAKEFUL_BINDING_<NAME>."""
+    return [
+        {
+            "binding": binding.name,
+            "position": one.position,
+            "delivery": one.delivery,
+            "event": one.event,
+            "at": show_time(one.at),
+            "size": one.size_bytes,
+            "file": one.file_name if one.payload is not None else None,
+        }
+        for binding in run.spec.webhooks
+        for one in list_new_deliveries(session, run, binding.identity)
+    ]
+
+
+def view_waiting(session: Session) -> list[dict[str, Any]]:
+    """The webhooks of a session at which deliveries wait for a run, with the first of those."""
+    found = []
+    for binding in session.spec.webhooks if session.spec is not None else ():
+        seen = int(session.marks.seen.get(binding.identity, "0"))
+        known = session.find_webhook(binding.identity)
+        if known.position > seen:
+            first = [one for one in known.waiting if one.position > seen][:DELIVERIES_SHOWN]
+            found.append(
+                {
+                    "binding": binding.name,
+                    "waiting": known.position - seen,
+                    "first": [
+                        {
+                            "position": one.position,
+                            "delivery": one.delivery,
+                            "event": one.event,
+                            "at": show_time(one.at),
+                        }
+                        for one in first
+                    ],
+                }
+            )
+    return found
+
+
+def say_waiting(session: Session) -> list[str]:
+    """A sentence for each webhook at which deliveries wait."""
+    return [_say_webhook(one) for one in view_waiting(session)]
+
+
+def _say_webhook(row: dict[str, Any]) -> str:
+    first = ", ".join(" ".join(text for text in (one["event"], one["delivery"]) if text) for one in row["first"])
+    rest = row["waiting"] - len(row["first"])
+    number = "1 delivery waits" if row["waiting"] == 1 else f"{row['waiting']:,} deliveries wait"
+    return f"{number} at {row['binding']}: {first}" + (f" and {rest:,} more." if rest else ".")
 
 
 def _view_messages(received: Sequence[tuple[int, MessageAdded]]) -> list[dict[str, Any]]:

@@ -53,6 +53,11 @@ def weigh(session: Session) -> dict[LimitName, int]:
         "records": session.seq,
         "tokens": session.knowledge.size_tokens,
         # A container has nobody to read its mailbox: there it is a record, not a backlog.
+        "deliveries": max(
+            (one.position - int(session.marks.seen.get(key) or 0) for key, one in session.webhooks.items()), default=0
+        )
+        if session.is_live
+        else 0,
         "mailbox": session.mailbox.position - int(session.marks.seen.get("message") or 0) if session.is_live else 0,
     }
 

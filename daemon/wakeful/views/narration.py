@@ -100,6 +100,10 @@ def _tell_session(event: ev.Event) -> str | None:
             return "undeclared: its file is gone"
         case ev.MessageAdded(sender=sender, text=text):
             return f"message from {visible(sender)}: {visible(text, 60)}"
+        case ev.DeliveryReceived(is_filtered=True):
+            return f"delivery from {event.sender} {_name_delivery(event)} filtered: {visible(event.reason or '', 100)}"
+        case ev.DeliveryReceived(position=position):
+            return f"delivery {position} from {event.sender} {_name_delivery(event)} to {visible(event.binding)}"
         case ev.NoteAdded(text=text):
             return f"hand-off: {visible(text, 60)}"
         case ev.FactSet(key=key, value=value):
@@ -162,9 +166,14 @@ def _cause(cause: ev.Cause) -> str:
         shown = ", ".join(f"{path.change} {visible(path.path)}" for path in cause.paths[:PATHS_SHOWN])
         rest = len(cause.paths) - PATHS_SHOWN
         words += f" ({shown}{f' and {rest} more' if rest > 0 else ''})"
-    elif cause.kind in ("cron", "every", "message", "session") and cause.new:
+    elif cause.kind in ("cron", "every", "message", "session", "webhook") and cause.new:
         words += f" ({cause.new})"
     return words
+
+
+def _name_delivery(event: ev.DeliveryReceived) -> str:
+    kind = f"{visible(event.event, 60)} " if event.event is not None else ""
+    return f"({kind}{visible(event.delivery, 60)})"
 
 
 def _finished(event: ev.RunFinished) -> str:

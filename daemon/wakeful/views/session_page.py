@@ -36,6 +36,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
 )
 from wakeful.views.causes import view_causes, view_last_run, view_open_run
 from wakeful.views.knowledge import view_forks, view_knowledge
@@ -237,7 +238,15 @@ def _view_bound(core: Core, session: Session, bound: Bound, describe: Callable[[
         "drift": _has_drifted(session, bound, version),
         "next_due": show_time_or_none(clock.next_due) if clock is not None else None,
         **(_view_look(look, describe) if look is not None else {}),
+        **_view_signing(core, bound),
     }
+
+
+def _view_signing(core: Core, bound: Bound) -> dict[str, Any]:
+    """Why a webhook takes no deliveries, in words."""
+    names = bound.binding.secrets if isinstance(bound.binding, WebhookBinding) else ()
+    problems = [problem for name in names if (problem := core.looked.secrets.get(name)) is not None]
+    return {"problem": f"it refuses all deliveries: {problems[0]}"} if problems else {}
 
 
 def _has_drifted(session: Session, bound: Bound, version: str | None) -> bool:
@@ -279,6 +288,8 @@ def describe_binding(binding: AnyBinding | None) -> str:
             return " ".join(binding.argv)
         case ServiceBinding():
             return binding.url
+        case WebhookBinding():
+            return f"{binding.sender}, signed with {' or '.join(binding.secrets) if binding.secrets else 'nothing'}"
         case _:
             assert_never(binding)
 

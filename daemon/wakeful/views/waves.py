@@ -15,6 +15,7 @@ from wakeful.core.deciding.owed import owed_names
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import DEFAULT_EXCLUDES
+from wakeful.views.causes import view_waiting
 from wakeful.views.path_bindings import find_woken, wakes_reader
 
 
@@ -65,6 +66,7 @@ def plan_now(core: Core, moment: Moment) -> dict[str, Any]:
                 "queued": find_queue_words(core, session, moment),
                 "held": None if session.run is not None else find_hold_words(core, session, moment),
                 "wave": levels[session.name] + 1,
+                "deliveries": view_waiting(session),
             }
             for session in ordered
         ],

@@ -20,7 +20,7 @@ from wakeful.core.record.events import Cause
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import FileBinding
-from wakeful.views.causes import view_causes
+from wakeful.views.causes import say_waiting, view_causes, view_waiting
 from wakeful.views.loop_guard import say_guard
 from wakeful.views.path_bindings import Reached, means_path
 from wakeful.views.records import Recorded, say_cost, say_spent, view_runs
@@ -52,6 +52,7 @@ def why_session(
         *_say_problem(problem),
         *_say_unseen(core, session, row),
         *_say_now(core, session, moment, row),
+        *say_waiting(session),
         *say_guard(core, session, moment),
     ]
     slot = find_next_slot(core, session)
@@ -73,6 +74,7 @@ def why_session(
         "hint": hint,
         "servers_down": view_down(down),
         "wake_causes": view_causes(session.wake.causes) if session.wake is not None else [],
+        "deliveries": view_waiting(session),
         "words": words,
     }
 
@@ -209,6 +211,11 @@ def describe_cause(cause: Cause) -> str:
             return "first sight"
         case "activation":
             return "an activation" + (f" ({cause.reason})" if cause.reason else "")
+        case "webhook":
+            first, last = int(cause.old or "0") + 1, int(cause.new or "0")
+            return f"{cause.binding} (webhook): " + (
+                f"delivery {last}" if first >= last else f"deliveries {first} to {last}"
+            )
     words = f"{cause.binding} ({cause.kind})"
     if cause.reason:
         words += f", {cause.reason}"

@@ -25,6 +25,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
 )
 from wakeful.run_files.replay_folder import lead_from, redirect
 
@@ -83,7 +84,15 @@ def _move(binding: AnyBinding, old: str, new: str) -> AnyBinding | None:
         case ProbeBinding():
             lead = lead_from(old, new)
             return replace(binding, argv=tuple(lead(word) for word in binding.argv))
-        case CommitsBinding() | CronBinding() | EveryBinding() | MessageBinding() | SessionBinding() | ServiceBinding():
+        case (
+            CommitsBinding()
+            | CronBinding()
+            | EveryBinding()
+            | MessageBinding()
+            | SessionBinding()
+            | ServiceBinding()
+            | WebhookBinding()
+        ):
             return binding
         case _:
             assert_never(binding)

@@ -47,6 +47,8 @@ OWN_ROUTES = (
     Route("POST", "/work/images", "owner", is_for_runs=True),
     Route("GET", "/work/images/{address}", "owner", is_for_runs=True),
     Route("POST", "/work/subagent", "owner", is_for_runs=True),
+    # Programs elsewhere deliver here. They show no token and may send a form: the route judges their signature.
+    Route("POST", "/webhook/{address:path}", None, is_public=True, takes_any_type=True),
 )
 RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN_ROUTES}}
 _ROLES = list_roles()

@@ -21,7 +21,7 @@ from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
 from wakeful.api.requests import answer_json, find_named, service_of
 from wakeful.api.service import Service
-from wakeful.core.deciding.agent_obstacles import list_needed
+from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
 from wakeful.verbs.verb import SCOPES, Scope
 from wakeful.views.times import show_time, show_time_or_none
 
@@ -112,7 +112,7 @@ async def read_secrets(request: Request) -> Response:
     users: dict[str, list[str]] = {}
     for session in sorted(service.core.state, key=lambda session: session.name):
         if session.declaration.is_declared:
-            for name in list_needed(service.core, session):
+            for name in dict.fromkeys((*list_needed(service.core, session), *list_signing(session))):
                 users.setdefault(name, []).append(session.name)
     known, folder = service.secrets()
     rows = [

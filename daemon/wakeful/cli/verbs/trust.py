@@ -139,6 +139,8 @@ def print_session(name: str, spec: dict[str, Any], reach: Sequence[str] = ()) ->
             print(f"  {label}: {escape(shlex.join(spec[label]))}")
     for probe in spec["probes"]:
         print(f"  probes: {escape(shlex.join(probe))}")
+    if spec.get("webhooks"):
+        print(paint(f"  woken by deliveries to: {escape(', '.join(spec['webhooks']))}", "warn"))
     for label in ("reads", "writes"):
         if spec[label]:
             print(f"  {label}: {escape(', '.join(spec[label]))} (below {escape(spec['root'])})")

@@ -55,7 +55,9 @@ def _format_now(found: dict[str, Any]) -> list[str]:
             if entry["run"]
             else f"waits: {entry['held'] or entry['queued'] or 'settling'}"
         )
-        new = f" (new: {', '.join(entry['owed'])})" if entry["owed"] else ""
+        waiting = {one["binding"]: one["waiting"] for one in entry["deliveries"]}
+        owed = [f"{name}: {waiting[name]:,} waiting" if name in waiting else name for name in entry["owed"]]
+        new = f" (new: {', '.join(owed)})" if owed else ""
         lines += _indent(f"{entry['wave']}. {entry['session']}: {doing}{new}")
     return [*lines, f"{say_slots(found['slots'])} in use."]
 

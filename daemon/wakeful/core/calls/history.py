@@ -36,8 +36,9 @@ from wakeful.text.display import count
 FROM_BUNDLE = "its spec came in a bundle"
 # The name of a checkpoint must not look like a seq or a time.
 _MARK = re.compile(r"[A-Za-z][\w.-]{0,79}")
-# Positions that are a fork's own: its mailbox is empty, its clocks start now, nobody asked it for anything (rule 43).
-_OWN_POSITIONS = ("cron ", "every ", "message", ACTIVATION)
+# Positions that are a fork's own: nothing was sent or delivered to it, its clocks start now,
+# nobody asked it for anything (rule 43).
+_OWN_POSITIONS = ("cron ", "every ", "message", "webhook ", ACTIVATION)
 
 
 def _judge_save(call: calls.Save, core: Core, decision: Decision, called: calls.Called) -> str:

@@ -27,7 +27,7 @@ from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import Question, Session
 from wakeful.core.record.todo import change_items, count_items, say_items
 from wakeful.core.spec.limits import ADVICE, LimitName
-from wakeful.core.spec.session import SessionSpec
+from wakeful.core.spec.session import SessionSpec, WebhookBinding
 from wakeful.errors import CallerError
 from wakeful.text.display import count
 
@@ -344,6 +344,32 @@ def _judge_send(call: calls.Send, core: Core, decision: Decision, called: calls.
     return f"message {position} is in the mailbox of {call.name}"
 
 
+def _judge_deliver(call: calls.Deliver, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    binding = session.spec.binding(call.binding) if session.spec is not None else None
+    if not isinstance(binding, WebhookBinding) or not session.declaration.is_declared:
+        raise CallerError(f"{call.name} has no webhook called {call.binding!r} any more; nothing was taken")
+    known = session.find_webhook(binding.identity)
+    position = known.position + (not call.is_filtered)
+    if not call.is_filtered:
+        check_level(core, session, "deliveries", position - int(session.marks.seen.get(binding.identity, "0")))
+    event = ev.DeliveryReceived(
+        binding=binding.name,
+        key=binding.identity,
+        position=position,
+        sender=call.sender,
+        delivery=call.delivery,
+        event=call.event,
+        size_bytes=call.size_bytes,
+        payload=call.payload,
+        suffix=call.suffix,
+        is_filtered=call.is_filtered,
+        reason=call.reason,
+    )
+    emit_call(core, decision, session, event, called)
+    return f"filtered: {call.reason}" if call.is_filtered else f"delivery {position} of {binding.name} is recorded"
+
+
 def _judge_note(call: calls.Note, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     _refuse_aside(session, called, "the hand-off")
@@ -487,6 +513,7 @@ LIFECYCLE_CALLS: dict[type[calls.Call], Judge] = {
     calls.Trust: _judge_trust,
     calls.Rename: _judge_rename,
     calls.Send: _judge_send,
+    calls.Deliver: _judge_deliver,
     calls.Note: _judge_note,
     calls.Remember: _judge_remember,
     calls.Forget: _judge_forget,

@@ -104,6 +104,21 @@ class Send(Struct, frozen=True, kw_only=True):
     sender: str | None = None
 
 
+class Deliver(Struct, frozen=True, kw_only=True):
+    """A signed delivery to a webhook of the session. Its body is a blob already; None: the filter stopped it."""
+
+    name: str
+    binding: str
+    sender: str
+    delivery: str
+    event: str | None = None
+    size_bytes: int = 0
+    payload: str | None = None
+    suffix: str = ".json"
+    is_filtered: bool = False
+    reason: str | None = None
+
+
 class Trust(Struct, frozen=True, kw_only=True):
     """A person trusts what the session's file says, as it was shown to them."""
 
@@ -348,6 +363,7 @@ Call = (
     | Open
     | Rename
     | Send
+    | Deliver
     | Trust
     | Note
     | Remember

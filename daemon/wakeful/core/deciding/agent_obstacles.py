@@ -14,6 +14,12 @@ from wakeful.core.spec.agent import prefer_model
 from wakeful.core.spec.session import PromptRun
 
 
+def list_signing(session: Session) -> tuple[str, ...]:
+    """The secrets that sign deliveries to the session's webhooks. Runs do not get them, and none waits for them."""
+    bindings = session.spec.webhooks if session.spec is not None else ()
+    return tuple(dict.fromkeys(name for binding in bindings for name in binding.secrets))
+
+
 def find_owner_problem(core: Core, session: Session) -> str | None:
     """Why nobody would answer this session's prompt, in words with what mends it; None: somebody would,
     or it has none."""

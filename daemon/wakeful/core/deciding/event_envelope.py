@@ -18,7 +18,13 @@ from wakeful.core.record.state import Session, State
 from wakeful.core.spec.budget import find_periods
 
 # Recorded in one step with the wake they lead to (rule 39).
-CALLS_FOR_A_WAKE = (ev.ActivationRequested, ev.MessageAdded, ev.SpecDeclared, ev.SessionResumed)
+CALLS_FOR_A_WAKE = (
+    ev.ActivationRequested,
+    ev.MessageAdded,
+    ev.DeliveryReceived,
+    ev.SpecDeclared,
+    ev.SessionResumed,
+)
 # By type, not by one pattern after the other: every record is asked for its parent.
 _OF_ITS_WAKE = frozenset({ev.RunStarted, ev.WakeWithdrawn})
 _OF_ITS_RUN = frozenset({

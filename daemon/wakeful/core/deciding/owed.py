@@ -11,6 +11,7 @@ from itertools import takewhile
 from wakeful.core.deciding.clock_slots import next_slot_after
 from wakeful.core.looking.looked import Bound, ClockLook, Looked, TargetLook
 from wakeful.core.looking.targets import find_commit
+from wakeful.core.record.deliveries import Delivery
 from wakeful.core.record.events import Cause
 from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread, is_ahead
 from wakeful.core.spec.session import (
@@ -26,7 +27,9 @@ from wakeful.core.spec.session import (
 
 FIRST = "first"
 TOUCHED = "touched during run"
-# Binding kinds that cause a first run. Clocks and messages start at their declaration.
+# Payloads that one run gets lie in memory on most machines. What is beyond this is left to the run after it.
+MOST_DELIVERED_BYTES = 64_000_000
+# Binding kinds that cause a first run. Clocks, messages and webhooks start at their declaration.
 FIRST_KINDS = (FileBinding, CommitsBinding, ProbeBinding, SessionBinding)
 
 
@@ -50,6 +53,8 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
         case "session":
             assert isinstance(bound.binding, SessionBinding)
             return str(upstream_position(state, bound.binding.session))
+        case "webhook":
+            return str(_last_delivery(session, bound.key))
         case "cron" | "every":
             clock = looked.clocks.get((session.id, bound.key))
             return _next_slot(session, bound, clock) if clock is not None else None
@@ -89,6 +94,27 @@ def find_activation(session: Session, *, is_aside: bool) -> int:
 def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
     """The messages that no run before this one has handled: those after the first position, up to the second."""
     return int(session.marks.seen.get("message", "0")), int(run.versions.get("message", "0"))
+
+
+def _last_delivery(session: Session, key: str) -> int:
+    """The last delivery that a run started now gets: all that wait, unless they are very large together."""
+    webhook = session.find_webhook(key)
+    if webhook.waiting_bytes <= MOST_DELIVERED_BYTES:
+        return webhook.position
+    seen, room = int(session.marks.seen.get(key, "0")), MOST_DELIVERED_BYTES
+    last = seen
+    for one in webhook.waiting:
+        room -= one.size_bytes if one.position > seen else 0
+        if room < 0 and last > seen:
+            return last
+        last = max(last, one.position)
+    return webhook.position
+
+
+def list_new_deliveries(session: Session, run: OpenRun, key: str) -> tuple[Delivery, ...]:
+    """The deliveries to one webhook that this run is the first to deal with, oldest first."""
+    seen, until = int(session.marks.seen.get(key, "0")), int(run.versions.get(key, "0"))
+    return tuple(one for one in session.find_webhook(key).waiting if seen < one.position <= until)
 
 
 def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | None:
@@ -133,7 +159,7 @@ def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool
     match bound.kind:
         case "message":
             return session.mailbox.waking > int(seen or "0")
-        case "session":
+        case "session" | "webhook":
             return int(version) > int(seen or "0")
         case "cron" | "every":
             return is_ahead(version, seen)
@@ -154,8 +180,8 @@ def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
     if not new:
         return new
     if not session.marks.is_first_taken and not takes_first_run(session.spec):
-        # Not adopted yet: only clocks and the mailbox have a place to start from (rule 25).
-        new = [bound for bound in new if bound.is_clock or bound.kind == "message"]
+        # Not adopted yet: only clocks, the mailbox and webhooks have a place to start from (rule 25).
+        new = [bound for bound in new if bound.starts_at_declaration]
     match session.spec.when:
         case "any":
             return new
@@ -226,8 +252,9 @@ def describe_causes(
     if is_first:
         causes.append(Cause(binding=FIRST, kind=FIRST, key=FIRST, reason="first sight", at=at))
     for bound in new_bindings(state, looked, session):
-        # The cause `first` covers every level binding. Slots and messages are causes of their own (rule 25).
-        if is_first and not (bound.is_clock or bound.kind == "message"):
+        # The cause `first` covers every level binding. Slots, messages and deliveries are causes by themselves
+        # (rule 25).
+        if is_first and not bound.starts_at_declaration:
             continue
         causes.append(_describe(state, looked, session, bound, at))
         chain = max(chain, _chain_of(state, session, bound), key=len)

@@ -27,6 +27,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
 )
 
 # Below a home folder: whoever reads them can become that person elsewhere.
@@ -127,7 +128,15 @@ def _list_reads(spec: SessionSpec, is_there: IsThere) -> Iterator[Granted]:
                 )
             case ProbeBinding(name=name, argv=argv):
                 yield from (Granted(path, f"probe {name}") for path in _find_named(argv, spec.root, None, is_there))
-            case CronBinding() | EveryBinding() | MessageBinding() | SessionBinding() | ServiceBinding():
+            # The payloads of deliveries lie in a folder of the run's own.
+            case (
+                CronBinding()
+                | EveryBinding()
+                | MessageBinding()
+                | SessionBinding()
+                | ServiceBinding()
+                | WebhookBinding()
+            ):
                 pass
             case _:
                 assert_never(binding)

@@ -26,6 +26,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
 )
 
 STEPS_REMEMBERED = 64
@@ -59,7 +60,12 @@ class Bound(Struct, frozen=True, kw_only=True):
     @property
     def is_ordered(self) -> bool:
         """Owed by position, not by difference (rule 4)."""
-        return self.is_clock or self.is_each_commit or self.kind in ("message", "session")
+        return self.is_clock or self.is_each_commit or self.kind in ("message", "session", "webhook")
+
+    @property
+    def starts_at_declaration(self) -> bool:
+        """Nothing is owed at first sight; later slots, messages and deliveries are (rule 25)."""
+        return self.is_clock or self.kind in ("message", "webhook")
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -515,3 +521,5 @@ def kind_of(binding: AnyBinding) -> str:
             return "probe"
         case ServiceBinding():
             return "service"
+        case WebhookBinding():
+            return "webhook"

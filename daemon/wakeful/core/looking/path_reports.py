@@ -51,12 +51,22 @@ class Changed(Struct, frozen=True):
     after: Side
 
 
+class Delivered(Struct, frozen=True):
+    """One delivery to a webhook: what it is called, its payload or why there is none, and where the whole of it is."""
+
+    label: str
+    content: bytes | str
+    where: str
+
+
 class Compared(Struct, frozen=True, kw_only=True):
     """Two versions of a binding beside each other: which paths differ, the contents of the first of them,
     and why there is no more."""
 
     paths: tuple[ChangedPath, ...] = ()
     sides: tuple[Changed, ...] = ()
+    # Of a webhook, the deliveries instead.
+    deliveries: tuple[Delivered, ...] = ()
     # Why nothing can be compared, in words.
     problem: str | None = None
 

@@ -1,7 +1,7 @@
 """The targets of looks: a target is a binding resolved against its root, with the session's own writes hidden.
 
 The core names targets in `Look` actions and knows them by `key`; sources know how to look. Two
-bindings with the same key share one look. Ordered kinds that live in the log (cron, mailbox,
+bindings with the same key share one look. Ordered kinds that live in the log (cron, mailbox, webhook,
 sessions, activations) have no target: the core knows their positions itself.
 """
 
@@ -27,6 +27,7 @@ from wakeful.core.spec.session import (
     ServiceBinding,
     SessionBinding,
     SessionSpec,
+    WebhookBinding,
 )
 
 
@@ -165,7 +166,7 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
                 check_every_seconds=binding.check_every_seconds,
                 timeout_seconds=binding.timeout_seconds,
             )
-        case CronBinding() | EveryBinding() | MessageBinding() | SessionBinding():
+        case CronBinding() | EveryBinding() | MessageBinding() | SessionBinding() | WebhookBinding():
             return None
         case _:
             assert_never(binding)

@@ -23,6 +23,7 @@ from wakeful.core.agents.turns import (
     ToolDefinition,
     WroteFile,
 )
+from wakeful.core.record.deliveries import DeliveryReceived as DeliveryReceived
 from wakeful.core.record.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.record.notifications import NotificationAbandoned, NotificationDelivered
 from wakeful.core.record.observations import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
@@ -682,7 +683,8 @@ Event = (
     # Specs, and who opens a session.
     SessionOpened | SessionRenamed | SpecDeclared | SpecRemoved | SpecTrusted | SessionAdopted
     # Words and memory.
-    | ActivationRequested | MessageAdded | MessageSent | NoteAdded | FactSet | FactRetracted | MemorySet | TodoSet
+    | ActivationRequested | MessageAdded | MessageSent | DeliveryReceived | NoteAdded | FactSet | FactRetracted
+    | MemorySet | TodoSet
     # Wakes and runs.
     | WakeRequested | WakeExtended | WakeWithdrawn | RunStarted | RunStopRequested | OutputsStaged | OutputsLanded
     | RunReadopted

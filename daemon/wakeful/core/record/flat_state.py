@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo, fields
 
 from wakeful.core.record.state import Activation, Declaration, Knowledge, Lineage, Mailbox, Marks, Move, Session, Tally
 
@@ -26,14 +26,20 @@ _GROUPS: dict[str, type[Struct]] = {
     "lineage": Lineage,
     "move": Move,
 }
+
+
+def _copy_field(one: FieldInfo) -> Any:
+    if one.required:
+        return one.name, one.type
+    if one.default_factory is not msgspec.NODEFAULT:
+        return one.name, one.type, msgspec.field(default_factory=one.default_factory)
+    return one.name, one.type, one.default
+
+
 # The fields that stand in the session itself.
 _Ungrouped = msgspec.defstruct(
     "_Ungrouped",
-    [
-        (one.name, one.type) if one.required else (one.name, one.type, one.default)
-        for one in fields(Session)
-        if one.name not in _GROUPS
-    ],
+    [_copy_field(one) for one in fields(Session) if one.name not in _GROUPS],
     frozen=True,
     kw_only=True,
 )

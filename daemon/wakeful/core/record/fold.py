@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from wakeful.core.record import events as ev
 from wakeful.core.record.conversations import enter_talk
+from wakeful.core.record.deliveries import add_delivery
 from wakeful.core.record.fold_agent_steps import fold_turn, settle_run
 from wakeful.core.record.fold_history import HISTORY_FOLDS, Fold, recall_past
 from wakeful.core.record.knowledge import Fact, cut_line
@@ -159,6 +160,12 @@ def _add_unread(session: Session, event: ev.MessageAdded, seq: int) -> tuple[Unr
 
 def _fold_message_sent(event: ev.MessageSent, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, last_active_at=at)
+
+
+def _fold_delivery_received(event: ev.DeliveryReceived, session: Session, at: int, author: str, seq: int) -> Session:
+    seen = int(session.marks.seen.get(event.key, "0"))
+    after = add_delivery(session.find_webhook(event.key), event, seen=seen, at=at, seq=seq)
+    return replace(session, webhooks={**session.webhooks, event.key: after}, last_active_at=at)
 
 
 def _fold_note_added(event: ev.NoteAdded, session: Session, at: int, author: str, seq: int) -> Session:
@@ -576,6 +583,7 @@ _FOLDS: dict[type[ev.Event], Fold] = {
     ev.ActivationRequested: _fold_activation_requested,
     ev.MessageAdded: _fold_message_added,
     ev.MessageSent: _fold_message_sent,
+    ev.DeliveryReceived: _fold_delivery_received,
     ev.NoteAdded: _fold_note_added,
     ev.FactSet: _fold_fact_set,
     ev.FactRetracted: _fold_fact_retracted,

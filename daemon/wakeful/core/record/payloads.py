@@ -20,6 +20,7 @@ ERASABLE = (
     "checkpoint_marked",
     "conflict_resolved",
     "conversation_compressed",
+    "delivery_received",
     "fact_retracted",
     "fact_set",
     "memory_set",
@@ -75,7 +76,7 @@ _DECISIONS = ("yes", "y", "no", "n")
 # Fields whose values are words under names of their own.
 _TABLES = frozenset(("memory", "env"))
 # Where a run's output lies; its blobs go with it. And the message of a provider's library, which it does without.
-_ADDRESSES = frozenset(("head", "tail", "files", "raw"))
+_ADDRESSES = frozenset(("head", "tail", "files", "raw", "payload"))
 # Where what a model was told lies, for which nothing but an address can stand: an empty one.
 _TOLD = frozenset(("instructions", "opening"))
 
@@ -122,6 +123,8 @@ def find_addresses(kind: str, payload: dict[str, Any]) -> list[str]:
     match kind:
         case "run_finished":
             named, fields = payload.get("output") or {}, ("head", "tail")
+        case "delivery_received":
+            named, fields = payload, ("payload",)
         case "prompt_assembled":
             named, fields = payload, tuple(sorted(_TOLD))
         case "tool_returned":

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wakeful.core.agents.steps import Progress
+from wakeful.core.record.deliveries import NO_DELIVERIES, Webhook
 from wakeful.core.record.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord
 from wakeful.core.record.knowledge import (
     Checkpoint,
@@ -292,6 +293,8 @@ class Session(Struct, frozen=True, kw_only=True):
     tally: Tally = Tally()
     activation: Activation = Activation()
     mailbox: Mailbox = Mailbox()
+    # By the identity of the binding.
+    webhooks: dict[str, Webhook] = {}
     knowledge: Knowledge = Knowledge()
     lineage: Lineage = Lineage()
     move: Move = Move()
@@ -385,6 +388,9 @@ class Session(Struct, frozen=True, kw_only=True):
         seen = int(self.marks.seen.get("message", "0"))
         return tuple(one for one in self.mailbox.unread if one.position > seen)
 
+    def find_webhook(self, key: str) -> Webhook:
+        return self.webhooks.get(key, NO_DELIVERIES)
+
     @property
     def is_armed(self) -> bool:
         """May wakes be requested? A disabled session can be owed a wake, but none is requested."""
@@ -402,7 +408,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 # Positions that only move forward (rule 4); a binding's identity begins with its kind (rule 8).
-ORDERED_KEYS = ("cron ", "every ", "session ", "message", ACTIVATION)
+ORDERED_KEYS = ("cron ", "every ", "session ", "message", "webhook ", ACTIVATION)
 
 
 def is_ahead(position: str, than: str | None) -> bool:

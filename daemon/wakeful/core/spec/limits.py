@@ -24,6 +24,7 @@ LimitName = Literal[
     "output",
     "records",
     "mailbox",
+    "deliveries",
     "tokens",
     "kept_file",
     "kept_run",
@@ -51,6 +52,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     output: Levels = Levels(MIB, 2 * MIB)
     records: Levels = Levels(1_000_000, 10_000_000)
     mailbox: Levels = Levels(1_000, 10_000)
+    # Of one webhook.
+    deliveries: Levels = Levels(1_000, 10_000)
     # The tokens that an agent's model takes in to go on. The hard level is far above any model's window:
     # the conversation is compressed to the window first.
     tokens: Levels = Levels(100_000, 10_000_000)
@@ -75,7 +78,9 @@ class Limits(Struct, frozen=True, kw_only=True):
         )
 
 
-COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox", "tokens", "kept_files", "processes"})
+COUNTED: frozenset[LimitName] = frozenset(
+    {"facts", "records", "mailbox", "deliveries", "tokens", "kept_files", "processes"}
+)
 # These have a hard level alone.
 UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files", "processes"})
 # The meaning of each limit, in the order people read them.
@@ -89,6 +94,7 @@ MEANINGS: dict[LimitName, str] = {
     "output": "output kept of one run",
     "records": "records of a session",
     "mailbox": "messages a session has not seen",
+    "deliveries": "deliveries to a webhook that its session has not seen",
     "tokens": "tokens its agent's model takes in to go on",
     "kept_file": "one file whose content is kept",
     "kept_run": "new contents of files kept of one run",
@@ -103,6 +109,7 @@ ADVICE: dict[LimitName, str] = {
     "conversation": "wakeful compress NAME",
     "records": "wakeful archive NAME",
     "mailbox": "see why it does not run: wakeful why NAME",
+    "deliveries": "see why it does not run: wakeful why NAME",
     "tokens": "begin a new conversation: wakeful activate NAME --fresh",
 }
 

@@ -33,6 +33,8 @@ Isolation = Literal["strict", "standard", "observe", "none"]
 # Which commits `each_commit` means: those of the branch's own line, or also those that came in by merges.
 CommitLine = Literal["first-parent", "all"]
 WorkspaceKind = Literal["worktree", "copy"]
+# Whose headers and signatures a webhook binding understands.
+Sender = Literal["standard", "github", "gitlab", "stripe", "slack"]
 
 DEFAULT_SETTLE_SECONDS = 0.1
 LEAST_SETTLE_MAX_SECONDS = 2.0
@@ -205,6 +207,25 @@ class ServiceBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
         return self.url.removeprefix(MCP_TOOL_PREFIX) if self.url.startswith(MCP_TOOL_PREFIX) else None
 
 
+class WebhookBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="webhook"):
+    """Deliveries of another program, which knocks at an address of its own."""
+
+    sender: Sender
+    # Names of the secrets that sign deliveries, any of which counts. Empty: nobody signs them (`secret: none`).
+    secrets: tuple[str, ...] = ()
+    # Path in the payload -> the values that let a delivery through. `event` is the sender's name for what happened.
+    only: dict[str, tuple[str, ...]] = {}
+    # A signed time may differ from ours by so much.
+    tolerance_seconds: float = 300.0
+    max_size_bytes: int = 1_000_000
+
+    @property
+    def identity(self) -> str:
+        # The address that a sender knows ends with this name. A new secret or filter leaves the deliveries that
+        # wait where they are.
+        return f"webhook {self.name}"
+
+
 AnyBinding = (
     FileBinding
     | CommitsBinding
@@ -214,6 +235,7 @@ AnyBinding = (
     | SessionBinding
     | ProbeBinding
     | ServiceBinding
+    | WebhookBinding
 )
 ClockBinding = CronBinding | EveryBinding
 
@@ -377,6 +399,10 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     @property
     def files(self) -> tuple[FileBinding, ...]:
         return tuple([binding for binding in self.bindings if type(binding) is FileBinding])
+
+    @property
+    def webhooks(self) -> tuple[WebhookBinding, ...]:
+        return tuple([binding for binding in self.bindings if type(binding) is WebhookBinding])
 
     @property
     def written_patterns(self) -> tuple[str, ...]:

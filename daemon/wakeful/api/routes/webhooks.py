@@ -1,0 +1,362 @@
+"""Webhooks: POST /webhook/SESSION/BINDING takes a delivery, GET /webhooks lists the addresses, and POST /webhooks/test
+makes a delivery by hand.
+
+A delivery is judged in this order: its address, its size, its signature and time, the filter of its binding. Its body
+is a blob on disk before the record that names it, and the sender hears of it after both are durable. A delivery that
+comes again is known by its id, which is the key of its record. Whoever has not signed leaves no record: refusals are
+only counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from wakeful.api.bodies import build, decode_body, read_body
+from wakeful.api.problems import BodyTooLarge, RefusedRequest, answer_problem, name_problem
+from wakeful.api.requests import answer_json, caller_of, find_named, service_of
+from wakeful.api.service import Service
+from wakeful.core.calls.values import Deliver
+from wakeful.core.record.events import DeliveryReceived
+from wakeful.core.record.lifecycle import Moving, find_closed
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import WebhookBinding
+from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
+from wakeful.eventlog.codec import decode
+from wakeful.views.times import say_time, show_time_or_none
+from wakeful.webhooks.payloads import Payload, find_mismatch, read_payload
+from wakeful.webhooks.senders import (
+    Knock,
+    SignatureRefused,
+    find_delivery_id,
+    find_event,
+    sign_delivery,
+    verify,
+)
+
+# The sender may try again after so many seconds.
+RETRY_SECONDS = "60"
+PREFIX = "/webhook/"
+_SECOND = 1_000_000
+
+
+class NoWebhook(UnknownSession):
+    """Nothing is bound to this address."""
+
+
+class WebhookClosed(CallerError):
+    """The session takes no deliveries any more."""
+
+
+class NotNow(OperatorError):
+    """The delivery cannot be taken at present; the sender may try again."""
+
+
+class Knocks:
+    """What came to each webhook since the daemon started and left no record. On the loop alone."""
+
+    def __init__(self) -> None:
+        self.duplicates: dict[tuple[str, str], int] = {}
+        self.refused: dict[tuple[str, str], int] = {}
+        # The time and the reason of the last refusal.
+        self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
+        # Knocks at addresses that nobody has.
+        self.unknown = 0
+
+    def count_duplicate(self, place: tuple[str, str]) -> None:
+        self.duplicates[place] = self.duplicates.get(place, 0) + 1
+
+    def say_refusals(self, session: Session) -> list[str]:
+        """A sentence for each webhook of a session that has refused somebody."""
+        found = []
+        for binding in session.spec.webhooks if session.spec is not None else ():
+            if (refusal := self.refusals.get((session.id, binding.name))) is not None:
+                number = self.refused[session.id, binding.name]
+                found.append(
+                    f"{binding.name} has refused {number:,} since the daemon started, the last at "
+                    f"{say_time(refusal[0])}: {refusal[1]}."
+                )
+        return found
+
+    def count_refusal(self, place: tuple[str, str], at: int, words: str) -> None:
+        self.refused[place] = self.refused.get(place, 0) + 1
+        self.refusals[place] = (at, words)
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """A delivery before it is judged. The names of its headers are in lower case."""
+
+    session: Session
+    binding: WebhookBinding
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.session.id, self.binding.name
+
+
+class TestBody(Struct, frozen=True, kw_only=True):
+    """A delivery by hand: what a file holds, and what the sender would call it."""
+
+    name: str
+    payload: str
+    binding: str | None = None
+    event: str | None = None
+    delivery: str | None = None
+
+
+async def receive(request: Request) -> Response:
+    service, knocks = service_of(request), _knocks_of(request)
+    try:
+        session, binding = _find_address(service, request.path_params["address"])
+    except UnknownSession as refused:
+        knocks.unknown += 1
+        return answer_problem("not-found", str(refused))
+    place = (session.id, binding.name)
+    try:
+        _refuse_closed(session)
+        body = await _read(request, binding)
+        arrival = Arrival(session=session, binding=binding, headers=_lower(request), body=body)
+        now = service.moment().wall
+        try:
+            _verify(service, arrival, now / _SECOND)
+        except SignatureRefused:
+            request.app.state.refusals.count("signature")
+            raise
+        payload = read_payload(body, arrival.headers.get("content-type", ""))
+        if (challenge := _find_challenge(binding, payload)) is not None:
+            return PlainTextResponse(challenge)
+        answer = await _take(service, knocks, arrival, payload, author=f"webhook:{binding.sender}")
+    except WakefulError as refused:
+        knocks.count_refusal(place, service.moment().wall, str(refused))
+        if isinstance(refused, RefusedRequest):
+            request.app.state.refusals.count(refused.kind)
+        return _refuse(refused)
+    return answer_json(answer, 202)
+
+
+async def test(request: Request) -> Response:
+    """Sign the payload as its sender would, and take it the way that all deliveries go."""
+    service, knocks = service_of(request), _knocks_of(request)
+    body: TestBody = build(TestBody, decode_body(await read_body(request, 4 * 1024 * 1024)))
+    session = find_named(service, body.name)
+    binding = _choose_binding(session, body.binding)
+    _refuse_closed(session)
+    content = body.payload.encode()
+    if len(content) > binding.max_size_bytes:
+        raise _too_large(binding)
+    headers = sign_delivery(
+        binding.sender,
+        _read_secrets(service, binding)[0] if binding.secrets else None,
+        content,
+        delivery=body.delivery or f"test-{uuid.uuid4()}",
+        now=int(time.time()),
+        event=body.event,
+    )
+    arrival = Arrival(session=session, binding=binding, headers=headers, body=content)
+    _verify(service, arrival, service.moment().wall / _SECOND)
+    payload = read_payload(content, "")
+    answer = await _take(service, knocks, arrival, payload, author=caller_of(request).author)
+    return answer_json(answer)
+
+
+async def list_webhooks(request: Request) -> Response:
+    service, knocks = service_of(request), _knocks_of(request)
+    rows = [
+        _view(service, knocks, session, binding, request.app.state.tcp.url)
+        for session in sorted(service.core.state, key=lambda one: one.name)
+        if session.spec is not None and session.declaration.is_declared and not session.is_shut
+        for binding in session.spec.webhooks
+    ]
+    return answer_json({"webhooks": rows, "unknown_addresses": knocks.unknown})
+
+
+# -- the way of a delivery --------------------------------------------------------------------------
+
+
+def _find_address(service: Service, address: str) -> tuple[Session, WebhookBinding]:
+    """The name of a session may hold slashes, sent as they are or escaped."""
+    name, _, bound = unquote(address).rpartition("/")
+    session_id = service.core.state.ids.get(name)
+    session = service.core.state.get(session_id) if session_id is not None else None
+    spec = session.spec if session is not None and session.declaration.is_declared else None
+    binding = spec.binding(bound) if spec is not None else None
+    if session is None or not isinstance(binding, WebhookBinding):
+        raise NoWebhook("no webhook has this address; `wakeful webhook list` shows the addresses there are")
+    return session, binding
+
+
+def _choose_binding(session: Session, name: str | None) -> WebhookBinding:
+    bindings = session.spec.webhooks if session.spec is not None and session.declaration.is_declared else ()
+    named = [one for one in bindings if name is None or one.name == name]
+    if len(named) == 1:
+        return named[0]
+    if not bindings:
+        raise CallerError(f"{session.name} has no webhook binding; add one, such as {{webhook: github, secret: NAME}}")
+    raise CallerError(f"say which webhook of {session.name}: --binding {' or '.join(one.name for one in bindings)}")
+
+
+def _refuse_closed(session: Session) -> None:
+    closed = find_closed(session)
+    if isinstance(closed, Moving):
+        raise NotNow("the session is moving to another host; try again later")
+    if closed is not None:
+        raise WebhookClosed("the session behind this address is closed, and takes nothing any more")
+
+
+async def _read(request: Request, binding: WebhookBinding) -> bytes:
+    try:
+        return await read_body(request, binding.max_size_bytes)
+    except BodyTooLarge:
+        raise _too_large(binding) from None
+
+
+def _too_large(binding: WebhookBinding) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"a payload to {binding.name} has at most {binding.max_size_bytes} bytes; max_size of the binding allows more"
+    )
+
+
+def _lower(request: Request) -> dict[str, str]:
+    return {name.lower(): value for name, value in request.headers.items()}
+
+
+def _read_secrets(service: Service, binding: WebhookBinding) -> list[bytes]:
+    """A file that somebody wrote by hand ends with a line break, which is no part of the secret."""
+    try:
+        return [service.read_secret(name).rstrip(b"\r\n") for name in binding.secrets]
+    except OperatorError as error:
+        raise NotNow(f"webhook {binding.name} {error}") from None
+
+
+def _verify(service: Service, arrival: Arrival, now: float) -> None:
+    binding = arrival.binding
+    if not binding.secrets:
+        return
+    knock = Knock(arrival.headers, arrival.body, now, binding.tolerance_seconds)
+    verify(binding.sender, _read_secrets(service, binding), knock)
+
+
+def _find_challenge(binding: WebhookBinding, payload: Payload) -> str | None:
+    """Slack asks once, when its address is set, for a text to be sent back."""
+    match payload.document:
+        case {"type": "url_verification", "challenge": str() as challenge} if binding.sender == "slack":
+            return challenge
+        case _:
+            return None
+
+
+async def _take(service: Service, knocks: Knocks, arrival: Arrival, payload: Payload, *, author: str) -> dict[str, Any]:
+    """Keep a verified delivery. Returns when it is on disk."""
+    session, binding = arrival.session, arrival.binding
+    delivery = find_delivery_id(binding.sender, arrival.headers, arrival.body, payload.document)
+    event = find_event(binding.sender, arrival.headers, payload.document)
+    mismatch = find_mismatch(binding.only, event, payload.document)
+    address = None
+    if mismatch is None:
+        address = await asyncio.get_running_loop().run_in_executor(None, _keep, service, payload.content)
+    call = Deliver(
+        name=session.name,
+        binding=binding.name,
+        sender=binding.sender,
+        delivery=delivery,
+        event=event,
+        size_bytes=len(payload.content),
+        payload=address,
+        suffix=payload.suffix,
+        is_filtered=mismatch is not None,
+        reason=mismatch,
+    )
+    try:
+        reply = await service.call(call, author=author, key=f"webhook {binding.name} {delivery}", run=None)
+    except CallerError as refused:
+        raise NotNow(str(refused)) from None
+    recorded = _read_recorded(service, session.id, reply.seq)
+    if reply.is_repeated:
+        knocks.count_duplicate(arrival.place)
+    return {
+        "words": f"{reply.words}; it came before" if reply.is_repeated else reply.words,
+        "name": session.name,
+        "binding": binding.name,
+        "delivery": delivery,
+        "event": event,
+        "position": recorded.position if recorded is not None and not recorded.is_filtered else None,
+        "is_filtered": recorded.is_filtered if recorded is not None else mismatch is not None,
+        "is_repeated": reply.is_repeated,
+        "record": reply.seq,
+    }
+
+
+def _keep(service: Service, content: bytes) -> str:
+    """In a thread: the body without the values of secrets, on disk when this returns."""
+    redacted: bytes = service.redact(content)
+    return service.blobs.put(redacted)
+
+
+def _read_recorded(service: Service, session_id: str, seq: int | None) -> DeliveryReceived | None:
+    if seq is None:
+        return None
+    for record in service.log.read(session_id, from_seq=seq, to_seq=seq):
+        event = decode(record.kind, record.payload) if record.payload is not None else None
+        return event if isinstance(event, DeliveryReceived) else None
+    return None
+
+
+def _refuse(refused: WakefulError) -> Response:
+    match refused:
+        case SignatureRefused():
+            return answer_problem("unauthorised", str(refused))
+        case WebhookClosed():
+            return answer_problem("gone", str(refused))
+        case NotNow():
+            answer = answer_problem("unavailable", str(refused))
+            answer.headers["retry-after"] = RETRY_SECONDS
+            return answer
+        case _:
+            return answer_problem(name_problem(refused), str(refused))
+
+
+def _knocks_of(request: Request) -> Knocks:
+    knocks: Knocks = request.app.state.knocks
+    return knocks
+
+
+def _view(
+    service: Service, knocks: Knocks, session: Session, binding: WebhookBinding, base: str | None
+) -> dict[str, Any]:
+    address = f"{PREFIX}{quote(session.name, safe='/@')}/{binding.name}"
+    known, place = session.find_webhook(binding.identity), (session.id, binding.name)
+    refusal = knocks.refusals.get(place)
+    problem = None
+    try:
+        _read_secrets(service, binding)
+    except NotNow as error:
+        problem = str(error)
+    return {
+        "session": session.name,
+        "binding": binding.name,
+        "sender": binding.sender,
+        "address": address,
+        # None while the TCP port is closed.
+        "url": f"{base}{address}" if base is not None else None,
+        "secrets": list(binding.secrets),
+        "problem": problem,
+        "only": binding.only,
+        "accepted": known.position,
+        "waiting": known.position - int(session.marks.seen.get(binding.identity, "0")),
+        "filtered": known.filtered,
+        "last_at": show_time_or_none(known.last_at or None),
+        # Since the daemon started: these leave no record.
+        "duplicates": knocks.duplicates.get(place, 0),
+        "refused": knocks.refused.get(place, 0),
+        "last_refusal": None if refusal is None else {"at": show_time_or_none(refusal[0]), "reason": refusal[1]},
+    }

@@ -1,0 +1,304 @@
+"""The senders of webhooks: how each signs a delivery, names it, and says what happened.
+
+`api/routes/webhooks.py` asks for every delivery. Pure functions over headers and bodies: the time and the secrets come
+in from outside. Every comparison with a secret or a signature takes the same time for right and wrong values. Each
+sender is one entry of `SENDERS`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from wakeful.core.spec.session import Sender
+from wakeful.errors import CallerError, OperatorError
+
+# The prefix of secrets of Standard Webhooks; the key follows in Base64.
+WHSEC = "whsec_"
+# Longer names, or names with other characters, are known by their digest.
+LONGEST_ID = 120
+
+
+class SignatureRefused(CallerError):
+    """Nobody who knows the secret has signed this delivery, at this time."""
+
+
+class Knock(NamedTuple):
+    """A delivery as it came. The names of headers are in lower case; `now` is in seconds since 1970."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    now: float
+    tolerance_seconds: float
+
+
+class Claim(NamedTuple):
+    """The signatures that a delivery came with, and the bytes that they are of."""
+
+    signatures: tuple[bytes, ...]
+    signed: bytes
+
+
+class SenderRules(NamedTuple):
+    """One sender: what it signed, the signature that a secret gives, and the names it has for a delivery."""
+
+    read_claim: Callable[[Knock], Claim]
+    sign: Callable[[bytes, bytes], bytes]
+    find_id: Callable[[Mapping[str, str], Any], str | None]
+    find_event: Callable[[Mapping[str, str], Any], str | None]
+    # The header that tells when it was signed.
+    timestamp: str | None
+    # The headers of a delivery made here: from its signature, id, time and event.
+    write_headers: Callable[[Callable[[bytes], str], str, int, str | None], dict[str, str]]
+
+
+def verify(sender: Sender, secrets: Iterable[bytes], knock: Knock) -> None:
+    """Raise SignatureRefused unless one of the secrets signed the delivery, and within the tolerance of its time."""
+    is_good = False
+    refused: SignatureRefused | None = None
+    for secret in secrets:
+        rules = find_rules(sender, secret)
+        try:
+            claim = rules.read_claim(knock)
+        except SignatureRefused as error:
+            # Another secret may be of another form.
+            refused = error
+            continue
+        expected = rules.sign(secret, claim.signed)
+        for signature in claim.signatures:
+            is_good |= hmac.compare_digest(signature, expected)
+    if not is_good:
+        raise refused or SignatureRefused(
+            f"the signature does not match: {sender} and this daemon have different secrets, or the body was changed "
+            "on its way"
+        )
+
+
+def find_rules(sender: Sender, secret: bytes | None = None) -> SenderRules:
+    """GitLab signs as Standard Webhooks do when it has a signing token, and shows a plain token otherwise."""
+    if sender == "gitlab" and secret is not None and secret.startswith(WHSEC.encode()):
+        return _GITLAB_SIGNED
+    return SENDERS[sender]
+
+
+def find_delivery_id(sender: Sender, headers: Mapping[str, str], body: bytes, document: Any) -> str:
+    """The sender's name of a delivery, the same when it is sent again. Without one, the digest of time and body."""
+    rules = SENDERS[sender]
+    found = rules.find_id(headers, document)
+    if found is not None and 0 < len(found) <= LONGEST_ID and found.isascii() and found.isprintable():
+        return found
+    told = found if found else headers.get(rules.timestamp or "", "")
+    digest = hashlib.sha256(told.encode() + b"\0" + (b"" if found else body))
+    return f"sha256:{digest.hexdigest()[:40]}"
+
+
+def find_event(sender: Sender, headers: Mapping[str, str], document: Any) -> str | None:
+    """The sender's name for what happened, such as `push`."""
+    found = SENDERS[sender].find_event(headers, document)
+    return found[:200] if found else None
+
+
+def sign_delivery(
+    sender: Sender, secret: bytes | None, body: bytes, *, delivery: str, now: int, event: str | None
+) -> dict[str, str]:
+    """The headers with which this sender would deliver the body. Without a secret nothing is signed."""
+    rules = find_rules(sender, secret)
+
+    def sign(signed: bytes) -> str:
+        return rules.sign(secret, signed + body).decode() if secret is not None else ""
+
+    headers = rules.write_headers(sign, delivery, now, event)
+    if rules is SENDERS["gitlab"] and secret is not None:
+        headers["x-gitlab-token"] = secret.decode()
+    return headers
+
+
+# -- signatures -----------------------------------------------------------------------------------
+
+
+def _read_standard(knock: Knock) -> Claim:
+    delivery, time = _need(knock, "webhook-id"), _need(knock, "webhook-timestamp")
+    shown = _need(knock, "webhook-signature")
+    _check_time(knock, "webhook-timestamp", time)
+    pairs = (one.partition(",") for one in shown.split())
+    signatures = tuple(text.encode() for version, _, text in pairs if version == "v1")
+    return Claim(signatures, f"{delivery}.{time}.".encode() + knock.body)
+
+
+def _sign_standard(secret: bytes, signed: bytes) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix(WHSEC.encode()), validate=True)
+    except (binascii.Error, ValueError):
+        raise OperatorError(
+            f"a secret of Standard Webhooks is {WHSEC} and a key in Base64, and the one that is set is not; set the "
+            "one that the sender shows"
+        ) from None
+    return base64.b64encode(hmac.digest(key, signed, "sha256"))
+
+
+def _read_github(knock: Knock) -> Claim:
+    return Claim((_need(knock, "x-hub-signature-256").encode(),), knock.body)
+
+
+def _sign_github(secret: bytes, signed: bytes) -> bytes:
+    return b"sha256=" + _sign_hex(secret, signed)
+
+
+def _sign_hex(secret: bytes, signed: bytes) -> bytes:
+    return hmac.new(secret, signed, hashlib.sha256).hexdigest().encode()
+
+
+def _read_gitlab_token(knock: Knock) -> Claim:
+    # As digests: a comparison of texts of different lengths tells the length.
+    return Claim((_digest(_need(knock, "x-gitlab-token").encode()),), b"")
+
+
+def _digest_secret(secret: bytes, signed: bytes) -> bytes:
+    return _digest(secret)
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest().encode()
+
+
+def _read_stripe(knock: Knock) -> Claim:
+    parts = [part.partition("=") for part in _need(knock, "stripe-signature").split(",")]
+    times = [value for name, _, value in parts if name.strip() == "t"]
+    if len(times) != 1:
+        raise SignatureRefused("Stripe-Signature has no time; expected t=SECONDS,v1=SIGNATURE")
+    _check_time(knock, "Stripe-Signature", times[0])
+    signatures = tuple(value.encode() for name, _, value in parts if name.strip() == "v1")
+    return Claim(signatures, f"{times[0]}.".encode() + knock.body)
+
+
+def _read_slack(knock: Knock) -> Claim:
+    time = _need(knock, "x-slack-request-timestamp")
+    _check_time(knock, "X-Slack-Request-Timestamp", time)
+    return Claim((_need(knock, "x-slack-signature").encode(),), f"v0:{time}:".encode() + knock.body)
+
+
+def _sign_slack(secret: bytes, signed: bytes) -> bytes:
+    return b"v0=" + _sign_hex(secret, signed)
+
+
+def _need(knock: Knock, header: str) -> str:
+    value = knock.headers.get(header)
+    if not value:
+        raise SignatureRefused(f"the header {header} is missing: set the secret in the settings of the sender")
+    return value
+
+
+def _check_time(knock: Knock, header: str, text: str) -> None:
+    """A captured delivery is of no use after the tolerance."""
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise SignatureRefused(f"{header} holds no time in whole seconds since 1970")
+    apart = knock.now - int(text)
+    if abs(apart) > knock.tolerance_seconds:
+        side = "old" if apart > 0 else "early"
+        raise SignatureRefused(
+            f"it was signed {abs(apart):.0f} s too {side}: at most {knock.tolerance_seconds:.0f} s may lie between; "
+            "check the clocks of both machines"
+        )
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+def _get(document: Any, *path: str) -> str | None:
+    for step in path:
+        document = document.get(step) if isinstance(document, dict) else None
+    return document if isinstance(document, str) else None
+
+
+def _find_gitlab_id(headers: Mapping[str, str], document: Any) -> str | None:
+    # The event's UUID comes last: webhooks that one webhook sets off share it.
+    return headers.get("webhook-id") or headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid")
+
+
+def _find_slack_event(headers: Mapping[str, str], document: Any) -> str | None:
+    return _get(document, "event", "type") or _get(document, "command") or _get(document, "type")
+
+
+def _find_type(headers: Mapping[str, str], document: Any) -> str | None:
+    return _get(document, "type")
+
+
+# -- deliveries made here ---------------------------------------------------------------------------
+
+_Sign = Callable[[bytes], str]
+
+
+def _write_standard(sign: _Sign, delivery: str, now: int, event: str | None) -> dict[str, str]:
+    signature = sign(f"{delivery}.{now}.".encode())
+    return {"webhook-id": delivery, "webhook-timestamp": str(now), "webhook-signature": f"v1,{signature}"}
+
+
+def _write_github(sign: _Sign, delivery: str, now: int, event: str | None) -> dict[str, str]:
+    return {"x-hub-signature-256": sign(b""), "x-github-delivery": delivery, "x-github-event": event or "ping"}
+
+
+def _write_gitlab(sign: _Sign, delivery: str, now: int, event: str | None) -> dict[str, str]:
+    return {"idempotency-key": delivery, "x-gitlab-event": event or "Push Hook"}
+
+
+def _write_gitlab_signed(sign: _Sign, delivery: str, now: int, event: str | None) -> dict[str, str]:
+    return {**_write_standard(sign, delivery, now, event), "x-gitlab-event": event or "Push Hook"}
+
+
+def _write_stripe(sign: _Sign, delivery: str, now: int, event: str | None) -> dict[str, str]:
+    return {"stripe-signature": f"t={now},v1={sign(f'{now}.'.encode())}"}
+
+
+def _write_slack(sign: _Sign, delivery: str, now: int, event: str | None) -> dict[str, str]:
+    return {"x-slack-request-timestamp": str(now), "x-slack-signature": sign(f"v0:{now}:".encode())}
+
+
+SENDERS: dict[Sender, SenderRules] = {
+    "standard": SenderRules(
+        read_claim=_read_standard,
+        sign=_sign_standard,
+        find_id=lambda headers, document: headers.get("webhook-id"),
+        find_event=_find_type,
+        timestamp="webhook-timestamp",
+        write_headers=_write_standard,
+    ),
+    "github": SenderRules(
+        read_claim=_read_github,
+        sign=_sign_github,
+        find_id=lambda headers, document: headers.get("x-github-delivery"),
+        find_event=lambda headers, document: headers.get("x-github-event"),
+        timestamp=None,
+        write_headers=_write_github,
+    ),
+    "gitlab": SenderRules(
+        read_claim=_read_gitlab_token,
+        sign=_digest_secret,
+        find_id=_find_gitlab_id,
+        find_event=lambda headers, document: headers.get("x-gitlab-event"),
+        timestamp=None,
+        write_headers=_write_gitlab,
+    ),
+    "stripe": SenderRules(
+        read_claim=_read_stripe,
+        sign=_sign_hex,
+        find_id=lambda headers, document: _get(document, "id"),
+        find_event=_find_type,
+        timestamp="stripe-signature",
+        write_headers=_write_stripe,
+    ),
+    "slack": SenderRules(
+        read_claim=_read_slack,
+        sign=_sign_slack,
+        find_id=lambda headers, document: _get(document, "event_id"),
+        find_event=_find_slack_event,
+        timestamp="x-slack-request-timestamp",
+        write_headers=_write_slack,
+    ),
+}
+_GITLAB_SIGNED = SENDERS["standard"]._replace(
+    find_id=_find_gitlab_id, find_event=SENDERS["gitlab"].find_event, write_headers=_write_gitlab_signed
+)
