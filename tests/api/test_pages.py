@@ -19,14 +19,14 @@ from wakeful.api.routes import pages
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "dashboard"
-    (made / "lib").mkdir(parents=True)
+    (made / "assets" / "lib").mkdir(parents=True)
     (made / "index.html").write_text("<!doctype html><title>here</title>")
-    (made / "lib" / "api.js").write_text("export const one = 1;\n")
-    (made / "style.css").write_text("p { color: red }\n")
-    (made / "notes.md").write_text("not served\n")
-    (made / ".hidden.js").write_text("not served\n")
+    (made / "assets" / "lib" / "api.js").write_text("export const one = 1;\n")
+    (made / "assets" / "style.css").write_text("p { color: red }\n")
+    (made / "assets" / "notes.md").write_text("not served\n")
+    (made / "assets" / ".hidden.js").write_text("not served\n")
     (tmp_path / "secret.txt").write_text("outside\n")
-    os.symlink(tmp_path / "secret.txt", made / "link.txt")
+    os.symlink(tmp_path / "secret.txt", made / "assets" / "link.txt")
     monkeypatch.setattr(pages.Pages.__init__, "__defaults__", (made,))
     return made
 
@@ -41,8 +41,8 @@ def test_the_page_and_its_files_are_served_without_a_token(tcp: TcpSpeaker, fold
     """With the type that a browser needs to run them, and no guessing."""
     for target, name, kind in (
         ("/", "index.html", "text/html; charset=utf-8"),
-        ("/assets/lib/api.js", "lib/api.js", "text/javascript; charset=utf-8"),
-        ("/assets/style.css", "style.css", "text/css; charset=utf-8"),
+        ("/assets/lib/api.js", "assets/lib/api.js", "text/javascript; charset=utf-8"),
+        ("/assets/style.css", "assets/style.css", "text/css; charset=utf-8"),
     ):
         answer = tcp.get(target)
         assert (answer.status, answer.body) == (200, (folder / name).read_bytes())
@@ -68,13 +68,13 @@ def test_a_file_is_sent_again_when_it_changed(tcp: TcpSpeaker, folder: Path) -> 
     for shown in (tag, f"W/{tag}", f'"other", {tag}'):
         again = tcp.get("/assets/lib/api.js", If_None_Match=shown)
         assert (again.status, again.body) == (304, b"") and again.headers["etag"] == tag
-    (folder / "lib" / "api.js").write_text("export const one = 2;\n")
+    (folder / "assets" / "lib" / "api.js").write_text("export const one = 2;\n")
     assert tcp.get("/assets/lib/api.js", If_None_Match=tag).body == b"export const one = 2;\n"
 
 
 @pytest.mark.parametrize(
     "target",
-    ["/assets/../secret.txt", "/assets/lib/../../secret.txt", "/assets/%2e%2e/secret.txt", "/assets/..%2fsecret.txt",
+    ["/assets/../secret.txt", "/assets/../../secret.txt", "/assets/lib/../../../secret.txt", "/assets/%2e%2e/secret.txt", "/assets/..%2fsecret.txt",
      "/assets//etc/passwd.txt", "/assets/lib//api.js", "/assets/.hidden.js", "/assets/notes.md", "/assets/link.txt",
      "/assets/lib", "/assets/", "/assets/lib/api.js/", "/assets/lib\\api.js", "/assets/lib/api.js%00.txt", "/index.html",
      "/assets/none.js"],

@@ -32,17 +32,18 @@ _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # How long a client may take to agree upon the keys of TLS.
 HANDSHAKE_SECONDS = 10.0
 PeerT = TypeVar("PeerT")
+PlacedT_contra = TypeVar("PlacedT_contra", contravariant=True)
 
 
-class PlaceCounts(Protocol[PeerT]):
+class PlaceCounts(Protocol[PlacedT_contra]):
     """The places for connections: see connections.py."""
 
     most_parting: int
 
     @property
     def total(self) -> int: ...
-    def admit(self, peer: PeerT, /) -> str | None: ...
-    def release(self, peer: PeerT, /) -> None: ...
+    def admit(self, peer: PlacedT_contra, /) -> str | None: ...
+    def release(self, peer: PlacedT_contra, /) -> None: ...
 
 
 class Listener(Generic[PeerT]):

@@ -1,9 +1,9 @@
 """The files of the dashboard (GET / and GET /assets/…), and the reports of browsers about its policy (POST
 /csp-report).
 
-The files lie in api/dashboard of the package: /assets/lib/api.js is lib/api.js there. They have nothing of anybody, so
-nobody has to show a token for them. The policy lets the page load only what comes from here, and no script that stands
-in the page itself: a word of a log that became a script would not run.
+The files lie in api/dashboard of the package, index.html and the folder assets. They have nothing of anybody, so nobody
+has to show a token for them. The policy lets the page load only what comes from here, and no script that stands in the
+page itself: a word of a log that became a script would not run.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ async def read_page(request: Request) -> Response:
 
 
 async def read_asset(request: Request) -> Response:
-    return await _answer(request, request.path_params["path"])
+    return await _answer(request, f"assets/{request.path_params['path']}")
 
 
 async def _answer(request: Request, name: str) -> Response:
