@@ -6,6 +6,7 @@ hold the loop for longer than a blink. One encoded row serves the list, `top` an
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -34,6 +35,7 @@ FAILURES = ("failed", "lost")
 
 # Holds that end when a person acts.
 _FOR_A_PERSON: tuple[HoldWord, ...] = ("failed", "loop", "crashing")
+_ROWS_AT_ONCE = 500
 _LONGEST_COMMAND = 120
 _LONGEST_QUESTION = 500
 
@@ -187,12 +189,28 @@ class Rows:
             self.generation += 1
         return Round(self, core, moment)
 
+    async def warm(self, core: Core, moment: Moment) -> None:
+        """Encode the rows that are not kept, in slices between which others have their turn: thousands of rows take
+        a third of a second when they are made for the first time."""
+        generation = self.begin(core, moment).generation
+        if len(core.state.sessions) - len(self.kept) < _ROWS_AT_ONCE:
+            return
+        missing = [session for session in core.state if session.id not in self.kept]
+        for start in range(0, len(missing), _ROWS_AT_ONCE):
+            now = self.begin(core, moment)
+            if now.generation != generation:
+                return
+            for session in missing[start : start + _ROWS_AT_ONCE]:
+                if now.is_quiet(session):
+                    now.encode(session)
+            await asyncio.sleep(0)
+
     def encode(
         self, core: Core, moment: Moment, sessions: Iterable[Session] | None = None, *, is_brief: bool = False
     ) -> bytes:
         """The rows of these sessions, or of all by name. `is_brief` gives rows for a table, see `brief_row`."""
         now = self.begin(core, moment)
-        rows = (now.encode(session) for session in (list_by_name(core) if sessions is None else sessions))
+        rows = map(now.encode, list_by_name(core) if sessions is None else sessions)
         return b"[" + b",".join([row.brief if is_brief else row.whole for row in rows]) + b"]"
 
 
@@ -203,6 +221,7 @@ class Round:
         self._rows = rows
         self._core = core
         self._moment = moment
+        self.generation = rows.generation
         self.restless = _find_restless(core)
         self._clocked = {session_id for session_id, _ in core.looked.clocks}
 
@@ -246,6 +265,10 @@ class Filter(NamedTuple):
     folder: str | None = None
     # Somewhere in its name, objective, tags, agent or command; case does not matter.
     text: str | None = None
+
+    def choose(self, core: Core, sessions: Iterable[Session], moment: Moment) -> Iterable[Session]:
+        # Asking each of 10,000 about nothing would take as long as their kept rows.
+        return sessions if self == Filter() else (one for one in sessions if self.holds(core, one, moment))
 
     def holds(self, core: Core, session: Session, moment: Moment) -> bool:
         spec = session.spec

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from contextlib import aclosing
 from itertools import islice
 from typing import Any, cast
@@ -70,15 +71,16 @@ async def read_sessions(request: Request) -> Response:
     limit, after = read_limit(request), read_cursor(request, str)
     if not is_brief:
         await request.app.state.day.catch_up(service.log, service.moment().wall)
+    if limit is None:
+        await rows.warm(service.core, service.moment())
     core, moment = service.core, service.moment()
     ids = sight_of(request).list_ids()
-    chosen = (
-        session
-        for session in list_by_name(core)
-        if (ids is None or session.id in ids)
-        and (after is None or session.name > after)
-        and wanted.holds(core, session, moment)
-    )
+    sessions: Iterable[Session] = list_by_name(core)
+    if ids is not None:
+        sessions = (session for session in sessions if session.id in ids)
+    if after is not None:
+        sessions = (session for session in sessions if session.name > after)
+    chosen = wanted.choose(core, sessions, moment)
     page = list(chosen if limit is None else islice(chosen, limit + 1))
     headers: dict[str, str] = {}
     if limit is not None and len(page) > limit:
