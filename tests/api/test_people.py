@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from api.conftest import SocketConnection, Speaker
+from api.event_reader import read_event, read_until
 from api.small_daemon import RunningDaemon, declare, reads
 from security.test_tokens import KEYS, REFUSED, STREAMS, stream
 from wakeful.api.gate.scopes import OWN_ROUTES, RULES
@@ -18,9 +19,12 @@ from wakeful.verbs.table import VERBS
 ROLES = ("observer", "contributor", "maintainer")
 # What no role reaches, said once more and by hand: the table in the code must not be what judges itself.
 OWNERS = (
-    "/notify/test", "/webhooks/test", "/dashboard",
+    "/notify/test", "/webhooks/test",
     "/secrets", "/tokens", "/people", "/trust", "/bundle", "/replay", "/call/sleep_all", "/call/resume_all", "/work/",
+    "/dashboard",
 )  # fmt: skip
+# What changes no session: a page's reports, and the login of a browser.
+PUBLIC = ("/csp-report", "/login", "/logout")
 # What a maintainer may do and a contributor may not.
 MAINTAINERS = (
     "terminate", "open", "rename", "trace", "rewind", "merge", "migrate", "erase",
@@ -57,7 +61,7 @@ def find_role(key: str) -> str | None:
     method, path = key.split(" ")
     if path.startswith(OWNERS):
         return None
-    if method == "GET" or path in ("/presence", "/login", "/logout", "/csp-report") or path.startswith("/webhook/"):
+    if method == "GET" or path in ("/presence", *PUBLIC) or path.startswith("/webhook/"):
         return "observer"
     return "maintainer" if path.removeprefix("/call/") in MAINTAINERS else "contributor"
 
@@ -118,9 +122,8 @@ def test_a_role_for_one_session_shows_only_that(speaker: Speaker, daemon: Runnin
     for target in ("/sessions", "/export", "/costs?by=session,cause", "/plan", "/plan?path=/x.csv", "/presence"):
         assert b"other" not in speaker.get(target, token).body, target
     assert speaker.get("/diff?a=payroll&b=other", token).status == 403
-    assert speaker.get("/why?x=other", token).json["detail"] == speaker.get("/why?x=nothing", token).json[
-        "detail"
-    ].replace("nothing", "other")
+    unseen, unknown = (speaker.get(f"/why?x={name}", token).error for name in ("other", "nothing"))
+    assert unseen == unknown.replace("nothing", "other")
     assert speaker.get("/doctor", token).status == 403
 
 
@@ -225,3 +228,37 @@ def test_who_looks_and_who_writes_is_told(speaker: Speaker) -> None:
     assert ("ben", "other") not in {(one["person"], one["session"]) for one in speaker.get("/presence").json}
     assert speaker.ask("POST", "/presence", {"name": "payroll", "doing": "writes"}, token=ben).status == 403
     assert speaker.ask("POST", "/presence", {"name": "payroll", "doing": "looks"}, token=ben).status == 200
+
+
+def test_a_live_stream_tells_who_came_and_only_of_what_they_may_see(speaker: Speaker) -> None:
+    """The snapshot has who is here; who comes later is an event; another session's rows and people are left out."""
+    ana = let_in(speaker, "ana", "contributor")
+    ben = let_in(speaker, "ben", "observer", session="payroll")
+    speaker.get("/sessions/other", ana)
+    connection, answer = open_stream(speaker, "/live", ben)
+    snapshot = read_until(answer, "snapshot").data
+    assert [row["name"] for row in snapshot["sessions"]] == ["payroll"] and snapshot["people"] == []
+    speaker.call("note", ana, name="other", text="hidden")
+    speaker.call("note", ana, name="payroll", text="shown")
+    told = [read_event(answer)]
+    while not (told[-1].event == "presence" and told[-1].data["people"]):
+        told.append(read_event(answer))
+    records = [one["session"] for event in told if event.event == "changes" for one in event.data["records"]]
+    assert set(records) == {"payroll"}
+    assert {(one["person"], one["session"], one["doing"]) for one in told[-1].data["people"]} == {
+        ("ana", "payroll", "writes")
+    }
+    connection.close()
+
+
+def test_a_follower_is_here_for_as_long_as_it_follows(speaker: Speaker) -> None:
+    """In `show` and in the list as well."""
+    ana = let_in(speaker, "ana", "observer")
+    connection, _ = open_stream(speaker, "/follow?name=payroll", ana)
+    assert [one["person"] for one in speaker.get("/sessions/other").json["present"]] == [getpass.getuser()]
+    assert [one["person"] for one in speaker.get("/sessions/payroll").json["present"]][0] == "ana"
+    rows = {
+        row["name"]: [one["person"] for one in row["present"]] for row in speaker.get("/sessions?present=true").json
+    }
+    assert rows == {"payroll": ["ana", getpass.getuser()], "other": [getpass.getuser()]}
+    connection.close()

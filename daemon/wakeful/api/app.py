@@ -140,14 +140,14 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.service = service
     app.state.day = DayCosts()
     app.state.rows = Rows(lambda session_id: app.state.day.costs.get(session_id))
-    app.state.feed = LiveFeed(service, app.state.rows, app.state.day)
+    app.state.presence = Presence()
+    app.state.feed = LiveFeed(service, app.state.rows, app.state.day, app.state.presence)
     app.state.keys = calls.KeysInUse()
     app.state.accounts = costs.Accounts()
     app.state.roster = participants.Roster()
     app.state.knocks = webhooks.Knocks()
     app.state.tokens = Tokens(service.places.state)
     app.state.people = People(service.places.state, name_account(os.geteuid()))
-    app.state.presence = Presence()
     app.state.connections = connections
     app.state.tcp = tcp
     app.state.refusals = Refusals()

@@ -23,6 +23,7 @@ from msgspec import Struct
 from wakeful.api.day_costs import DayCosts
 from wakeful.api.event_stream import write_event
 from wakeful.api.live_words import Piece
+from wakeful.api.presence import Presence, Present
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished
 from wakeful.eventlog.codec import decode
@@ -64,7 +65,8 @@ class Tagged(Struct, frozen=True, gc=False):
 class Batch(Struct, frozen=True, kw_only=True):
     """One event of the feed, encoded. `before` and `position` are the log's positions around its records.
 
-    A batch of changes also has its parts, for streams that are about some sessions. `session`: it is about one."""
+    A batch of changes also has its parts, for streams that are about some sessions. `session`: it is about one.
+    `people`: it tells who is present, and `moved` in which sessions that has changed."""
 
     event_id: str
     before: int
@@ -74,6 +76,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     rows: tuple[Tagged, ...] = ()
     gone: tuple[str, ...] = ()
     session: str | None = None
+    people: tuple[Tagged, ...] | None = None
+    moved: frozenset[str] = frozenset()
 
     def write(self, sees: Sees) -> bytes | None:
         """The event for a stream; None: nothing in it is about the stream's sessions."""
@@ -81,6 +85,10 @@ class Batch(Struct, frozen=True, kw_only=True):
             return self.data
         if self.session is not None:
             return self.data if sees(self.session) else None
+        if self.people is not None:
+            if not any(map(sees, self.moved)):
+                return None
+            return write_event("presence", _write_people(self.people, sees), self.event_id)
         records = [one for one in self.records if sees(one.session)]
         rows = [one for one in self.rows if sees(one.session)]
         gone = [one for one in self.gone if sees(one)]
@@ -90,12 +98,10 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 class LiveFeed:
-    """`view_people` gives the people who are present, for a snapshot."""
+    """`presence` knows who is here."""
 
-    def __init__(
-        self, service: Service, rows: Rows, day: DayCosts, view_people: Callable[[], list[Any]] = list
-    ) -> None:
-        self.view_people = view_people
+    def __init__(self, service: Service, rows: Rows, day: DayCosts, presence: Presence) -> None:
+        self._presence = presence
         self._service = service
         self._rows = rows
         self._day = day
@@ -124,6 +130,9 @@ class LiveFeed:
         self._to_look: deque[str] = deque()
         self._others: Iterator[str] = iter(())
         self._generation = -1
+        # Who was last told to be present.
+        self._presence_version = self._presence.version
+        self._told_people = frozenset(self._find_people())
 
     @property
     def _end(self) -> int:
@@ -166,11 +175,6 @@ class LiveFeed:
         if self._failure is not None:
             raise self._failure
 
-    def publish(self, event: str, value: Any) -> None:
-        """Send an event to every stream that is about all sessions."""
-        if self._is_ready:
-            self._put(event, msgspec.json.encode(value))
-
     async def close(self) -> None:
         """The daemon stops."""
         if self._making is not None:
@@ -198,12 +202,12 @@ class LiveFeed:
     def _write_snapshot(self, sees: Sees) -> Iterator[bytes]:
         """The rows as the batches up to now have told them, in parts: each row's bytes are shared by all streams."""
         rows = [row for session_id, row in self._told.items() if sees is None or sees(session_id)]
-        people = msgspec.json.encode(self.view_people())
+        people = _write_people(self._find_people(), sees)
         begin = f"id: {self._life}-{self._end - 1}\nevent: snapshot\ndata: "
         yield b'%b{"position":%d,"sessions":[' % (begin.encode(), self._position)
         for start in range(0, len(rows), _PART_ROWS):
             yield (b"," if start else b"") + b",".join(rows[start : start + _PART_ROWS])
-        yield b'],"people":%b}\n\n' % people
+        yield b"],%b\n\n" % people.removeprefix(b"{")
         yield from self._write_words_so_far(sees)
 
     def _write_words_so_far(self, sees: Sees) -> Iterator[bytes]:
@@ -224,7 +228,7 @@ class LiveFeed:
         """Make batches until nobody has read for a while."""
         words, self._heard = self._service.live_words.listeners, asyncio.Event()
         try:
-            with self._service.listen(self._heard):
+            with self._service.listen(self._heard), self._presence.listen(self._heard):
                 words.add(self._heard)
                 await self._prepare()
                 while self._readers or monotonic() - self._left_at < LINGER_SECONDS:
@@ -273,6 +277,23 @@ class LiveFeed:
             changes = _write_changes(self._position, told, rows, gone)
             self._put("changes", changes, before=before, records=told, rows=rows, gone=gone)
         self._pass_words_on()
+        self._pass_people_on()
+
+    def _pass_people_on(self) -> None:
+        if self._presence.version == self._presence_version:
+            return
+        self._presence_version = self._presence.version
+        people = tuple(self._find_people())
+        told, self._told_people = self._told_people, frozenset(people)
+        moved = frozenset(one.session for one in told ^ self._told_people)
+        if moved:
+            self._put("presence", _write_people(people, None), people=people, moved=moved)
+
+    def _find_people(self) -> Iterator[Tagged]:
+        sessions = self._service.core.state.sessions
+        for one in self._presence.list_present():
+            if one.session in sessions:
+                yield Tagged(one.session, msgspec.json.encode(view_present(one, sessions[one.session].name)))
 
     async def _skip(self) -> None:
         """Too much happened: begin anew, with a snapshot for everybody."""
@@ -369,6 +390,21 @@ class LiveFeed:
         said = msgspec.structs.asdict(piece.said)
         name = session.name if session is not None else None
         return msgspec.json.encode({"session": name, "id": piece.session, "run": piece.run, **said})
+
+
+def view_present(present: Present, name: str) -> dict[str, Any]:
+    """Somebody who is here, and the session they look at or write to, by its present name."""
+    return {
+        "person": present.person,
+        "session": name,
+        "id": present.session,
+        "doing": present.doing,
+        "since": show_time(present.since),
+    }
+
+
+def _write_people(people: Iterable[Tagged], sees: Sees) -> bytes:
+    return b'{"people":[%b]}' % b",".join([one.data for one in people if sees is None or sees(one.session)])
 
 
 def view_brief(record: Record, name: str) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class Presence:
         self._entries: dict[tuple[str, str], _Entry] = {}
         self._listeners: set[asyncio.Event] = set()
         self._timer: asyncio.TimerHandle | None = None
+        # Another number: the answer of `list_present` is another.
+        self.version = 0
 
     def note(self, person: str, session: str, doing: Doing, wall: int) -> None:
         """Somebody looked, or wrote, just now. `wall` is the present in microseconds UTC."""
@@ -89,13 +91,12 @@ class Presence:
         ]
 
     @contextmanager
-    def listen(self) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the answer of `list_present` has changed."""
-        heard = asyncio.Event()
+    def listen(self, heard: asyncio.Event) -> Iterator[None]:
+        """Set the event whenever the answer of `list_present` has changed."""
         self._listeners.add(heard)
         self._set_timer()
         try:
-            yield heard
+            yield
         finally:
             self._listeners.discard(heard)
             self._set_timer()
@@ -119,6 +120,7 @@ class Presence:
         self._set_timer()
 
     def _tell(self) -> None:
+        self.version += 1
         for heard in self._listeners:
             heard.set()
 

@@ -43,7 +43,7 @@ def print_list(
     """`names` are sessions, templates (`ticket@`) or patterns: then only these, every session on a line of its own."""
     client = options.client()
     if options.is_json:
-        _print_json(client.get_bytes("/sessions", state=states), names)
+        _print_json(client.get_bytes("/sessions", state=states, present="true"), names)
         return
     found = json.loads(client.get_bytes("/sessions", brief="true", state=states))
     meant, refused = _pick(found["sessions"], names, lambda row: row[0]), _pick_refused(found["refused"], names)

@@ -117,6 +117,7 @@ VERBS = (
             ),
             Argument("has_failed", "flag", "--failed", help="Only sessions whose last run failed.", only="terminal"),
             Argument("is_asking", "flag", "--asks", help="Only sessions that wait for an answer.", only="terminal"),
+            Argument("present", "flag", help="Who is in each session now, as `present`.", only="http"),
         ),
         routes=(reads("/sessions", is_filtered=True),),
         answer=ROW,

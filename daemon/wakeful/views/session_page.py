@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from msgspec import Struct, structs
 
-from wakeful.core.calls.roles import PERSON, find_role
+from wakeful.core.calls.roles import PERSON, find_role, find_smaller
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import is_new, version_now
 from wakeful.core.looking.granted_places import list_granted_reads
@@ -33,6 +33,7 @@ from wakeful.core.spec.session import (
     MessageBinding,
     ProbeBinding,
     Retention,
+    Role,
     ServiceBinding,
     SessionBinding,
     SessionSpec,
@@ -320,14 +321,18 @@ def add_part(parts: dict[str, Part], author: str, at: int) -> None:
     parts[who] = Part(1, at) if before is None else Part(before.records + 1, max(at, before.last_at))
 
 
-def view_participants(session: Session, parts: Mapping[str, Part], uids: Mapping[str, int]) -> list[dict[str, Any]]:
+def view_participants(
+    session: Session, parts: Mapping[str, Part], uids: Mapping[str, int], given: Mapping[str, Role] | None = None
+) -> list[dict[str, Any]]:
     """List the authors of records, the latest first, then the people who only have a role.
 
-    `uids` maps an author to the uid by which the spec names that author.
+    `uids` maps an author to the uid by which the spec names that author. `given` has the roles that the daemon's owner
+    gave people, by author: the smaller of the two counts.
     """
+    given = given or {}
     by_uid = {str(uid) for uid in uids.values()}
     people = session.spec.people if session.spec is not None else {}
-    named = {f"{PERSON}{name}" for name in people if name not in by_uid} | uids.keys()
+    named = {f"{PERSON}{name}" for name in people if name not in by_uid} | uids.keys() | given.keys()
     rows = sorted(parts.items(), key=lambda one: (-one[1].last_at, one[0])) + [
         (who, None) for who in sorted(named - parts.keys())
     ]
@@ -335,7 +340,9 @@ def view_participants(session: Session, parts: Mapping[str, Part], uids: Mapping
         {
             "author": who,
             # A run speaks for its session, and has no role of its own.
-            "role": find_role(session, who, uids.get(who)) if who.startswith(PERSON) else None,
+            "role": find_smaller(find_role(session, who, uids.get(who)), given.get(who))
+            if who.startswith(PERSON)
+            else None,
             "records": part.records if part is not None else 0,
             "last_at": show_time(part.last_at) if part is not None else None,
         }

@@ -7,7 +7,7 @@ hold the loop for longer than a blink. One encoded row serves the list, `top` an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -206,12 +206,25 @@ class Rows:
             await asyncio.sleep(0)
 
     def encode(
-        self, core: Core, moment: Moment, sessions: Iterable[Session] | None = None, *, is_brief: bool = False
+        self,
+        core: Core,
+        moment: Moment,
+        sessions: Iterable[Session] | None = None,
+        *,
+        is_brief: bool = False,
+        present: Mapping[str, Sequence[object]] | None = None,
     ) -> bytes:
-        """The rows of these sessions, or of all by name. `is_brief` gives rows for a table, see `brief_row`."""
+        """The rows of these sessions, or of all by name. `is_brief` gives rows for a table, see `brief_row`.
+
+        `present` has the people who are there, by session: whole rows are told with them, and kept without."""
         now = self.begin(core, moment)
-        rows = map(now.encode, list_by_name(core) if sessions is None else sessions)
-        return b"[" + b",".join([row.brief if is_brief else row.whole for row in rows]) + b"]"
+        rows = ((session.id, now.encode(session)) for session in (list_by_name(core) if sessions is None else sessions))
+        if is_brief or present is None:
+            told = [row.brief if is_brief else row.whole for _, row in rows]
+        else:
+            people = {session_id: self.encoder.encode(found) for session_id, found in present.items()}
+            told = [b'%b,"present":%b}' % (row.whole[:-1], people.get(one, b"[]")) for one, row in rows]
+        return b"[" + b",".join(told) + b"]"
 
 
 class Round:

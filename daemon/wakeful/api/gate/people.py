@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.core.calls.roles import PERSON, ROLES
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError, OperatorError
@@ -28,7 +29,6 @@ PEOPLE_FILE = "people.json"
 MOST_PEOPLE = 1_000
 MOST_CHANGES = 1_000
 LONGEST_NAME = 64
-ROLES: tuple[Role, ...] = ("observer", "contributor", "maintainer")
 # Forks of forks are followed so far back.
 _MOST_PARENTS = 100
 # The session of this id, if there still is one.
@@ -228,6 +228,13 @@ class People:
             raise PeopleUnwritten(
                 f"{self.path} cannot be written: {error.strerror}; everybody's role is as it was"
             ) from error
+
+
+def list_roles(people: People, session: Session, find: FindSession) -> dict[str, Role]:
+    """The people with a role of their own for a session, or for one it is a fork of, by the author that the log
+    names; and of those who have a role for every session."""
+    found = {f"{PERSON}{one.name}": one.find_role(session, find) for one in people.list_all()}
+    return {author: role for author, role in found.items() if role is not None}
 
 
 def is_enough(role: Role | None, needed: Role) -> bool:

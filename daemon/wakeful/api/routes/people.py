@@ -18,7 +18,8 @@ from wakeful.api.bodies import read_body
 from wakeful.api.gate.people import People, Person, say_reach
 from wakeful.api.gate.scopes import refuse_member
 from wakeful.api.gate.tokens import Tokens
-from wakeful.api.presence import Presence, Present
+from wakeful.api.live_feed import view_present
+from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import answer_json, caller_of, find_named, service_of, sight_of
 from wakeful.api.service import Service
@@ -148,21 +149,11 @@ async def read_presence(request: Request) -> Response:
     session = find_named(service, name).id if name is not None else None
     return answer_json(
         [
-            view_present(service, one)
+            view_present(one, service.core.state.get(one.session).name)
             for one in presence_of(request).list_present(session)
             if sight.sees(one.session) and one.session in service.core.state.sessions
         ]
     )
-
-
-def view_present(service: Service, present: Present) -> dict[str, Any]:
-    return {
-        "person": present.person,
-        "session": service.core.state.get(present.session).name,
-        "id": present.session,
-        "doing": present.doing,
-        "since": show_time(present.since),
-    }
 
 
 async def say_presence(request: Request) -> Response:
@@ -177,7 +168,7 @@ async def say_presence(request: Request) -> Response:
         if caller.member is not None and body.doing == "writes":
             refuse_member(service, caller.member, session, "contributor")
         presence_of(request).note(caller.shown_name, session.id, body.doing, service.moment().wall)
-    return answer_json([view_present(service, one) for one in presence_of(request).list_present(session.id)])
+    return answer_json([view_present(one, session.name) for one in presence_of(request).list_present(session.id)])
 
 
 class PresenceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

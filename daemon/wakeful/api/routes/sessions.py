@@ -21,6 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.cursors import read_cursor, read_limit, write_next
+from wakeful.api.gate.people import list_roles
+from wakeful.api.presence import Presence
 from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, sight_of
 from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.participants import Roster, find_accounts
@@ -86,7 +88,8 @@ async def read_sessions(request: Request) -> Response:
     if limit is not None and len(page) > limit:
         del page[limit:]
         headers = write_next(request, page[-1].name)
-    encoded = rows.encode(core, moment, page, is_brief=is_brief)
+    present = _find_present(request) if request.query_params.get("present") == "true" else None
+    encoded = rows.encode(core, moment, page, is_brief=is_brief, present=present)
     if not is_brief:
         return Response(encoded, media_type=JSON, headers=headers)
     # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
@@ -102,6 +105,17 @@ def _read_filter(request: Request) -> Filter:
     if unknown is not None:
         raise CallerError(f"there is no state {unknown!r}; expected one of {', '.join(WANTED_WORDS)}")
     return Filter(tuple(states), tuple(query.getlist("tag")), query.get("folder"), query.get("text"))
+
+
+def _find_present(request: Request) -> dict[str, list[dict[str, Any]]]:
+    """The people who are in each session now."""
+    presence: Presence = request.app.state.presence
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in presence.list_present():
+        found.setdefault(one.session, []).append(
+            {"person": one.person, "doing": one.doing, "since": show_time(one.since)}
+        )
+    return found
 
 
 async def read_session(request: Request) -> Response:
@@ -136,11 +150,16 @@ async def read_session(request: Request) -> Response:
         usage=service.usage(session.id),
     )
     shown["servers_down"] = view_down(service.redact(down))
+    shown["present"] = _find_present(request).get(session.id, [])
+    sight = sight_of(request)
+    for neighbours in ("upstream", "readers"):
+        shown[neighbours] = [name for name in shown[neighbours] if sight.sees_name(name)]
+    given = list_roles(request.app.state.people, session, service.core.state.sessions.get)
     return answer_json(
         {
             **shown,
             "state_hash": hash_state(session),
-            "participants": view_participants(session, parts, find_accounts(session)),
+            "participants": view_participants(session, parts, find_accounts(session), given),
         }
     )
 

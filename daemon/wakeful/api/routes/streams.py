@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any, cast
 
 import msgspec
@@ -16,7 +16,8 @@ from starlette.responses import Response
 
 from wakeful.api.event_stream import answer_events, wants_events, write_event
 from wakeful.api.gate.sight import Sight
-from wakeful.api.live_feed import LiveFeed
+from wakeful.api.live_feed import LiveFeed, Sees
+from wakeful.api.presence import Presence
 from wakeful.api.requests import (
     answer_lines,
     caller_of,
@@ -45,7 +46,24 @@ async def read_live(request: Request) -> Response:
     # By id: a stream goes on when its session is renamed.
     chosen = {find_named(service, name).id for name in names}
     after = request.headers.get("last-event-id") or request.query_params.get("after")
-    return answer_events(feed.stream(after, chosen.__contains__ if names else None))
+    sight = sight_of(request)
+    sees: Sees = chosen.__contains__ if names else None
+    if caller_of(request).member is not None:
+        # Asked anew for every batch: a role may be taken away meanwhile.
+        sees = sight.sees if not names else lambda one: one in chosen and sight.sees(one)
+    return answer_events(_hold_presence(feed.stream(after, sees), request, chosen))
+
+
+async def _hold_presence(lines: AsyncIterator[bytes], request: Request, ids: set[str]) -> AsyncIterator[bytes]:
+    """Whoever follows sessions by name looks at them for as long as the stream lasts."""
+    presence: Presence = request.app.state.presence
+    caller, wall = caller_of(request), service_of(request).moment().wall
+    with ExitStack() as held:
+        for session_id in ids if caller.run is None else ():
+            held.enter_context(presence.hold(caller.shown_name, session_id, wall))
+        async with aclosing(cast("Any", lines)):
+            async for line in lines:
+                yield line
 
 
 def _line_of_follow(line: FollowLine | LiveLine, with_words: bool) -> bytes:
@@ -82,9 +100,10 @@ async def follow(request: Request) -> Response:
     # Subscribed before the headers leave: who has them and then acts, misses nothing.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
     await asyncio.sleep(0)
-    if wants_events(request):
-        return answer_events(_stream_follow(lines, first, lambda line: _write_line(line, with_words)))
-    return answer_lines(_stream_follow(lines, first, lambda line: _line_of_follow(line, with_words)))
+    write = _write_line if wants_events(request) else _line_of_follow
+    ids = {service.core.state.ids[name] for name in names}
+    stream = _hold_presence(_stream_follow(lines, first, lambda line: write(line, with_words)), request, ids)
+    return answer_events(stream) if wants_events(request) else answer_lines(stream)
 
 
 async def _leave_out(lines: AsyncIterator[FollowLine | LiveLine], sight: Sight) -> AsyncIterator[FollowLine | LiveLine]:

@@ -65,6 +65,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("budget", _say_budget(found["budget"])),
         ("approve", "a person is asked before every run" if found["approve"] else ""),
         ("root", found["root"]),
+        ("here now", _say_present(found.get("present", []))),
         ("isolation", _say_confinement(found["confinement"]) if found.get("confinement") else None),
         *(("server down", one["words"]) for one in found.get("servers_down", ())),
         *(
@@ -285,6 +286,11 @@ def _remarks_of_run(name: str, run: dict[str, Any]) -> list[str]:
             f"run {run['run']}: these changed meanwhile, and no binding declares them: {', '.join(run['undeclared'])}"
         )
     return remarks
+
+
+def _say_present(present: list[dict[str, Any]]) -> str:
+    """Nothing where nobody is here but the person who asks."""
+    return ", ".join(f"{one['person']} {one['doing']}" for one in present) if len(present) > 1 else ""
 
 
 def _participants(found: dict[str, Any]) -> list[str]:

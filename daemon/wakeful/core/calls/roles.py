@@ -2,7 +2,8 @@
 
 If a spec names nobody, everyone who can reach the daemon is a maintainer of the session. If a spec names people, a
 person it does not name is a maintainer, too: the daemon assumes that they declared it. Runs speak for their own
-session, and the API judges them. The daemon checks the role before it judges a call.
+session, and the API judges them. The daemon checks the role before it judges a call. How far a person gets who is not
+the daemon's owner is judged by the API before that (api/gate/people.py): a spec can only narrow it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError
 
 PERSON = "person:"
+# From the least to the most.
+ROLES: tuple[Role, ...] = ("observer", "contributor", "maintainer")
 # Calls that cannot be undone, or that change the owner of a session.
 MAINTAINERS_ONLY = (
     calls.Terminate,
@@ -59,6 +62,10 @@ def find_role(session: Session, author: str, uid: int | None = None) -> Role:
         return "maintainer"
     by_uid = people.get(str(uid), "maintainer") if uid is not None else "maintainer"
     return people.get(author.removeprefix(PERSON), by_uid)
+
+
+def find_smaller(role: Role, other: Role | None) -> Role:
+    return role if other is None else min(role, other, key=ROLES.index)
 
 
 def refuse_by_role(session: Session, call: calls.Call, author: str, uid: int | None = None) -> None:

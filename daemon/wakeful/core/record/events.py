@@ -96,8 +96,7 @@ class SessionRenamed(Struct, frozen=True, kw_only=True):
 class SpecDeclared(Struct, frozen=True, kw_only=True):
     """`positions` are where new clock bindings start: the latest slot before the edit (rule 8).
 
-    `is_filed` False: no file declares it, a call did; it stands in the log alone. `text` is what its file would say,
-    where a person opened it with a call.
+    `is_filed` False: no file declares it, a call did; it stands in the log alone. `text`: what its file would say.
     """
 
     spec: SessionSpec
@@ -208,13 +207,13 @@ class WakeWithdrawn(Struct, frozen=True, kw_only=True):
     """The wake is over without a run. `versions` count as seen where a person gave it up (rule 19).
 
     `is_cancelled`: the person also gave up what it had left half done, so readers are no longer held (rule 31).
+    `rationale`: why the person who was asked said no.
     """
 
     wake: int
     reason: str
     versions: dict[str, str] = {}
     is_cancelled: bool = False
-    # Why the person who was asked said no, in their words.
     rationale: str | None = None
 
 
@@ -505,14 +504,13 @@ class SessionReleased(Struct, frozen=True, kw_only=True):
 
 class QuestionAnswered(Struct, frozen=True, kw_only=True):
     """A person said yes to the run this wake asks for; a no withdraws the wake instead.
-    Or an agent was answered: `call` waits for it."""
+    Or an agent was answered: `call` waits for it. `rationale`: why they said so."""
 
     wake: int
     text: str
     call: str | None = None
     # Nobody said anything in time: it was denied by the daemon.
     is_unanswered: bool = False
-    # Why they said so, in their words.
     rationale: str | None = None
 
 
