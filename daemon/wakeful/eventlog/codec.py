@@ -22,7 +22,7 @@ from wakeful.eventlog.contract import Record
 
 # Incremented with every change after which an old log folds to another state. A new field of the state is such a
 # change.
-FOLD = 11
+FOLD = 12
 
 
 def _kind_of(cls: type) -> str:

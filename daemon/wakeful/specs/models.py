@@ -22,6 +22,7 @@ from wakeful.core.spec.session import (
     Isolation,
     Missing,
     Overlap,
+    RunEnd,
     When,
     WorkspaceKind,
 )
@@ -153,7 +154,12 @@ class MessageKeys(BindingKeys):
 
 
 class SessionBindingKeys(BindingKeys):
-    session: SessionName = _describe(..., "Another session. Version: its last successful run.")
+    session: SessionName = _describe(..., "Another session. Version: its last successful run, or as `on` says.")
+    on: RunEnd = _describe(
+        "succeeded",
+        "Which of its runs wake: succeeded, failed (no retry follows) or finished (either). A session that a failure "
+        "wakes is not held back by it.",
+    )
 
 
 class ProbeKeys(BindingKeys):

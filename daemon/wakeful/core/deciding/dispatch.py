@@ -89,8 +89,8 @@ def _take_first_sight(core: Core, decision: Decision, session: Session) -> Sessi
     if not all(look is None or (look.is_looked and look.version is not None) for look in looks):
         return session
     versions = start_versions(core.state, core.looked, session)
-    # Clocks and the mailbox start at their declaration. Later slots and messages are owed.
-    taken = [bound.key for bound in bounds if bound.key in versions and not (bound.is_clock or bound.kind == "message")]
+    # Clocks, the mailbox and failures start at their declaration. Later slots, messages and failures are owed.
+    taken = [bound.key for bound in bounds if bound.key in versions and not bound.starts_at_declaration]
     return core.emit(decision, session.id, ev.SessionAdopted(versions={key: versions[key] for key in taken}))
 
 

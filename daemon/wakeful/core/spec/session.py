@@ -32,6 +32,8 @@ Isolation = Literal["strict", "standard", "observe", "none"]
 # Which commits `each_commit` means: those of the branch's own line, or also those that came in by merges.
 CommitLine = Literal["first-parent", "all"]
 WorkspaceKind = Literal["worktree", "copy"]
+# Which ends of another session's runs a `session` binding counts. `finished`: both of the others.
+RunEnd = Literal["succeeded", "failed", "finished"]
 
 DEFAULT_SETTLE_SECONDS = 0.1
 LEAST_SETTLE_MAX_SECONDS = 2.0
@@ -166,13 +168,20 @@ class MessageBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class SessionBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="session"):
-    """Another session's last successful run."""
+    """Another session's last run that ended in this way. A failure counts when no retry follows it."""
 
     session: str
+    on: RunEnd = "succeeded"
 
     @property
     def identity(self) -> str:
-        return f"session {self.session}"
+        # Only where it is not the default, so that what was seen before there was a choice stays seen.
+        return f"session {self.session}" if self.on == "succeeded" else f"session {self.session} {self.on}"
+
+    @property
+    def minds_failure(self) -> bool:
+        """Does a failure of that session wake this one? Then it must not hold this one back (rule 31)."""
+        return self.on != "succeeded"
 
 
 class ProbeBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="probe"):
