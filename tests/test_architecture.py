@@ -41,6 +41,8 @@ LAYERS: dict[str, set[str]] = {
     "views": {"core", "system"},
     # The files of runs: kept by content, compared, restored, replayed.
     "run_files": {"core", "system", "runners"},
+    # How the daemon is doing: findings, numbers, spans.
+    "monitoring": {"core", "system", "eventlog", "views"},
     # Reading the log back.
     "history": {"core", "system", "eventlog", "specs", "views"},
     # Sessions as files, over the log's contract.
@@ -54,15 +56,15 @@ LAYERS: dict[str, set[str]] = {
     # The control socket: who calls, and the routes.
     "api": {
         "core", "system", "specs", "secrets", "eventlog", "views", "run_files", "history", "bundles", "model_context", "workspaces",
-        "trust", "verbs",
+        "trust", "verbs", "monitoring",
     },
     # The running daemon. Its wiring is the only place that constructs edges.
     "service": {
         "core", "system", "specs", "settings", "secrets", "eventlog", "sources", "runners", "views", "run_files", "history", "bundles",
-        "workspaces", "trust", "api",
+        "workspaces", "trust", "api", "monitoring",
     },
     # Arguments in, text out.
-    "cli": {"core", "system", "specs", "settings", "secrets", "eventlog", "views", "verbs", "service"},
+    "cli": {"core", "system", "specs", "settings", "secrets", "eventlog", "views", "verbs", "service", "monitoring"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")

@@ -22,7 +22,7 @@ from wakeful.core.spec.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
 from wakeful.core.spec.budget import Price
 from wakeful.core.spec.http import HttpChoice, HttpSettings, TcpAddress, parse_address
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
-from wakeful.core.spec.session import Retention, Settings
+from wakeful.core.spec.session import MetricsSettings, Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings, build_retention
 from wakeful.specs.load import (
@@ -250,6 +250,7 @@ def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
             allow_unisolated=keys.allow_unisolated,
             trust=keys.trust,
             http=_resolve_http(keys.http, path, data) if keys.http is not None else None,
+            metrics=MetricsSettings(sessions=keys.metrics.sessions) if keys.metrics is not None else MetricsSettings(),
         ),
         defaults,
     )

@@ -51,6 +51,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, DaemonLog, Draft
 from wakeful.eventlog.memory import MemoryLog
+from wakeful.monitoring.monitoring import Monitoring
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.system.blobs import Blobs
@@ -117,6 +118,7 @@ class SmallDaemon:
         self._listeners: set[asyncio.Event] = set()
         self.redactor = Redactor()
         self.live_words = LiveWords(lambda: self.redactor)
+        self.monitoring = Monitoring(self.core)
 
     # -- the loop ------------------------------------------------------------------------------
 

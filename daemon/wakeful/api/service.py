@@ -19,6 +19,7 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.eventlog.contract import DaemonLog, Record
+from wakeful.monitoring.monitoring import Monitoring
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
 from wakeful.system.blobs import Blobs
@@ -95,6 +96,7 @@ class Service(Protocol):
     workspaces: Workspaces
     trust: TrustDesk
     live_words: LiveWords
+    monitoring: Monitoring
 
     @property
     def places(self) -> Places: ...

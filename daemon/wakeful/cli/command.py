@@ -78,6 +78,7 @@ MODULES = {
     "backup": "verbs.backup",
     "restore": "verbs.backup",
     "doctor": "verbs.doctor",
+    "health": "verbs.health",
     "token": "verbs.tokens",
     "dashboard": "verbs.dashboard",
     "install": "verbs.install",

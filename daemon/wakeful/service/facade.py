@@ -27,6 +27,7 @@ from wakeful.core.record.observations import Enforceable, FilesWritten, Moment, 
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
+from wakeful.monitoring.monitoring import Monitoring
 from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
@@ -75,6 +76,7 @@ class Facade:
         reactor: Reactor,
         edges: Edges,
         live_words: LiveWords,
+        monitoring: Monitoring,
         decided: Signal,
         recorded: Signal,
         ending: Ending,
@@ -87,6 +89,7 @@ class Facade:
         self.workspaces = edges.workspaces
         self.trust = edges.trust
         self.live_words = live_words
+        self.monitoring = monitoring
         self.version = __version__
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1000

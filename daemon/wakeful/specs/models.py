@@ -601,6 +601,14 @@ class HttpKeys(Keys):
     key: FolderPath | None = _describe(None, "Its private key, a PEM file that others cannot read.")
 
 
+class MetricsKeys(Keys):
+    """What `/metrics` tells beside its usual numbers."""
+
+    sessions: PathPatterns = _describe(
+        (), "Sessions that are told one by one, at most 500: names, or patterns such as hr/*."
+    )
+
+
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
@@ -628,3 +636,4 @@ class DaemonKeys(Keys):
     http: Annotated[HttpKeys, *_short_for("listen", {"type": "string"})] | None = _describe(
         None, "Where the HTTP API listens on TCP, such as 127.0.0.1:8420. off: never. Default: until you open it."
     )
+    metrics: MetricsKeys | None = _describe(None, "What Prometheus is told of single sessions.")

@@ -207,7 +207,7 @@ class Round:
         self._rows = rows
         self._core = core
         self._moment = moment
-        self.restless = _find_restless(core)
+        self.restless = find_restless(core)
         self._clocked = {session_id for session_id, _ in core.looked.clocks}
 
     def is_quiet(self, session: Session) -> bool:
@@ -242,7 +242,7 @@ def _by_name(session: Session) -> str:
     return session.name
 
 
-def _find_restless(core: Core) -> set[str]:
+def find_restless(core: Core) -> set[str]:
     """Sessions whose row can change while they do not: changes that settle, a look that must wait, a service."""
     restless = set(core.looked.owed_since)
     # Trust comes and goes without a word in the log.

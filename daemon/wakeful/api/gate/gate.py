@@ -28,6 +28,7 @@ from wakeful.api.requests import Forbidden, RefusedRequest, Unauthorised, answer
 from wakeful.api.service import Service
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError, WakefulError
+from wakeful.verbs.verb import Route
 
 # These answers are read from the log, which must have the state that `/sessions` showed a moment ago. Not
 # `/sessions` itself, nor `/doctor`: while the disk hangs, people must still see what there is.
@@ -60,8 +61,12 @@ class Gate:
                 told = position if scope["method"] in ("GET", "HEAD") else self._find_position()
                 if told is not None:
                     headers[POSITION_HEADER] = str(told)
+                self._service.monitoring.measures.note_request(
+                    scope["method"], rule.path if rule is not None else None, message["status"]
+                )
             await send(message)
 
+        rule: Route | None = None
         answer: ASGIApp = self._app
         try:
             scope["path"] = scope["raw_path"].decode("ascii")

@@ -441,6 +441,12 @@ def digest_noticed(spec: SessionSpec) -> str:
     return hashlib.blake2b(msgspec.json.encode(noticed), digest_size=16).hexdigest()
 
 
+class MetricsSettings(Struct, frozen=True, kw_only=True):
+    """`sessions`: names and patterns of those that `/metrics` tells of one by one."""
+
+    sessions: tuple[str, ...] = ()
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """`wakeful.yaml`: the daemon's own settings, every key resolved to its default."""
 
@@ -461,6 +467,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     # `pinned`: no spec counts before a person trusted it as it stands, wherever it lies.
     trust: Literal["followed", "pinned"] = "followed"
     http: HttpChoice = None
+    metrics: MetricsSettings = MetricsSettings()
 
     @property
     def output_limit_bytes(self) -> int:
