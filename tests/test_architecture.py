@@ -43,6 +43,8 @@ LAYERS: dict[str, set[str]] = {
     "views": {"core", "system"},
     # The files of runs: kept by content, compared, restored, replayed.
     "run_files": {"core", "system", "runners"},
+    # How the daemon is doing: findings, numbers, spans.
+    "monitoring": {"core", "system", "eventlog", "views"},
     # Reading the log back.
     "history": {"core", "system", "eventlog", "specs", "views"},
     # Telling people: from records to messages that arrive.
@@ -58,15 +60,15 @@ LAYERS: dict[str, set[str]] = {
     # The control socket: who calls, and the routes.
     "api": {
         "core", "system", "specs", "secrets", "eventlog", "views", "run_files", "history", "bundles", "model_context", "workspaces",
-        "trust", "notifications", "verbs", "webhooks",
+        "trust", "notifications", "verbs", "webhooks", "monitoring",
     },
     # The running daemon. Its wiring is the only place that constructs edges.
     "service": {
         "core", "system", "specs", "settings", "secrets", "eventlog", "sources", "runners", "views", "run_files", "history", "bundles",
-        "workspaces", "trust", "notifications", "api",
+        "workspaces", "trust", "notifications", "api", "monitoring",
     },
     # Arguments in, text out.
-    "cli": {"core", "system", "specs", "settings", "secrets", "eventlog", "views", "verbs", "service"},
+    "cli": {"core", "system", "specs", "settings", "secrets", "eventlog", "views", "verbs", "service", "monitoring"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")

@@ -22,7 +22,7 @@ from wakeful.core.spec.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
 from wakeful.core.spec.budget import Price
 from wakeful.core.spec.http import HttpChoice, HttpSettings, TcpAddress, parse_address
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
-from wakeful.core.spec.session import Retention, Settings
+from wakeful.core.spec.session import MetricsSettings, Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings, build_retention
 from wakeful.specs.load import (
@@ -258,6 +258,7 @@ def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
             accounts=dict(keys.people.accounts) if keys.people is not None else {},
             socket_group=keys.people.socket_group if keys.people is not None else None,
             notifiers=build_notifiers(keys.notify, read_marks(data, file), file) if keys.notify else (),
+            metrics=MetricsSettings(sessions=keys.metrics.sessions) if keys.metrics is not None else MetricsSettings(),
         ),
         defaults,
     )

@@ -52,6 +52,7 @@ from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, DaemonLog, Draft
 from wakeful.eventlog.memory import MemoryLog
 from wakeful.history.repeated_calls import find_first, name_call
+from wakeful.monitoring.monitoring import Monitoring
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.channels.send import ChannelSender
 from wakeful.notifications.desk import NotificationDesk
@@ -133,6 +134,7 @@ class SmallDaemon:
             redact=self.redact,
             read_wall=lambda: time.time_ns() // 1000,
         )
+        self.monitoring = Monitoring(self.core)
 
     # -- the loop ------------------------------------------------------------------------------
 

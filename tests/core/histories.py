@@ -36,6 +36,11 @@ def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
     ]
     if rng.random() < 0.1 and index:
         bindings.append(after(f"n{rng.randrange(index)}"))
+    if rng.random() < 0.2 and count > 1:
+        # One that listens for failures may stand before the session it listens to: that makes no cycle.
+        other = rng.choice([one for one in range(count) if one != index])
+        on = rng.choice(("failed", "finished")) if other < index else "failed"
+        bindings.append(after(f"n{other}", on=on))
     if rng.random() < 0.15:
         bindings.append(every(3600.0, catch_up=rng.choice(("once", "none", "all"))))
     elif rng.random() < 0.15:

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from wakeful.core.record import events as ev
-from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec
+from wakeful.core.spec.session import AnyBinding, CommitsBinding, FileBinding, SessionBinding, SessionSpec
 
 if TYPE_CHECKING:
     from core.world import Recorded, World
@@ -43,6 +44,8 @@ class Account:
     # The last run of the open wake left it open: a retry, a replacement or a loss was recorded.
     is_open_again: bool = False
     has_succeeded: bool = False
+    # How many runs ended for good, by outcome.
+    ends: Counter[str] = field(default_factory=Counter)
     runs: int = 0
     wakes: int = 0
 
@@ -218,7 +221,7 @@ class Oracle:
             here = stack.pop()
             if here.spec is None:
                 continue
-            if not past_stale and any(binding.stale_allowed for binding in here.spec.bindings):
+            if not past_stale and any(allows_stale(binding) for binding in here.spec.bindings):
                 continue
             for other in self.accounts.values():
                 if (
@@ -247,6 +250,7 @@ class Oracle:
         account.wake = None
         account.is_first_dealt = True
         account.has_succeeded = event.outcome == "succeeded"
+        account.ends[event.outcome] += 1
         self._deal(account, run.versions)
         for key in event.touched:
             # Nobody knows what of it the run saw.
@@ -275,6 +279,8 @@ class Oracle:
                     f"{account.name} has not dealt with all deliveries"
                 )
             for binding in spec.bindings:
+                if isinstance(binding, SessionBinding) and binding.on != "succeeded" and spec.when == "any":
+                    self._judge_heard(account, binding)
                 if not binding.wake or spec.when != "any" or not isinstance(binding, FileBinding | CommitsBinding):
                     continue
                 if isinstance(binding, FileBinding) and binding.access == "write":
@@ -284,6 +290,17 @@ class Oracle:
                     f"{account.name} has not seen the current {binding.name}: dealt with {dealt}, there is {there}"
                 )
             assert account.wake is None, f"{account.name} rests with an open wake"
+
+    def _judge_heard(self, account: Account, binding: SessionBinding) -> None:
+        """No end of a run that was to wake this session is left over."""
+        other = self.by_name(binding.session)
+        if other is None:
+            return
+        ends = other.ends["failed"] + (other.ends["succeeded"] if binding.on == "finished" else 0)
+        dealt = int(account.dealt.get(binding.identity, "0"))
+        assert dealt >= ends, (
+            f"{account.name} was not woken: {binding.session} {binding.on} {ends} times, it saw {dealt}"
+        )
 
     def _is_held_upstream(self, account: Account) -> bool:
         """An upstream that failed, sleeps or is disabled may rightly hold (rule 31)."""
@@ -323,6 +340,11 @@ class Oracle:
             assert not [action for action in plan if type(action).__name__ == "StartProcess"]
 
 
+def allows_stale(binding: AnyBinding) -> bool:
+    """A failure that wakes a session does not hold it."""
+    return binding.stale_allowed or getattr(binding, "on", "succeeded") != "succeeded"
+
+
 def is_behind(position: str, than: str) -> bool:
     if position.isdigit() and than.isdigit():
         return int(position) < int(than)
@@ -335,4 +357,7 @@ def feeds(writer: SessionSpec | None, reader: SessionSpec) -> bool:
     # A fork's workspace is another place: the same pattern there means other files.
     written = {(writer.root, binding.pattern) for binding in writer.files if binding.access == "write"}
     read = {(reader.root, binding.pattern) for binding in reader.files if binding.access != "write"}
-    return bool(written & read) or any(getattr(binding, "session", None) == writer.name for binding in reader.bindings)
+    # One that is woken by failures alone waits for nothing.
+    return bool(written & read) or any(
+        getattr(binding, "session", None) == writer.name and binding.on != "failed" for binding in reader.bindings
+    )

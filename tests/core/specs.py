@@ -55,7 +55,8 @@ def every(seconds: float, **options: object) -> EveryBinding:
 
 
 def after(name: str, **options: object) -> SessionBinding:
-    return SessionBinding(name=f"after_{plain(name)}", session=name, **options)
+    word = f"after_{plain(name)}" + (f"_{options['on']}" if "on" in options else "")
+    return SessionBinding(name=word, session=name, **options)
 
 
 def probe(*argv: str, **options: object) -> ProbeBinding:

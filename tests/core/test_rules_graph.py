@@ -277,6 +277,173 @@ def test_rule_31_stale_allow_reaches_past_those_between() -> None:
     assert world.starts("down") == 3
 
 
+def heard(*more, on: str = "failed", retries: int = 0) -> World:
+    """up fails or succeeds; watcher is woken by it."""
+    return at_rest(
+        session("up", read("in"), write("out"), retries=retries),
+        session("watcher", after("up", on=on), *more),
+        files={"in": "1", "own": "1"},
+    )
+
+
+def end_seen(world: World, name: str, exit_code: int) -> None:
+    """The process ends, and what it left is looked at."""
+    world.end(name, exit_code)
+    world.answer_all()
+
+
+def test_rule_4_a_failure_wakes_those_that_mind_it_and_a_success_does_not() -> None:
+    """Rule 4: `on: failed` counts the failures of the other session, and starts with none of before its declaration."""
+    world = heard()
+    assert world.starts("up") == 1 and world.starts("watcher") == 0
+    change(world, "2")
+    end_seen(world, "up", 0)
+    world.rest()
+    assert world.starts("watcher") == 0
+    change(world, "3")
+    end_seen(world, "up", 1)
+    assert world.is_running("watcher")
+    (cause,) = world.session("watcher").run.causes
+    assert (cause.binding, cause.kind, cause.new) == ("after_up_failed", "session", "1")
+    assert cause.reason == "run 3 failed: exit code 1"
+    world.rest()
+    assert world.starts("watcher") == 1
+
+
+def test_rule_4_a_failure_counts_when_no_retry_follows() -> None:
+    """Rule 4: the tries before are no news; the last one is, once."""
+    world = heard(retries=1)
+    change(world, "2")
+    end_seen(world, "up", 1)
+    assert world.session("up").wake is not None
+    assert not world.is_running("watcher")
+    world.advance(5.0)
+    end_seen(world, "up", 1)
+    assert world.is_running("watcher")
+    world.rest()
+    assert world.starts("watcher") == 1
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_rule_4_finished_counts_both(code: int) -> None:
+    """Rule 4: `on: finished` wakes after a success and after a failure, but not after what a person stopped."""
+    world = heard(on="finished")
+    # The first run of `up` was the first end since the declaration.
+    assert world.starts("watcher") == 1
+    change(world, "2")
+    end_seen(world, "up", code)
+    world.rest()
+    assert world.starts("watcher") == 2
+    change(world, "3")
+    world.call(calls.Cancel(name="up"))
+    world.end("up", None, signal=15)
+    world.rest()
+    assert world.starts("watcher") == 2
+
+
+def test_rule_8_failures_before_the_declaration_are_no_news() -> None:
+    """Rule 8: a binding on failures starts with the runs that end after it was declared, also when it comes again."""
+    world = at_rest(session("up", read("in"), write("out")), files={"in": "1"})
+    for text in ("2", "3"):
+        change(world, text)
+        end_seen(world, "up", 1)
+    spec = session("watcher", after("up", on="failed"))
+    world.declare(spec)
+    world.rest()
+    assert world.starts("watcher") == 0
+    world.declare(session("watcher"))
+    change(world, "4")
+    end_seen(world, "up", 1)
+    world.declare(spec)
+    world.rest()
+    # The edits of the spec are causes of their own.
+    assert [cause.kind for cause in world.session("watcher").last_run.causes] == ["spec"]
+    change(world, "5")
+    end_seen(world, "up", 1)
+    assert [cause.kind for cause in world.session("watcher").run.causes] == ["session"]
+
+
+@pytest.mark.parametrize("on", ["failed", "finished"])
+def test_rule_31_a_failure_does_not_hold_the_session_that_it_wakes(on: str) -> None:
+    """Rule 31: also where that session reads what the failed one writes."""
+    world = heard(read("out"), read("own"), on=on)
+    before = world.starts("watcher")
+    change(world, "2")
+    end_seen(world, "up", 1)
+    world.rest()
+    assert world.starts("watcher") == before + 1
+    change(world, "2", "own")
+    world.rest()
+    assert world.starts("watcher") == before + 2
+    assert world.hold("up") is not None
+
+
+def test_rule_31_readers_of_a_session_that_minds_a_failure_are_not_held_by_it() -> None:
+    """Rule 31: the failure ends there; those that read the failed one itself are held."""
+    world = at_rest(
+        session("up", read("in"), write("out")),
+        session("watcher", after("up", on="failed"), write("report")),
+        session("reader", read("report")),
+        session("held", read("out"), read("own")),
+        files={"in": "1", "own": "1"},
+    )
+    change(world, "2")
+    end_seen(world, "up", 1)
+    change(world, "2", "own")
+    world.rest()
+    assert world.queued("held") == "upstream up failed"
+    assert world.starts("watcher") == 1
+    assert world.starts("reader") == 2
+
+
+def test_rule_30_a_session_that_minds_failures_alone_waits_for_nothing() -> None:
+    """Rule 30: `on: failed` makes no edge, `on: finished` does."""
+    world = heard(read("own"))
+    change(world, "2")
+    change(world, "2", "own")
+    assert world.is_running("up") and world.is_running("watcher")
+    world = heard(read("own"), on="finished")
+    change(world, "2")
+    change(world, "2", "own")
+    assert world.queued("watcher") == "upstream up is running"
+
+
+def test_rule_32_a_session_that_minds_every_end_does_not_starve() -> None:
+    """Rule 32: three runs that failed count as three that succeeded, for the one that both wake."""
+    world = heard(on="finished")
+    before = world.starts("watcher")
+    change(world, "2")
+    # The first end wakes it; three more follow while it is held.
+    for round_ in range(4):
+        assert world.is_running("up") and not world.is_running("watcher")
+        # A message during the run: the next run of `up` follows at once.
+        world.call(calls.Send(name="up", text=str(round_)))
+        end_seen(world, "up", 1)
+    assert world.session("watcher").run.mixed
+    assert world.starts("watcher") == before + 1
+
+
+def test_rule_34_a_fixer_that_does_not_fix_is_stopped() -> None:
+    """Rule 34: `on: failed` may lead back to the session that failed; the chain of runs bounds it."""
+    world = at_rest(
+        session("up", read("in"), read("patch")),
+        session("fixer", after("up", on="failed"), read("own", wake=False), write("patch"), first="adopt"),
+        files={"in": "1", "own": "1"},
+    )
+    change(world, "2")
+    for turn in range(20):
+        world.write("own", str(turn))
+        if world.is_running("up"):
+            end_seen(world, "up", 1)
+        elif world.is_running("fixer"):
+            end_seen(world, "fixer", 0)
+        else:
+            world.advance(1.0)
+            world.look()
+    assert world.hold("up").startswith("loop: its own runs led to this wake")
+    assert world.starts("up") == 4
+
+
 def test_rule_29_readers_are_looked_at_in_the_step_that_ends_the_run() -> None:
     """Rule 29: run_finished dirties every reader of what was written, without settle, and no reader starts before that look."""
     world = at_rest(

@@ -202,3 +202,49 @@ def test_a_session_that_feeds_itself_sleeps_and_names_the_input(box: Box) -> Non
     assert "`access: write`" in box.words("why", "eater")
     box.ask("resume", "eater")
     eventually(lambda: box.row("eater")["runs"] > 5)
+
+
+def test_a_failure_wakes_the_session_that_minds_it(box: Box) -> None:
+    """`on: failed`: woken after the last retry, told which run failed and why, shown by show, why and plan."""
+    box.write("in.txt", "good\n")
+    box.spec(
+        "payroll",
+        """
+        objective: Fail where the input is bad.
+        bindings: {input: {file: in.txt, settle: 10ms}, result: {file: out.txt, access: write}}
+        run: {command: [sh, -c, 'cp in.txt out.txt; grep -q good in.txt'], retries: 0}
+        """,
+    )
+    box.spec(
+        "tell",
+        """
+        objective: Tell of failures.
+        bindings: {payroll: {session: payroll, on: failed}, result: {file: out.txt, wake: false}}
+        run:
+          script: |
+            python3 -c 'import json, os; print(json.load(open(os.environ["WAKEFUL_CAUSES"]))["causes"][0]["reason"])' >> told
+        """,
+    )
+    box.spec(
+        "tidy",
+        """
+        objective: Follow every end.
+        bindings: {payroll: {session: payroll, on: finished}}
+        run: {command: [sh, -c, 'echo end >> ends']}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("tidy", runs=1)
+    assert box.row("tell")["runs"] == 0
+    box.write("in.txt", "bad!\n")
+    box.wait_at_rest("tell", runs=1)
+    box.wait_at_rest("tidy", runs=2)
+    assert box.lines("told") == ["run 2 failed: exit code 1"]
+    assert box.row("payroll")["state"] == "sleeping"
+    assert box.json("show", "payroll")["wakes_on_failure"] == ["tell"]
+    assert "payroll, when it has failed" in box.words("show", "tell")
+    assert "payroll" in box.words("why", "tell")
+    assert "if it fails, tell wakes" in box.words("plan", "in.txt")
+    box.write("in.txt", "good again\n")
+    box.wait_at_rest("tidy", runs=3)
+    assert box.row("tell")["runs"] == 1

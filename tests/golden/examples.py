@@ -50,7 +50,7 @@ SPEC = SessionSpec(
         CronBinding(name="monthly", expression="0 6 1 * *", timezone="Europe/Berlin", catch_up="all", jitter_seconds=5.0),
         EveryBinding(name="pulse", period_seconds=3600.0, overlap="skip", catch_up="none"),
         MessageBinding(name="mail"),
-        SessionBinding(name="staff", session="staff"),
+        SessionBinding(name="staff", session="staff", on="finished"),
         ProbeBinding(name="exchange", argv=("curl", "-s", "x"), check_every_seconds=60.0, timeout_seconds=3.0),
         WebhookBinding(name="hub", sender="github", secrets=("gh",), only={"event": ("push",)}, tolerance_seconds=60.0, max_size_bytes=9, is_untrusted=True),
         ServiceBinding(name="bank", url="tcp://bank:443", check_every_seconds=9.0, timeout_seconds=2.0),

@@ -72,6 +72,7 @@ bindings:
   often: {every: 30m}
   mail: {message: any, wake: false}
   up: {session: hr/payroll}
+  broken: {session: hr/payroll, on: failed}
   fx: {probe: [psql, -Atc, "select 1"], check_every: 1m, timeout: 5s}
   db: {service: "tcp://localhost:5432"}
 run:
@@ -121,6 +122,7 @@ def test_every_key_reaches_the_core_typed_and_resolved() -> None:
             EveryBinding(name="often", period_seconds=1800.0),
             MessageBinding(name="mail", wake=False),
             SessionBinding(name="up", session="hr/payroll"),
+            SessionBinding(name="broken", session="hr/payroll", on="failed"),
             ProbeBinding(name="fx", argv=("psql", "-Atc", "select 1"), check_every_seconds=60.0, timeout_seconds=5.0),
             ServiceBinding(name="db", url="tcp://localhost:5432", wake=False),
         ),

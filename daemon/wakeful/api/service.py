@@ -20,6 +20,7 @@ from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.contract import DaemonLog, Record
+from wakeful.monitoring.monitoring import Monitoring
 from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
@@ -98,6 +99,7 @@ class Service(Protocol):
     trust: TrustDesk
     notifications: NotificationDesk
     live_words: LiveWords
+    monitoring: Monitoring
 
     @property
     def places(self) -> Places: ...

@@ -80,6 +80,7 @@ MODULES = {
     "backup": "verbs.backup",
     "restore": "verbs.backup",
     "doctor": "verbs.doctor",
+    "health": "verbs.health",
     "token": "verbs.tokens",
     "people": "verbs.people",
     "presence": "verbs.people",

@@ -420,6 +420,9 @@ class StoreHealth(Protocol):
 
         Appends check this themselves."""
 
+    def read_anchored(self) -> int | None:
+        """The position that the anchor holds, which no restart may fall behind; None: the anchor cannot be read."""
+
 
 class DaemonLog(EventLog, PayloadStore, RecordImports, RecordSearch, LogVerification, StoreHealth, Protocol):
     """The log of a running daemon: every port but the backup, which runs in a process of its own."""

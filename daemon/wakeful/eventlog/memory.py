@@ -467,6 +467,10 @@ class MemoryLog:
         """None: there are no files that could be lost."""
         return None
 
+    def read_anchored(self) -> int | None:
+        """The newest position: nothing here outlives the process."""
+        return self.position()
+
 
 def _check_types(appends: Sequence[Append], at: int) -> None:
     """Raise for values that another engine could not store; the hashes themselves refuse most others."""

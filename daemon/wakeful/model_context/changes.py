@@ -13,7 +13,7 @@ from wakeful.core.agents.quoting import quote_block, quote_line
 from wakeful.core.agents.tokens import estimate_tokens
 from wakeful.core.looking.path_reports import Delivered
 from wakeful.core.record.events import Cause, ChangedPath
-from wakeful.core.spec.session import SessionSpec
+from wakeful.core.spec.session import SessionBinding, SessionSpec
 from wakeful.model_context.diffs import ReadChanged, diff_sides
 from wakeful.model_context.parts import Room
 from wakeful.text.display import count
@@ -100,7 +100,7 @@ def say_cause(spec: SessionSpec, cause: Cause) -> str:
         case "webhook":
             return f"{name}: {_say_deliveries(cause)} came"
         case "session":
-            return f"{name}: that session has succeeded again"
+            return _say_session(spec, cause)
         case "commits":
             return f"{name}: commits{_say_commits(cause.commits)}"
         case "spec":
@@ -119,6 +119,16 @@ def say_cause(spec: SessionSpec, cause: Cause) -> str:
 def _say_deliveries(cause: Cause) -> str:
     number = int(cause.new or "0") - int(cause.old or "0")
     return "1 delivery" if number == 1 else f"{number:,} deliveries"
+
+
+def _say_session(spec: SessionSpec, cause: Cause) -> str:
+    binding = spec.binding(cause.binding)
+    name = f"{quote_line(cause.binding)}{_say_trust(spec, cause)}"
+    if not isinstance(binding, SessionBinding) or binding.on == "succeeded":
+        return f"{name}: that session has succeeded again"
+    # The reason may be the words of a model.
+    how = f": {quote_line(cause.reason)}" if cause.reason else ""
+    return f"{name}: a run of session {quote_line(binding.session)} has {binding.on}{how}"
 
 
 def _say_commits(commits: tuple[str, ...]) -> str:

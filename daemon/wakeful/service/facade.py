@@ -29,6 +29,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
+from wakeful.monitoring.monitoring import Monitoring
 from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import Replays
@@ -83,6 +84,7 @@ class Facade:
         reactor: Reactor,
         edges: Edges,
         live_words: LiveWords,
+        monitoring: Monitoring,
         decided: Signal,
         recorded: Signal,
         ending: Ending,
@@ -96,6 +98,7 @@ class Facade:
         self.trust = edges.trust
         self.notifications = edges.notifications
         self.live_words = live_words
+        self.monitoring = monitoring
         self.version = __version__
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1000

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,9 @@ class Outside:
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
     readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
+    # Records were decided upon at this time, and are durable so many seconds later.
+    noted: Callable[[Sequence[Entry], int], None] = lambda entries, at: None
+    flushed: Callable[[float], None] = lambda seconds: None
     # Observations were decided upon: state may be another.
     decided: Callable[[], None] = lambda: None
     # Decisions are on disk.
@@ -310,7 +313,9 @@ class Reactor:
 
     def _record(self, decision: Decision, digest: bytes | None) -> Durable:
         appends = _group(decision.entries, digest)
+        began = self._loop.time()
         durable = self._latest = self.log.append(appends, decision.moment.wall)
+        self._outside.noted(decision.entries, decision.moment.wall)
         touched = [append.session for append in appends]
         for session_id in touched:
             self._pending[session_id] = self._pending.get(session_id, 0) + 1
@@ -319,6 +324,7 @@ class Reactor:
                 self._take_over(self.core.state.get(entry.session))
         # The first callback of this append: the plan is carried out before any caller is answered.
         durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
+        durable.add_done_callback(lambda done: self._outside.flushed(self._loop.time() - began))
         return durable
 
     def _after_commit(

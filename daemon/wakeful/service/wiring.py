@@ -37,6 +37,8 @@ from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.history.conversation import read_received
 from wakeful.history.stored_sessions import load_sessions
+from wakeful.monitoring.measures import Measures
+from wakeful.monitoring.monitoring import Monitoring
 from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.capture import Limits as ContentLimits
 from wakeful.run_files.keeper import Keeper
@@ -321,10 +323,11 @@ def build_daemon(
         log=log,
         handed_over=handed_over.listener,
     )
-    outside = _join_edges(edges, session_reports, decided, recorded, ending)
+    monitoring = Monitoring(core)
+    outside = _join_edges(edges, session_reports, monitoring.measures, decided, recorded, ending)
     reactor = Reactor(core, log, outside, snapshots=snapshots, redact=known.redact)
     observe.connect(reactor.observe)
-    facade = Facade(places, reactor, edges, live_words, decided, recorded, ending)
+    facade = Facade(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
     narrator = Narrator(core, log, ground.blobs, voice, ground.state, quotes_failures=is_once)
     return Daemon(
         facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded,
@@ -389,7 +392,12 @@ def _build_ground(
 
 
 def _join_edges(
-    edges: Edges, session_reports: SessionReports, decided: Signal, recorded: Signal, ending: Ending
+    edges: Edges,
+    session_reports: SessionReports,
+    measures: Measures,
+    decided: Signal,
+    recorded: Signal,
+    ending: Ending,
 ) -> Outside:
     return Outside(
         follow=edges.sources.follow,
@@ -403,6 +411,8 @@ def _join_edges(
         wake_at=edges.clock.wake_at,
         runner=edges.runner,
         finished=session_reports.finished,
+        noted=measures.note,
+        flushed=measures.note_flush,
         decided=decided.tell,
         recorded=recorded.tell,
         fatal=ending.end_at_once,

@@ -231,7 +231,7 @@ def _build_binding(
         case MessageKeys():
             return MessageBinding(**common)
         case SessionBindingKeys():
-            return SessionBinding(session=keys.session, **common)
+            return SessionBinding(session=keys.session, on=keys.on, **common)
         case ProbeKeys():
             return ProbeBinding(
                 argv=keys.probe, check_every_seconds=keys.check_every, timeout_seconds=keys.timeout, **common

@@ -22,6 +22,7 @@ from wakeful.core.spec.session import (
     Isolation,
     Missing,
     Overlap,
+    RunEnd,
     Sender,
     When,
     WorkspaceKind,
@@ -164,7 +165,12 @@ class MessageKeys(BindingKeys):
 
 
 class SessionBindingKeys(BindingKeys):
-    session: SessionName = _describe(..., "Another session. Version: its last successful run.")
+    session: SessionName = _describe(..., "Another session. Version: its last successful run, or as `on` says.")
+    on: RunEnd = _describe(
+        "succeeded",
+        "Which of its runs wake: succeeded, failed (no retry follows) or finished (either). A session that a failure "
+        "wakes is not held back by it.",
+    )
 
 
 class ProbeKeys(BindingKeys):
@@ -680,6 +686,14 @@ class NotifierKeys(Keys):
     )
 
 
+class MetricsKeys(Keys):
+    """What `/metrics` tells beside its usual numbers."""
+
+    sessions: PathPatterns = _describe(
+        (), "Sessions that are told one by one, at most 500: names, or patterns such as hr/*."
+    )
+
+
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
@@ -715,3 +729,4 @@ class DaemonKeys(Keys):
     http: Annotated[HttpKeys, *_short_for("listen", {"type": "string"})] | None = _describe(
         None, "Where the HTTP API listens on TCP, such as 127.0.0.1:8420. off: never. Default: until you open it."
     )
+    metrics: MetricsKeys | None = _describe(None, "What Prometheus is told of single sessions.")

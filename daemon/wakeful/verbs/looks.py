@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.verb import NAME, Argument, Field, Verb, reads
+from wakeful.verbs.verb import NAME, Argument, Field, Route, Verb, reads
 
 # `log` and `history` are one route, `facts` and `recall` another.
 RECORDS = reads("/sessions/{name}/log", "path", is_for_runs=True)
@@ -539,6 +539,45 @@ VERBS = (
             Field("rows", "list", "the sums"),
             Field("total", "object", "the sum of all rows"),
         ),
+    ),
+    Verb(
+        name="health",
+        section="Look",
+        words="whether somebody should look, and at what",
+        help="""Whether somebody should look, and at what: failed sessions, questions, held queues, refused specs,
+        places that cannot be seen, the log, the disk, limits, budgets, notifications. Each with since when, and
+        what to do.
+
+        Exit code 0: healthy. 1: somebody should look. 3: no daemon answers. It costs milliseconds, so a timer may ask
+        every few seconds; `doctor` does the slow checks.""",
+        examples=(
+            "wakeful health",
+            "wakeful health --json | jq .findings",
+            "wakeful health > /dev/null || mail -s 'wakeful: look' ana@example.org < /dev/null",
+        ),
+        arguments=(Argument("plain", "flag", help="Answer 200 also where somebody should look.", only="http"),),
+        routes=(Route("GET", "/health", "read", is_public=True),),
+        answer=(
+            Field("healthy", "flag", "nobody has to look; without a token, the only field"),
+            Field("at", "moment", "when it was true"),
+            Field("version", "text", "the daemon's version"),
+            Field("started_at", "moment", "when the daemon started"),
+            Field("findings", "list", "what, level (wrong or note), session, words, since and mend, the worst first"),
+            Field("left_out", "number", "findings that were only counted"),
+            Field("sessions", "object", "how many are in each state, queued, failed and asking"),
+            Field("log", "object", "position, anchor, read_only, and verified: the last `wakeful verify`, or null"),
+            Field("disk", "object", "free_bytes and total_bytes where the log lies"),
+            Field("watches", "object", "targets, and how many of them are polled or cannot be seen"),
+            Field("refusals", "object", "requests turned away since the daemon started, by reason"),
+        ),
+    ),
+    Verb(
+        name="metrics",
+        section=None,
+        words="numbers for Prometheus",
+        help="""Numbers for Prometheus, in its text format, or as OpenMetrics where `Accept` says so. A session is a
+        label only where `metrics: {sessions: […]}` in wakeful.yaml names it.""",
+        routes=(reads("/metrics"),),
     ),
     Verb(
         name="export",

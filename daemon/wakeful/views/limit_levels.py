@@ -17,7 +17,7 @@ MOST_SHOWN = 50
 
 def view_limits(limits: Limits, sessions: Iterable[Session]) -> dict[str, Any]:
     over = [
-        _view_excess(session, name, amount, limits)
+        view_excess(session, name, amount, limits)
         for session in sessions
         for name, amount in find_excesses(session, limits)
     ]
@@ -66,7 +66,7 @@ def _size(text: str) -> int:
     return len(text.encode(errors="surrogatepass"))
 
 
-def _view_excess(session: Session, name: LimitName, amount: int, limits: Limits) -> dict[str, Any]:
+def view_excess(session: Session, name: LimitName, amount: int, limits: Limits) -> dict[str, Any]:
     level = "hard" if amount > limits.of(name).hard else "warn"
     bound = say_amount(name, getattr(limits.of(name), level))
     words = f"{MEANINGS[name]}: {say_amount(name, amount)}, above {bound}"

@@ -81,12 +81,12 @@ def _covers(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
 
 
 def wakes_reader(writer: SessionSpec, reader: SessionSpec) -> bool:
-    """Would new output of `writer` wake `reader`, by a file or by a `session` binding?"""
+    """Would a successful run of `writer` wake `reader`, by a file or by a `session` binding?"""
     written = [resolve_pattern(pattern, writer.root) for pattern in writer.written_patterns]
     for binding in reader.bindings:
         if not binding.wake:
             continue
-        if isinstance(binding, SessionBinding) and binding.session == writer.name:
+        if isinstance(binding, SessionBinding) and binding.session == writer.name and binding.on != "failed":
             return True
         if isinstance(binding, FileBinding) and binding.access != "write":
             pattern = resolve_pattern(binding.pattern, reader.root)

@@ -67,6 +67,9 @@ def show(
         "bindings": [_view_bound(core, session, bound, describe) for bound in bounds],
         "upstream": sorted(core.graph.upstreams.get(session.name, {})),
         "readers": sorted(core.graph.readers.get(session.name, ())),
+        # Sessions that a failure wakes: those that this one wakes, and those that wake this one.
+        "wakes_on_failure": sorted(core.graph.listeners.get(session.name, ())),
+        "woken_by_failure_of": sorted(core.graph.find_minded(session.name)),
         "forks": view_forks(core.state, session),
         "last_runs": runs,
         "problem": problem,
@@ -284,7 +287,7 @@ def describe_binding(binding: AnyBinding | None) -> str:
         case MessageBinding():
             return "its mailbox"
         case SessionBinding():
-            return binding.session
+            return binding.session if binding.on == "succeeded" else f"{binding.session}, when it has {binding.on}"
         case ProbeBinding():
             return " ".join(binding.argv)
         case ServiceBinding():

@@ -235,7 +235,7 @@ class Round:
         self._core = core
         self._moment = moment
         self.generation = rows.generation
-        self.restless = _find_restless(core)
+        self.restless = find_restless(core)
         self._clocked = {session_id for session_id, _ in core.looked.clocks}
 
     def is_quiet(self, session: Session) -> bool:
@@ -302,7 +302,7 @@ def _say_all(session: Session) -> str:
     return "\n".join(word for word in words if word)
 
 
-def _find_restless(core: Core) -> set[str]:
+def find_restless(core: Core) -> set[str]:
     """Sessions whose row can change while they do not: changes that settle, a look that must wait, a service."""
     restless = set(core.looked.owed_since)
     # Trust comes and goes without a word in the log.

@@ -38,6 +38,8 @@ def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
             "session": name,
             "causes": causes.get(name, []),
             "upstream": sorted(because.get(name, ())),
+            # A plan takes it that all goes well; these wake if this session fails.
+            "on_failure": sorted(core.graph.listeners.get(name, ())),
             "held": find_hold_words(core, session, moment),
             "outputs": list(session.spec.written_patterns) if session.spec is not None else [],
         }

@@ -78,8 +78,12 @@ class Gate:
                 told = position if scope["method"] in ("GET", "HEAD") else self._find_position()
                 if told is not None and is_known:
                     headers[POSITION_HEADER] = str(told)
+                self._service.monitoring.measures.note_request(
+                    scope["method"], rule.path if rule is not None else None, message["status"]
+                )
             await send(message)
 
+        rule: Route | None = None
         answer: ASGIApp = self._app
         try:
             scope["path"] = scope["raw_path"].decode("ascii")

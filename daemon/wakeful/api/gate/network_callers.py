@@ -47,7 +47,8 @@ class NetworkCallers:
         refuse_in_address(scope)
         if rule is None or not rule.takes_any_type:
             judge_content_type(scope)
-        if rule is not None and rule.is_public:
+        # A public route that has a scope tells more to a caller who shows a token.
+        if rule is not None and rule.is_public and (rule.scope != "read" or find_shown(scope) is None):
             return STRANGER
         token = await self.find_token(scope)
         await self.refuse_run(peer)

@@ -24,10 +24,9 @@ from wakeful.cli.places import find_state, say_start
 from wakeful.cli.text import count, escape, format_bytes, paint, wrap
 from wakeful.cli.verbs.doctor_machine import check_surroundings
 from wakeful.cli.verbs.doctor_store import Check, check_store, mend
-from wakeful.core.spec.limits import UNWARNED, LimitName, judge_room, say_amount
+from wakeful.core.spec.limits import FEW_BYTES, UNWARNED, LimitName, judge_room, say_amount
 from wakeful.service.offline_store import REMOTE, find_file_system, find_holder, is_affected
 
-FEW_BYTES = 1_000_000_000
 # Holds what belongs together on one line; printed as a space.
 TIE = "\u00a0"
 INOTIFY = Path("/proc/sys/fs/inotify")

@@ -74,6 +74,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ),
         ("upstream", ", ".join(found.get("upstream", ()))),
         ("readers", ", ".join(found.get("readers", ()))),
+        ("on failure", ", ".join(found.get("wakes_on_failure", ()))),
         ("opened", format_both(found["opened_at"])),
         ("last active", format_both(found["last_active_at"])),
         ("id", f"{found['id']}, seq {found['seq']}"),

@@ -77,6 +77,8 @@ def _format_waves(found: dict[str, Any]) -> list[str]:
 def _say_why(entry: dict[str, Any]) -> str:
     parts = [f"{cause['binding']} covers {cause['path']}" for cause in entry["causes"]]
     parts += [f"reads what {name} writes" for name in entry["upstream"]]
+    if entry["on_failure"]:
+        parts.append(f"if it fails, {', '.join(entry['on_failure'])} wakes")
     held = f" (held now: {entry['held']})" if entry["held"] else ""
     return "; ".join(parts) + held
 

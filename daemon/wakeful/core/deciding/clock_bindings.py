@@ -12,11 +12,18 @@ from datetime import UTC, datetime
 from wakeful.core.deciding.clock_slots import jitter_us, latest_slot, move_slot, next_slot_after, period_us, slot_us
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.owed import find_following_slot
+from wakeful.core.deciding.owed import find_following_slot, upstream_position
 from wakeful.core.looking.looked import Bound, ClockLook
 from wakeful.core.record import events as ev
-from wakeful.core.record.state import Session
-from wakeful.core.spec.session import AnyBinding, ClockBinding, CronBinding, EveryBinding, SessionSpec
+from wakeful.core.record.state import Session, State
+from wakeful.core.spec.session import (
+    AnyBinding,
+    ClockBinding,
+    CronBinding,
+    EveryBinding,
+    SessionBinding,
+    SessionSpec,
+)
 
 DAY_US = 86_400_000_000
 # NTP slews all clocks alike. Less than this is the time between two readings on a busy machine.
@@ -25,14 +32,19 @@ LEAST_STEP_US = 2_000_000
 MOST_SLOTS_COUNTED = 1000
 
 
-def first_positions(spec: SessionSpec, session: Session | None, session_id: str, wall: int) -> dict[str, str]:
-    """New or changed clock bindings start at the latest slot before the edit (rule 8)."""
-    before = session.spec.bindings if session is not None and session.spec is not None else ()
-    known = {binding.identity for binding in before} & (session.marks.seen.keys() if session is not None else set())
+def first_positions(state: State, spec: SessionSpec, session: Session, wall: int) -> dict[str, str]:
+    """New or changed clock bindings start at the latest slot before the edit, bindings on failures after the last
+    run that ended before it (rule 8)."""
+    before = session.spec.bindings if session.spec is not None else ()
+    known = {binding.identity for binding in before} & session.marks.seen.keys()
     positions = {}
     for binding in spec.bindings:
-        if isinstance(binding, CronBinding | EveryBinding) and binding.identity not in known:
-            positions[binding.identity] = latest_slot(binding, wall, session_id) or moment_slot(wall)
+        if binding.identity in known:
+            continue
+        if isinstance(binding, CronBinding | EveryBinding):
+            positions[binding.identity] = latest_slot(binding, wall, session.id) or moment_slot(wall)
+        elif isinstance(binding, SessionBinding) and binding.minds_failure:
+            positions[binding.identity] = str(upstream_position(state, binding))
     return positions
 
 

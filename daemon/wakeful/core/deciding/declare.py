@@ -32,7 +32,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
             spec=spec,
             version=digest_noticed(spec),
             text_digest=declaration.text_digest,
-            positions=first_positions(spec, session, session.id, wall),
+            positions=first_positions(core.state, spec, session, wall),
             is_filed=declaration.is_filed,
             text=declaration.text,
         )

@@ -89,7 +89,7 @@ def _take_first_sight(core: Core, decision: Decision, session: Session) -> Sessi
     if not all(look is None or (look.is_looked and look.version is not None) for look in looks):
         return session
     versions = start_versions(core.state, core.looked, session)
-    # Clocks, the mailbox and webhooks start at their declaration. Later slots, messages and deliveries are owed.
+    # Clocks, the mailbox, webhooks and failures start at their declaration: what comes later is owed.
     taken = [bound.key for bound in bounds if bound.key in versions and not bound.starts_at_declaration]
     return core.emit(decision, session.id, ev.SessionAdopted(versions={key: versions[key] for key in taken}))
 

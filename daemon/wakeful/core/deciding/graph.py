@@ -1,8 +1,10 @@
 """The recompute graph: who writes what others read, kept per session and changed only around it.
 
 An edge stands where a write pattern meets a read pattern, or a `session` binding names the other
-(rule 30). Cycles and double writers are refused with the path spelled out, files admitted in name
-order, last good specs first (rule 26). Keyed by name, since specs speak of names.
+(rule 30). A binding `on: failed` makes no edge: its session waits for nothing, and may lead back to the
+one that failed, which the loop guard bounds (rule 34). Cycles and double writers are refused with the
+path spelled out, files admitted in name order, last good specs first (rule 26). Keyed by name, since
+specs speak of names.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ class _Placed:
     # The read patterns, each with whether stale input is allowed.
     reads: tuple[tuple[Pattern, bool], ...]
     writes: tuple[Pattern, ...]
+    # The sessions whose failure wakes this one: it is not held by them while they are stuck (rule 31).
+    minded: frozenset[str]
 
 
 class Graph:
@@ -33,6 +37,8 @@ class Graph:
         # reader -> {upstream: is stale allowed}, and the way back.
         self.upstreams: dict[str, dict[str, bool]] = {}
         self.readers: dict[str, set[str]] = {}
+        # session -> those that wake when it fails, and wait for nothing of it.
+        self.listeners: dict[str, set[str]] = {}
         # Sessions into which words of strangers come by a binding, and how often anything here has changed.
         self.labelled: set[str] = set()
         self.generation = 0
@@ -89,7 +95,11 @@ class Graph:
                 self._feed(spec.name, reader, read, self._is_stale_allowed(reader, read))
             self._writes.insert(pattern, (pattern, spec.name))
         for binding in spec.bindings:
-            if isinstance(binding, SessionBinding):
+            if not isinstance(binding, SessionBinding):
+                continue
+            if binding.on == "failed":
+                self.listeners.setdefault(binding.session, set()).add(spec.name)
+            else:
                 self._link(binding.session, spec.name, binding.stale_allowed)
 
     def leave(self, name: str) -> None:
@@ -113,6 +123,8 @@ class Graph:
                 self._feeders.get((reader, read.text), set()).discard(name)
         for upstream in self.upstreams.pop(name, {}):
             self.readers[upstream].discard(name)
+        for upstream in placed.minded:
+            self.listeners.get(upstream, _NOBODY).discard(name)
         for reader in list(self.readers.get(name, ())):
             if not self._names_session(reader, name):
                 self.readers[name].discard(reader)
@@ -146,6 +158,11 @@ class Graph:
     def all_readers(self, name: str) -> set[str]:
         return _reach(name, lambda one: self.readers.get(one, ()))
 
+    def find_minded(self, name: str) -> frozenset[str]:
+        """The sessions whose failures wake this one."""
+        placed = self._placed.get(name)
+        return placed.minded if placed is not None else frozenset()
+
     def list_specs(self) -> Iterator[SessionSpec]:
         return (placed.spec for placed in self._placed.values())
 
@@ -171,8 +188,9 @@ class Graph:
         if writer == reader:
             return
         edges = self.upstreams.setdefault(reader, {})
-        # Two bindings on one upstream: the edge allows stale input only if both do.
-        edges[writer] = stale_allowed and edges.get(writer, True)
+        # Two bindings on one upstream: the edge allows stale input only if both do. A session that a failure wakes
+        # would else wait for the end of that failure.
+        edges[writer] = writer in self._placed[reader].minded or (stale_allowed and edges.get(writer, True))
         self.readers.setdefault(writer, set()).add(reader)
 
     def _is_stale_allowed(self, reader: str, read: Pattern) -> bool:
@@ -181,7 +199,7 @@ class Graph:
     def _names_session(self, reader: str, name: str) -> bool:
         placed = self._placed.get(reader)
         return placed is not None and any(
-            isinstance(b, SessionBinding) and b.session == name for b in placed.spec.bindings
+            isinstance(b, SessionBinding) and b.session == name and b.on != "failed" for b in placed.spec.bindings
         )
 
     def _has_cycle(self, names: list[str]) -> bool:
@@ -239,6 +257,9 @@ def _place(spec: SessionSpec) -> _Placed:
         spec,
         tuple([(parse_under(text, spec.root), stale_allowed) for text, stale_allowed in reads]),
         tuple([parse_under(binding.pattern, spec.root) for binding in files if binding.access != "read"]),
+        frozenset(
+            [one.session for one in spec.bindings if isinstance(one, SessionBinding) and one.minds_failure],
+        ),
     )
 
 

@@ -261,8 +261,12 @@ def _is_starving(core: Core, session: Session) -> bool:
     fairness = core.looked.fairness
     if not fairness.may_starve(session.id):
         return False
-    ids = (core.state.ids.get(name) for name in core.graph.all_upstreams(session.name))
-    return any(fairness.has_starved(session.id, one) for one in ids if one is not None)
+    minded = core.graph.find_minded(session.name)
+    return any(
+        fairness.has_starved(session.id, core.state.ids[name], counts_failures=name in minded)
+        for name in core.graph.all_upstreams(session.name)
+        if name in core.state.ids
+    )
 
 
 def _is_stuck(core: Core, session: Session) -> bool:

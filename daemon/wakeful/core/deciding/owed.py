@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from wakeful.core.deciding.clock_slots import next_slot_after
-from wakeful.core.looking.looked import Bound, ClockLook, Looked, TargetLook
+from wakeful.core.looking.looked import Bound, ClockLook, Looked, TargetLook, starts_at_declaration
 from wakeful.core.looking.targets import find_commit
 from wakeful.core.record.deliveries import Delivery
 from wakeful.core.record.events import Cause
@@ -34,10 +34,14 @@ FIRST_KINDS = (FileBinding, CommitsBinding, ProbeBinding, SessionBinding)
 
 
 def takes_first_run(spec: SessionSpec) -> bool:
-    """`first`: run where files, commits, probes or sessions wake it; clocks and messages start at declaration."""
+    """`first`: run where files, commits, probes or successes of sessions wake it. Clocks, messages and failures of
+    sessions start at declaration."""
     if spec.first is not None:
         return spec.first == "run"
-    return any(binding.wake and isinstance(binding, FIRST_KINDS) for binding in spec.bindings)
+    return any(
+        binding.wake and isinstance(binding, FIRST_KINDS) and not starts_at_declaration(binding)
+        for binding in spec.bindings
+    )
 
 
 def version_now(state: State, looked: Looked, session: Session, bound: Bound) -> str | None:
@@ -52,7 +56,7 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
             return str(read_mailbox(session)[0])
         case "session":
             assert isinstance(bound.binding, SessionBinding)
-            return str(upstream_position(state, bound.binding.session))
+            return str(upstream_position(state, bound.binding))
         case "webhook":
             return str(_last_delivery(session, bound.key))
         case "cron" | "every":
@@ -143,10 +147,19 @@ def find_following_slot(binding: ClockBinding, seen: str, session_id: str) -> st
     return coming.slot if coming is not None else None
 
 
-def upstream_position(state: State, name: str) -> int:
-    """Where a `session` binding stands: how many runs of the upstream succeeded."""
-    session_id = state.ids.get(name)
-    return state.get(session_id).tally.successes if session_id is not None else 0
+def upstream_position(state: State, binding: SessionBinding) -> int:
+    """Where a `session` binding stands: how many runs of the upstream ended in the way that it counts."""
+    session_id = state.ids.get(binding.session)
+    if session_id is None:
+        return 0
+    tally = state.get(session_id).tally
+    match binding.on:
+        case "succeeded":
+            return tally.successes
+        case "failed":
+            return tally.failures
+        case "finished":
+            return tally.successes + tally.failures
 
 
 def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool:
@@ -180,7 +193,7 @@ def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
     if not new:
         return new
     if not session.marks.is_first_taken and not takes_first_run(session.spec):
-        # Not adopted yet: only clocks, the mailbox and webhooks have a place to start from (rule 25).
+        # Not adopted yet: only clocks, the mailbox, webhooks and failures have a place to start from (rule 25).
         new = [bound for bound in new if bound.starts_at_declaration]
     match session.spec.when:
         case "any":
@@ -252,8 +265,8 @@ def describe_causes(
     if is_first:
         causes.append(Cause(binding=FIRST, kind=FIRST, key=FIRST, reason="first sight", at=at))
     for bound in new_bindings(state, looked, session):
-        # The cause `first` covers every level binding. Slots, messages and deliveries are causes by themselves
-        # (rule 25).
+        # The cause `first` covers every level binding. Slots, messages, deliveries and failures are causes of their
+        # own (rule 25).
         if is_first and not bound.starts_at_declaration:
             continue
         causes.append(_describe(state, looked, session, bound, at))
@@ -267,7 +280,17 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
     # A level wake tells everything since the last success (rule 14), an ordered one only what is new (rule 16).
     old = (session.marks.seen if bound.is_ordered else session.marks.good).get(bound.key)
     if target is None:
-        return Cause(binding=bound.name, kind=bound.kind, key=bound.key, old=old, new=version, at=at, delta="known")
+        reason = _say_end(state, bound.binding) if isinstance(bound.binding, SessionBinding) else None
+        return Cause(
+            binding=bound.name,
+            kind=bound.kind,
+            key=bound.key,
+            old=old,
+            new=version,
+            reason=reason,
+            at=at,
+            delta="known",
+        )
     delta = target.delta_since(old)
     return Cause(
         binding=bound.name,
@@ -281,6 +304,16 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
         commits=(find_commit(version),) if bound.is_each_commit and version else delta.commits,
         at=delta.at or at,
     )
+
+
+def _say_end(state: State, binding: SessionBinding) -> str | None:
+    """How the upstream's last run ended, where a failure counts: a run that was woken by it is told."""
+    session_id = state.ids.get(binding.session) if binding.minds_failure else None
+    last = state.get(session_id).last_run if session_id is not None else None
+    if last is None or last.outcome not in ("succeeded", "failed"):
+        return None
+    words = f": {last.reason}" if last.outcome == "failed" and last.reason else ""
+    return f"run {last.run} {last.outcome}{words}"
 
 
 def _reason(session: Session, bound: Bound, target: TargetLook) -> str | None:

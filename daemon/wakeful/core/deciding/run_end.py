@@ -139,8 +139,8 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
         core.mono.drop("end", session.id)
     core.looked.stamps.pop(session.id, None)
     core.looked.doubts.pop(session.id, None)
-    if event.outcome == "succeeded":
-        core.looked.fairness.count_success(session.id)
+    if event.is_final and event.outcome in ("succeeded", "failed"):
+        core.looked.fairness.count_end(session.id, is_success=event.outcome == "succeeded")
     decision.finished.append(session.id)
     dirty_readers(core, decision, session, run.spec, ended.awaited if ended is not None else {})
     if stop is not None and stop.why == "terminate":
@@ -349,7 +349,8 @@ def dirty_readers(
             look.dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
         decision.touch(reader_id)
-    for reader in sorted(core.graph.readers.get(session.name, ())):
+    followers = core.graph.readers.get(session.name, set()) | core.graph.listeners.get(session.name, set())
+    for reader in sorted(followers):
         if reader in core.state.ids:
             decision.touch(core.state.ids[reader])
 

@@ -85,6 +85,8 @@ def _trace(graph: Graph, spoken_to: list[str]) -> Flow:
             continue
         done.add(name)
         _hand_on(flow, ahead, name, source, graph.readers.get(name, ()))
+        # The reason of a failure reaches the session that is woken by it.
+        _hand_on(flow, ahead, name, source, graph.listeners.get(name, ()))
         for place in list_granted_writes(specs[name]) if name in specs else ():
             _hand_on(flow, ahead, name, source, readers.find(place.path))
     return flow

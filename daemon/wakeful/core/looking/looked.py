@@ -64,8 +64,13 @@ class Bound(Struct, frozen=True, kw_only=True):
 
     @property
     def starts_at_declaration(self) -> bool:
-        """Nothing is owed at first sight; later slots, messages and deliveries are (rule 25)."""
-        return self.is_clock or self.kind in ("message", "webhook")
+        """Occurrences before its declaration do not count, and it makes no first run (rule 25)."""
+        return self.is_clock or self.kind in ("message", "webhook") or starts_at_declaration(self.binding)
+
+
+def starts_at_declaration(binding: AnyBinding | None) -> bool:
+    """Is this a binding on failures? One of before it was declared is no news to it."""
+    return isinstance(binding, SessionBinding) and binding.minds_failure
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -325,7 +330,7 @@ class Writing:
 
 
 class Fairness:
-    """The time each reader has been held, counted in successes of all sessions (rule 32).
+    """The time each reader has been held, counted in ends of runs of all sessions (rule 32).
 
     Each reader has one number, not one for each of its upstreams:
     a chain of 10,000 sessions holds 10,000 readers at first sight.
@@ -333,20 +338,22 @@ class Fairness:
 
     def __init__(self) -> None:
         self._count = 0
-        # The counts at a session's last successes, oldest first.
+        # The counts at a session's last successes, and at its last ends of both kinds, oldest first.
         self._successes: dict[str, tuple[int, ...]] = {}
-        # The count at the latest success that was its session's third: nobody held since then starves.
+        self._ends: dict[str, tuple[int, ...]] = {}
+        # The count at the latest end that was its session's third: nobody held since then starves.
         self._latest_third = 0
         # The count when a reader was first held, and who gives way to it meanwhile.
         self.held_since: dict[str, int] = {}
         self.giving_way: dict[str, dict[str, None]] = {}
 
-    def count_success(self, session_id: str) -> None:
+    def count_end(self, session_id: str, *, is_success: bool) -> None:
         self._count += 1
-        latest = (*self._successes.get(session_id, ()), self._count)[-SUCCESSES_TO_STARVE:]
-        self._successes[session_id] = latest
-        if len(latest) == SUCCESSES_TO_STARVE:
-            self._latest_third = max(self._latest_third, latest[0])
+        for ends in (self._ends, self._successes) if is_success else (self._ends,):
+            latest = (*ends.get(session_id, ()), self._count)[-SUCCESSES_TO_STARVE:]
+            ends[session_id] = latest
+            if len(latest) == SUCCESSES_TO_STARVE:
+                self._latest_third = max(self._latest_third, latest[0])
 
     def hold(self, reader_id: str) -> None:
         self.held_since.setdefault(reader_id, self._count)
@@ -359,9 +366,10 @@ class Fairness:
     def anyone_may_starve(self) -> bool:
         return bool(self.held_since) and self._latest_third > min(self.held_since.values())
 
-    def has_starved(self, reader_id: str, upstream_id: str) -> bool:
-        """Has this upstream succeeded three times since the reader was first held?"""
-        latest = self._successes.get(upstream_id, ())
+    def has_starved(self, reader_id: str, upstream_id: str, *, counts_failures: bool) -> bool:
+        """Has this upstream succeeded three times since the reader was first held? A reader that its failures wake as
+        well waits for three runs, whatever came of them."""
+        latest = (self._ends if counts_failures else self._successes).get(upstream_id, ())
         return len(latest) == SUCCESSES_TO_STARVE and latest[0] > self.held_since[reader_id]
 
     def release(self, reader_id: str) -> Iterable[str]:

@@ -461,7 +461,11 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
             is_first_taken=session.marks.is_first_taken or not run.is_aside,
             is_suspect=event.outcome not in ("succeeded", "cancelled"),
         ),
-        tally=replace(session.tally, successes=session.tally.successes + succeeded),
+        tally=replace(
+            session.tally,
+            successes=session.tally.successes + succeeded,
+            failures=session.tally.failures + (event.outcome == "failed"),
+        ),
         wake=None,
     )
 

@@ -188,6 +188,8 @@ class Tally(Struct, frozen=True, kw_only=True):
     wakes: int = 0
     runs: int = 0
     successes: int = 0
+    # Runs that failed for good: no retry followed.
+    failures: int = 0
     # Wall times of the latest starts that were no retries (rule 34 c).
     starts: tuple[int, ...] = ()
     # How many of them in a row, up to the last, had to wait because they were too fast (rule 34 c).

@@ -114,7 +114,7 @@ def charge(
     for period in PERIODS:
         if budget.bound(period) is None:
             continue
-        now = _present(spent, budget, period, at, begins.get(period))
+        now = find_present(spent, budget, period, at, begins.get(period))
         charged[period] = replace(now, **{name: getattr(now, name) + amount for name, amount in used.items()})
     return charged
 
@@ -131,7 +131,7 @@ def find_exhausted(
         bound = budget.bound(period)
         if bound is None:
             continue
-        now = _present(spent, budget, period, at)
+        now = find_present(spent, budget, period, at)
         for name, unit in UNITS.items():
             limit = getattr(bound, name) if name in counted else None
             if limit is None:
@@ -169,7 +169,7 @@ def find_allowance(budget: Budget, spent: dict[str, Spent], at: int) -> Amounts:
         bound = budget.bound(period)
         if bound is None:
             continue
-        now = _present(spent, budget, period, at)
+        now = find_present(spent, budget, period, at)
         for name in UNITS:
             if (limit := getattr(bound, name)) is not None:
                 left.setdefault(name, []).append(max(0, limit - getattr(now, name)))
@@ -189,7 +189,7 @@ def find_turn(period: Period, at: int, timezone: str) -> int:
             return _midnight((first + timedelta(days=32)).replace(day=1), timezone)
 
 
-def _present(spent: dict[str, Spent], budget: Budget, period: Period, at: int, begin: int | None = None) -> Spent:
+def find_present(spent: dict[str, Spent], budget: Budget, period: Period, at: int, begin: int | None = None) -> Spent:
     """A clock that was set back gives nothing back: what was spent counts until its own period has turned."""
     known = spent.get(period)
     begin = _begin(period, at, budget.timezone) if begin is None else begin

@@ -130,6 +130,10 @@ LARGEST_SHARE = 20
 RELEASE_FACTOR = 1.5
 
 
+# Less than this is worth a word to the operator, unless the disk is small and mostly free.
+FEW_BYTES = 1_000_000_000
+
+
 def find_mark(total_bytes: int) -> int:
     """Below this many free bytes new runs wait."""
     return min(HOLD_BELOW_BYTES, total_bytes // LARGEST_SHARE)

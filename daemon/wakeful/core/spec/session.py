@@ -35,6 +35,8 @@ CommitLine = Literal["first-parent", "all"]
 WorkspaceKind = Literal["worktree", "copy"]
 # Whose headers and signatures a webhook binding understands.
 Sender = Literal["standard", "github", "gitlab", "stripe", "slack"]
+# Which ends of another session's runs a `session` binding counts. `finished`: both of the others.
+RunEnd = Literal["succeeded", "failed", "finished"]
 
 DEFAULT_SETTLE_SECONDS = 0.1
 LEAST_SETTLE_MAX_SECONDS = 2.0
@@ -169,13 +171,20 @@ class MessageBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class SessionBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="session"):
-    """Another session's last successful run."""
+    """Another session's last run that ended in this way. A failure counts when no retry follows it."""
 
     session: str
+    on: RunEnd = "succeeded"
 
     @property
     def identity(self) -> str:
-        return f"session {self.session}"
+        # Only where it is not the default, so that what was seen before there was a choice stays seen.
+        return f"session {self.session}" if self.on == "succeeded" else f"session {self.session} {self.on}"
+
+    @property
+    def minds_failure(self) -> bool:
+        """Does a failure of that session wake this one? Then it must not hold this one back (rule 31)."""
+        return self.on != "succeeded"
 
 
 class ProbeBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="probe"):
@@ -461,6 +470,12 @@ def digest_noticed(spec: SessionSpec) -> str:
     return hashlib.blake2b(msgspec.json.encode(noticed), digest_size=16).hexdigest()
 
 
+class MetricsSettings(Struct, frozen=True, kw_only=True):
+    """`sessions`: names and patterns of those that `/metrics` tells of one by one."""
+
+    sessions: tuple[str, ...] = ()
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """`wakeful.yaml`: the daemon's own settings, every key resolved to its default."""
 
@@ -486,6 +501,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     # The group whose members may reach the control socket at all; None: nobody but the daemon's own account.
     socket_group: str | None = None
     notifiers: tuple[Notifier, ...] = ()
+    metrics: MetricsSettings = MetricsSettings()
 
     @property
     def output_limit_bytes(self) -> int:

@@ -480,6 +480,13 @@ class SqliteLog:
     def find_loss(self) -> StoreGone | None:
         return self._writer.find_loss() if self._writer is not None else None
 
+    def read_anchored(self) -> int | None:
+        try:
+            mark = read_anchor(self._files.anchor)
+        except OSError:
+            return None
+        return mark.position if mark is not None else None
+
     def close(self) -> None:
         if self._is_closed:
             return

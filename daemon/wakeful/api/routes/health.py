@@ -1,0 +1,73 @@
+"""`GET /health` and `GET /metrics`: how the daemon is doing, for people, probes and Prometheus.
+
+Both answer from memory and hold the loop for milliseconds, also where there are 10,000 sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.gate.refusals import Refusals
+from wakeful.api.requests import JSON, answer_json, caller_of, service_of
+from wakeful.api.service import Service
+from wakeful.monitoring.health import Health, LogFacts, encode_brief, judge_health, measure_disk, view_health
+from wakeful.monitoring.metrics import list_process_families, list_session_families, list_state_families
+from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, write_metrics
+from wakeful.monitoring.verified import read_verified
+
+# What a probe understands: 200 is healthy, 503 is not.
+UNHEALTHY = 503
+
+
+async def read_health(request: Request) -> Response:
+    service = service_of(request)
+    health = find_health(service, _read_refusals(request))
+    status = 200 if health.is_healthy or request.query_params.get("plain") == "true" else UNHEALTHY
+    if _is_stranger(request):
+        return Response(encode_brief(health), status_code=status, media_type=JSON)
+    return answer_json(view_health(health, service.moment(), service.version, service.started_at), status)
+
+
+async def read_metrics(request: Request) -> Response:
+    service = service_of(request)
+    core = service.core
+    health = find_health(service, _read_refusals(request))
+    families = [
+        *list_state_families(core, health, service.version, service.started_at),
+        *service.monitoring.measures.list_families(),
+        *service.monitoring.measure_reported(),
+        *list_session_families(core, core.settings.metrics.sessions),
+        *list_process_families(service.pid),
+    ]
+    is_open = "application/openmetrics-text" in request.headers.get("accept", "")
+    text = write_metrics(families, is_open=is_open)
+    return Response(text.encode(), headers={"content-type": OPEN_TYPE if is_open else PLAIN_TYPE})
+
+
+def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
+    log, folder = service.log, service.places.state
+    return judge_health(
+        service.core,
+        service.monitoring.survey(service.moment()),
+        LogFacts(log.position(), log.read_only, log.read_anchored(), read_verified(folder)),
+        measure_disk(folder),
+        refused_specs=service.problems(),
+        defects=service.defects(),
+        refusals=refusals,
+        reported=service.monitoring.find_reported(),
+    )
+
+
+def _is_stranger(request: Request) -> bool:
+    """Over TCP a probe shows no token, and learns nothing but whether all is well."""
+    caller = caller_of(request)
+    return caller.uid is None and caller.token is None and caller.run is None
+
+
+def _read_refusals(request: Request) -> Mapping[str, int]:
+    """The requests that the gate turned away, by reason."""
+    refusals: Refusals = request.app.state.refusals
+    return refusals.read()

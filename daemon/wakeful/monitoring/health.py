@@ -1,0 +1,225 @@
+"""Is the daemon healthy, and if not, what is wrong, since when, and what to do: the answer of `wakeful health`.
+
+Cheap enough to be asked every few seconds. Everything comes from memory, but for one `statvfs` and two small files of
+the state folder; `doctor` does the slow checks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wakeful.core.deciding.machine import Core
+from wakeful.core.looking.looked import Looked
+from wakeful.core.record.observations import Moment
+from wakeful.core.spec.limits import FEW_BYTES, judge_room
+from wakeful.monitoring.findings import Finding, Level, What
+from wakeful.monitoring.survey import Survey
+from wakeful.monitoring.verified import Verified
+from wakeful.views.times import show_time, show_time_or_none
+
+# Of each kind so many are told, and the others counted: 10,000 failed sessions are one page.
+MOST_OF_A_KIND = 20
+# The kinds in the order in which a person wants to know of them.
+_ORDER: tuple[What, ...] = (
+    "log", "disk", "damaged", "failed", "asks", "trust", "spec", "held", "sleeps", "budget", "notify", "webhook",
+    "binding", "defect", "limit", "gate",
+)  # fmt: skip
+_RANKS = {what: rank for rank, what in enumerate(_ORDER)}
+_LEVELS = {"wrong": 0, "note": 1}
+
+
+class LogFacts(NamedTuple):
+    """The log as its reader finds it. `anchor` None: the anchor cannot be read."""
+
+    position: int
+    read_only: str | None
+    anchor: int | None
+    verified: Verified | None
+
+
+class DiskFacts(NamedTuple):
+    free_bytes: int
+    total_bytes: int
+    shortage: str | None
+
+
+class Watches(NamedTuple):
+    targets: int
+    polled: int
+    unseen: int
+
+
+class Health(NamedTuple):
+    """What was found, the worst first."""
+
+    findings: list[Finding]
+    survey: Survey
+    log: LogFacts
+    disk: DiskFacts
+    watches: Watches
+    refusals: Mapping[str, int]
+
+    # How many findings of each level there are; `findings` has those that anybody reads.
+    counts: Mapping[Level, int]
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.counts["wrong"]
+
+
+def judge_health(
+    core: Core,
+    survey: Survey,
+    log: LogFacts,
+    disk: DiskFacts,
+    *,
+    refused_specs: Mapping[str, str],
+    defects: Mapping[str, int],
+    refusals: Mapping[str, int],
+    reported: Iterable[Finding],
+) -> Health:
+    watches, unseen = _judge_watches(core)
+    others = [
+        *unseen,
+        *_judge_log(log),
+        *_judge_disk(disk),
+        *(
+            Finding(what="spec", words=f"{place}: {words.splitlines()[0]}", mend="wakeful check")
+            for place, words in refused_specs.items()
+        ),
+        *(
+            Finding(what="defect", words=f"{words}, {times} times", mend="wakeful doctor")
+            for words, times in defects.items()
+        ),
+        *_judge_refusals(refusals),
+        *reported,
+    ]
+    findings = [*survey.findings, *others]
+    findings.sort(key=lambda one: (_LEVELS[one.level], _RANKS[one.what], one.since or 0, one.words))
+    counts: dict[Level, int] = {"wrong": 0, "note": 0}
+    for (level, _), count in survey.counts.items():
+        counts[level] += count
+    for one in others:
+        counts[one.level] += 1
+    return Health(findings, survey, log, disk, watches, refusals, counts)
+
+
+def measure_disk(folder: Path) -> DiskFacts:
+    """One `statvfs`: the state folder never lies on a network file system."""
+    found = os.statvfs(folder)
+    free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    return DiskFacts(free, total, judge_room(free, total, is_short=False))
+
+
+def _judge_watches(core: Core) -> tuple[Watches, list[Finding]]:
+    """Places that cannot be seen, and those that are polled because no events come of them."""
+    looked, found, polled, unseen = core.looked, [], 0, 0
+    for look in looked.targets.values():
+        if look.problem is None and look.degraded is None:
+            continue
+        name, binding = _find_subscriber(core, looked, look.target.key, look.subscribers)
+        if look.version is None and look.problem is not None:
+            # A service that is down has a version. A session that may not run needs to see nothing.
+            unseen += 1
+            words = f"{name} cannot see {binding}: {look.problem}"
+            found.append(Finding(what="binding", session=name, words=words, mend=f"wakeful show {name}"))
+        elif look.degraded is not None:
+            polled += 1
+            words = f"{name}, {binding}: {look.degraded}"
+            found.append(Finding(what="binding", level="note", session=name, words=words, mend=f"wakeful show {name}"))
+    return Watches(len(looked.targets), polled, unseen), found
+
+
+def _find_subscriber(core: Core, looked: Looked, key: str, subscribers: set[str]) -> tuple[str, str]:
+    session_id = min(subscribers)
+    bound = next((one.name for one in looked.bounds.get(session_id, ()) if one.target == key), key)
+    return core.state.get(session_id).name, bound
+
+
+def _judge_log(log: LogFacts) -> Iterator[Finding]:
+    if log.read_only is not None:
+        yield Finding(what="log", words=f"nothing can be recorded: {log.read_only}", mend="wakeful verify")
+    if log.anchor is None:
+        words = "the anchor of the log cannot be read, so nothing shows that the log is whole"
+        yield Finding(what="log", words=words, mend="wakeful doctor")
+    verified = log.verified
+    if verified is not None and verified.findings:
+        words = f"the last verification of the log found {verified.findings} that do not hold"
+        yield Finding(what="log", words=words, since=verified.at, mend="wakeful verify")
+
+
+def _judge_disk(disk: DiskFacts) -> Iterator[Finding]:
+    if disk.shortage is not None:
+        yield Finding(what="disk", words=f"new runs wait for {disk.shortage}", mend="df -h")
+    elif disk.free_bytes < min(FEW_BYTES, disk.total_bytes // 2):
+        words = f"{disk.free_bytes / 1e9:.2f} GB are free where the log lies"
+        yield Finding(what="disk", level="note", words=words, mend="df -h")
+
+
+def _judge_refusals(refusals: Mapping[str, int]) -> Iterator[Finding]:
+    met = {kind: count for kind, count in refusals.items() if count}
+    if met:
+        told = ", ".join(f"{count} for their {kind.replace('_', ' ')}" for kind, count in sorted(met.items()))
+        words = f"requests were refused since the daemon started: {told}"
+        yield Finding(what="gate", level="note", words=words)
+
+
+def view_health(health: Health, moment: Moment, version: str, started_at: int) -> dict[str, Any]:
+    """The answer of `GET /health` to a caller who is known."""
+    shown: list[Finding] = []
+    told: dict[tuple[str, str], int] = {}
+    for one in health.findings:
+        kind = one.level, one.what
+        told[kind] = told.get(kind, 0) + 1
+        if told[kind] <= MOST_OF_A_KIND:
+            shown.append(one)
+    survey, log = health.survey, health.log
+    return {
+        "healthy": health.is_healthy,
+        "at": show_time(moment.wall),
+        "version": version,
+        "started_at": show_time(started_at),
+        "findings": [
+            {
+                "what": one.what,
+                "level": one.level,
+                "session": one.session,
+                "words": one.words,
+                "since": show_time_or_none(one.since),
+                "mend": one.mend,
+            }
+            for one in shown
+        ],
+        "left_out": sum(health.counts.values()) - len(shown),
+        "sessions": {
+            **dict(sorted(survey.states.items())),
+            "queued": survey.queued.total(),
+            "failed": survey.failed,
+            "asking": survey.asking,
+        },
+        "log": {
+            "position": log.position,
+            "anchor": log.anchor,
+            "read_only": log.read_only,
+            "verified": None
+            if log.verified is None
+            else {
+                "at": show_time(log.verified.at),
+                "records": log.verified.records,
+                "findings": log.verified.findings,
+            },
+        },
+        "disk": {"free_bytes": health.disk.free_bytes, "total_bytes": health.disk.total_bytes},
+        "watches": health.watches._asdict(),
+        "refusals": dict(health.refusals),
+    }
+
+
+def encode_brief(health: Health) -> bytes:
+    """The answer to a stranger: nothing but whether all is well."""
+    return msgspec.json.encode({"healthy": health.is_healthy})

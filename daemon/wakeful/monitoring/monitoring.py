@@ -1,0 +1,36 @@
+"""The desk that `/health` and `/metrics` ask: counters, the survey of sessions, and parts that tell of themselves.
+
+One for each daemon. On the loop alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wakeful.core.deciding.machine import Core
+from wakeful.core.record.observations import Moment
+from wakeful.monitoring.findings import Finding, Reporter
+from wakeful.monitoring.measures import Measures
+from wakeful.monitoring.metrics_text import Family
+from wakeful.monitoring.survey import SessionSurvey, Survey
+
+
+class Monitoring:
+    """`reporters`: parts of the daemon that tell of themselves; wiring adds them."""
+
+    def __init__(self, core: Core) -> None:
+        self.measures = Measures(core.state)
+        self.reporters: list[Reporter] = []
+        self._core = core
+        self._sessions = SessionSurvey()
+
+    def survey(self, moment: Moment) -> Survey:
+        return self._sessions.survey(self._core, moment)
+
+    def find_reported(self) -> Iterator[Finding]:
+        for reporter in self.reporters:
+            yield from reporter.find_problems()
+
+    def measure_reported(self) -> Iterator[Family]:
+        for reporter in self.reporters:
+            yield from reporter.measure()

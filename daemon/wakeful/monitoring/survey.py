@@ -1,0 +1,249 @@
+"""One pass over all sessions: how many are in each state, and what is not as it should be with each.
+
+`wakeful health` asks every few seconds and Prometheus as often, also where there are 10,000 sessions. What was found
+of a session that rests is kept until the session is replaced, or until something that it depends on besides changes:
+a period of its budget, a hold that ends, a secret, an agent. On the loop alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from wakeful.core.deciding.holds import find_doubt, find_hold_words
+from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.may_start import find_queue
+from wakeful.core.record.lifecycle import StateWord, name_state
+from wakeful.core.record.observations import Moment
+from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.spec.budget import PERIODS, UNITS, Budget, Period, find_present, find_turn
+from wakeful.monitoring.findings import Finding, Level, What
+from wakeful.views.limit_levels import find_excesses, view_excess
+from wakeful.views.session_rows import find_gone, find_restless
+
+# A run that waits longer for something than this is worth a word.
+HELD_SECONDS = 60.0
+# To ask what a wake waits for takes some microseconds; of so many it is asked, the oldest first.
+MOST_HELD_ASKED = 200
+# Of each kind of finding so many are kept to be told.
+MOST_KEPT = 100
+# A budget of which this share is spent is nearly spent.
+NEARLY = 0.8
+# Of the other holds, a person asked for some, and the rest are how such a session begins.
+_BROKEN = ("failed", "crashing", "loop")
+# These are conditions that a spec or a call states. Everything else that keeps a session from its runs is missing.
+_EXPECTED = ("service ", "a fork without a place")
+
+
+class Surveyed(Struct, frozen=True):
+    """What was found of one session, and until when that is so; None: until it is replaced."""
+
+    session: Session
+    state: StateWord
+    findings: tuple[Finding, ...]
+    until: int | None
+
+
+@dataclass(slots=True)
+class Survey:
+    """The sessions as a whole."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    # Sessions with an open wake and no run, by what they are for.
+    queued: Counter[str] = field(default_factory=Counter)
+    # How many findings of each level and kind there are, and as many of them as anybody reads.
+    counts: Counter[tuple[Level, What]] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        for one in findings:
+            kind = one.level, one.what
+            self.counts[kind] += 1
+            if self.counts[kind] <= MOST_KEPT:
+                self.findings.append(one)
+
+    @property
+    def asking(self) -> int:
+        return self.counts["wrong", "asks"]
+
+    @property
+    def failed(self) -> int:
+        return self.counts["wrong", "failed"]
+
+
+class SessionSurvey:
+    """Keeps what it found of sessions at rest from one question to the next."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Surveyed] = {}
+        self._leaned_on: tuple[object, ...] = ()
+
+    def survey(self, core: Core, moment: Moment) -> Survey:
+        self._forget_outdated(core)
+        restless = find_restless(core)
+        kept, found, waiting = self._kept, Survey(), []
+        for session_id, session in core.state.sessions.items():
+            known = kept.get(session_id)
+            if (
+                known is None
+                or known.session is not session
+                or session_id in restless
+                or (known.until is not None and known.until <= moment.wall)
+            ):
+                known = kept[session_id] = _look_at(core, session, moment)
+            found.states[known.state] += 1
+            if known.findings:
+                found.add(known.findings)
+            if session.wake is not None and session.run is None:
+                waiting.append(session)
+        for session in waiting:
+            spec = session.spec
+            found.queued["agent" if spec is not None and spec.agent is not None else "command"] += 1
+        found.add(_find_held(core, waiting, moment))
+        found.add(_find_brake(core))
+        if len(kept) > len(core.state.sessions):
+            self._kept = {one: kept[one] for one in core.state.sessions}
+        return found
+
+    def _forget_outdated(self, core: Core) -> None:
+        leaning_on = (
+            core.settings.allow_unisolated,
+            core.settings.limits,
+            core.looked.laxity,
+            tuple(core.looked.secrets.items()),
+            tuple(core.looked.untrusted.items()),
+            tuple(map(id, core.agents.values())),
+            tuple(core.agent_problems.items()),
+        )
+        if leaning_on != self._leaned_on:
+            self._kept.clear()
+            self._leaned_on = leaning_on
+
+
+def _look_at(core: Core, session: Session, moment: Moment) -> Surveyed:
+    is_over = session.is_terminated or session.archive is not None
+    words = None if is_over else find_hold_words(core, session, moment)
+    state = name_state(session, is_held=words is not None)
+    if isinstance(session, DamagedSession):
+        finding = Finding(
+            what="damaged",
+            session=session.name,
+            words=f"{session.name} is damaged: {session.damage}",
+            mend="wakeful doctor",
+        )
+        return Surveyed(session, state, (finding,), None)
+    if is_over or find_gone(session) is not None or session.move.has_departed:
+        return Surveyed(session, state, (), None)
+    findings = [*_find_trouble(core, session, words), *_find_limits(core, session)]
+    spending, until = _find_spending(session, moment.wall)
+    findings += spending
+    hold = session.hold
+    ends = [one for one in (until, hold.until if hold is not None else None) if one is not None]
+    if session.wake is not None and session.wake.retry_at is not None:
+        ends.append(session.wake.retry_at)
+    return Surveyed(session, state, tuple(findings), min(ends, default=None))
+
+
+def _find_trouble(core: Core, session: Session, words: str | None) -> Iterator[Finding]:
+    """Why it sleeps, where somebody should know. A run under way may be what ends it."""
+    hold, last, name = session.hold, session.last_run, session.name
+    if words is None or session.run is not None or session.brake is not None:
+        return
+    if find_doubt(core, session) is not None:
+        yield Finding(what="trust", session=name, words=f"{name} {words}", mend=f"wakeful trust {name}")
+        return
+    if hold is not None and words == hold.words:
+        since = last.finished_at if last is not None and hold.kind in _BROKEN else session.last_active_at
+        if hold.kind in _BROKEN:
+            mend = f"wakeful why {name}"
+            yield Finding(what="failed", session=name, words=f"{name} {hold.words}", since=since, mend=mend)
+        elif hold.kind == "asking":
+            words = hold.words.partition(": wakeful answer ")[0]
+            mend = f"wakeful answer {name} yes"
+            yield Finding(what="asks", session=name, words=f"{name} asks: {words}", since=since, mend=mend)
+        elif hold.kind == "budget":
+            mend = f"wakeful costs {name}"
+            yield Finding(what="budget", session=name, words=f"{name}: {hold.words}", since=since, mend=mend)
+        return
+    if (session.wake is not None and session.wake.retry_at is not None) or not session.is_armed:
+        return
+    level: Level = "note" if words.startswith(_EXPECTED) else "wrong"
+    yield Finding(what="sleeps", level=level, session=name, words=f"{name} sleeps: {words}", mend=f"wakeful why {name}")
+
+
+def _find_limits(core: Core, session: Session) -> Iterator[Finding]:
+    for name, amount in find_excesses(session, core.settings.limits):
+        excess = view_excess(session, name, amount, core.settings.limits)
+        level: Level = "wrong" if excess["level"] == "hard" else "note"
+        words = f"{session.name}, {excess['words']}"
+        yield Finding(what="limit", level=level, session=session.name, words=words, mend=excess["mend"] or None)
+
+
+def _find_spending(session: Session, at: int) -> tuple[list[Finding], int | None]:
+    """Budgets that are nearly spent, and when the first of their periods turns."""
+    budget = session.spec.budget if session.spec is not None else None
+    if budget is None or (session.hold is not None and session.hold.kind == "budget"):
+        return [], None
+    found, turns = [], []
+    for share, period, words in list_shares(budget, session, at):
+        if share >= NEARLY:
+            turns.append(find_turn(period, at, budget.timezone))
+            words = f"{session.name}: {words}"
+            mend = f"wakeful costs {session.name}"
+            found.append(Finding(what="budget", level="note", session=session.name, words=words, mend=mend))
+    return found, min(turns, default=None)
+
+
+def list_shares(budget: Budget, session: Session, at: int) -> Iterator[tuple[float, Period, str]]:
+    """The spent share of every bound of a session's budget, with its period and in words."""
+    spent = session.tally.spent
+    if not spent:
+        return
+    for period in PERIODS:
+        bound = budget.bound(period)
+        if bound is None or period not in spent:
+            continue
+        now = find_present(spent, budget, period, at)
+        for name, unit in UNITS.items():
+            limit = getattr(bound, name)
+            if limit:
+                used = getattr(now, name)
+                yield used / limit, period, f"{used:g} of {limit:g} {unit} of the {period} are spent"
+
+
+def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[Finding]:
+    """Wakes that have waited for more than a minute, one finding for each reason: a failed upstream is one."""
+    before = moment.wall - int(HELD_SECONDS * 1e6)
+    late = [one for one in waiting if one.wake is not None and one.wake.requested_at < before and one.hold is None]
+    late.sort(key=_find_requested)
+    reasons: dict[str, list[Session]] = {}
+    for session in late[:MOST_HELD_ASKED]:
+        queue = find_queue(core, session, moment)
+        # What ends at a known time ends by itself.
+        if queue is not None and queue.until is None:
+            reasons.setdefault(queue.words, []).append(session)
+    for words, held in reasons.items():
+        names = ", ".join(one.name for one in held[:3]) + (f" and {len(held) - 3} more" if len(held) > 3 else "")
+        verb = "waits" if len(held) == 1 else "wait"
+        yield Finding(
+            what="held",
+            # A slot comes free by itself. An upstream that failed has a finding of its own.
+            level="note" if words.startswith(("a slot", "upstream ")) else "wrong",
+            session=held[0].name if len(held) == 1 else None,
+            words=f"{names} {verb}: {words}",
+            since=_find_requested(held[0]),
+            mend=f"wakeful why {held[0].name}",
+        )
+
+
+def _find_requested(session: Session) -> int:
+    return session.wake.requested_at if session.wake is not None else 0
+
+
+def _find_brake(core: Core) -> Iterator[Finding]:
+    if core.state.braked:
+        session = core.state.get(min(core.state.braked))
+        yield Finding(what="held", words=f"every session sleeps: {session.brake}", mend="wakeful resume --all")
