@@ -56,6 +56,30 @@ def test_what_two_old_runs_share_goes_once(there: Place) -> None:
     assert find(there).addresses == (first,)
 
 
+def deliver(place: Place, session: str, content: bytes, days_ago: float) -> str:
+    """A delivery to a webhook; returns where its payload is kept."""
+    address = place.blobs.put(content)
+    fields = {"binding": "hub", "key": "webhook hub", "position": 1, "sender": "github", "delivery": "d"}
+    payload = msgspec.json.encode({**fields, "payload": address})
+    head = place.log.head(session).seq
+    place.log.append_blocking(
+        [Append(session, head, (Draft("delivery_received", payload, session),))], at=round(NOW - days_ago * DAY)
+    )
+    return address
+
+
+def test_payloads_of_deliveries_go_with_the_run_that_ended_next(there: Place) -> None:
+    """One that a later delivery brought again stays, and so does one that no run came after."""
+    first, again = deliver(there, "a", b"first", 101), deliver(there, "a", b"again", 101)
+    output = finish(there, "a", b"old", 100)
+    deliver(there, "a", b"again", 2)
+    finish(there, "a", b"new", 1)
+    waiting = deliver(there, "b", b"nobody has run", 150)
+    due = find(there)
+    assert set(due.addresses) == {first, output} and due.sessions["a"][0] == 1
+    assert again not in due.addresses and waiting not in due.addresses
+
+
 def test_the_size_of_outputs_is_bounded_newest_first(there: Place) -> None:
     oldest = finish(there, "a", b"x" * 600, 3)
     finish(there, "a", b"y" * 600, 2)

@@ -137,10 +137,10 @@ def test_whoever_has_not_signed_leaves_no_record(box: HookBox) -> None:
     ]
     for sent, headers, expected, words in refusals:
         status, answer = knock(box, "triage/hub", sent, headers)
-        assert (status, words in answer["error"]) == (expected, True), answer
+        assert (status, words in answer["detail"]) == (expected, True), answer
     for address in ("triage/other", "other/hub", "triage", "", "triage/message"):
         status, answer = knock(box, address, body, sign(body, "d-1"))
-        assert (status, "no webhook has this address" in answer["error"]) == (404, True)
+        assert (status, "no webhook has this address" in answer["detail"]) == (404, True)
     assert len(box.log("triage")) == before and box.row("triage")["runs"] == 0
     row = read_rows(box)["triage/hub"]
     assert (row["refused"], row["accepted"], row["duplicates"]) == (4, 0, 0)
@@ -288,7 +288,7 @@ def test_a_webhook_without_its_secret_says_so_and_asks_to_try_again(box: HookBox
     box.start()
     body = b'{"action": "opened"}'
     status, answer = knock(box, "triage/hub", body, sign(body, "d-1"))
-    assert (status, "wakeful secret set gh" in answer["error"]) == (503, True)
+    assert (status, "wakeful secret set gh" in answer["detail"]) == (503, True)
     assert "wakeful secret set gh" in box.words("webhook", "list")
     assert "it refuses all deliveries" in box.words("show", "triage")
     box.set_secret("gh", SECRET)
@@ -334,7 +334,7 @@ def test_slack_is_answered_its_challenge_and_sends_forms(box: HookBox) -> None:
     assert send(challenge, "application/json", time.time()) == (200, "3eZbrw1a")
     form = b"command=%2Fdeploy&text=now&trigger_id=1.2"
     status, answer = send(form, "application/x-www-form-urlencoded", time.time() - 400)
-    assert (status, "too old" in answer["error"]) == (401, True)
+    assert (status, "too old" in answer["detail"]) == (401, True)
     status, answer = send(form, "application/x-www-form-urlencoded", time.time())
     assert (status, answer["event"], answer["position"]) == (202, "/deploy", 1)
     box.wait_at_rest("ops/chat", runs=1)
@@ -406,3 +406,28 @@ def test_senders_reach_the_tcp_port_without_a_token_and_pages_of_others_do_not(b
     eventually(lambda: len(box.lines("payloads")) == 2)
     assert [json.loads(line)["number"] for line in box.lines("payloads")] == [1, 2]
     assert box.kinds("triage").count("delivery_received") == 2
+
+
+def test_a_payload_can_be_replayed_and_erased(box: HookBox) -> None:
+    """A replay finds the file again; an erased one is gone for good."""
+    box.write("in.txt", "1")
+    make_triage(
+        box,
+        """
+        objective: Look at new issues.
+        first: adopt
+        bindings: {hub: {webhook: github, secret: gh}, text: {file: in.txt, wake: false}, out: {file: out.txt, access: write}}
+        run: {command: [sh, -c, 'cat in.txt "$WAKEFUL_BINDING_HUB"/* > out.txt']}
+        """,
+    )
+    body = b'{"title": "it breaks"}'
+    assert knock(box, "triage/hub", body, sign(body, "d-1"))[0] == 202
+    box.wait_at_rest("triage", runs=1)
+    assert box.read("out.txt") == "1" + body.decode()
+    assert json.loads(box.run("replay", "triage", "1", "--json").stdout)["same"] is True
+    (record,) = [record for record in box.log("triage") if record["kind"] == "delivery_received"]
+    address = record["payload"]["payload"].removeprefix("blake2b-")
+    blob = box.state / "blobs" / address[:2] / address[2:]
+    assert blob.read_bytes() == body
+    box.ask("erase", "triage", str(record["seq"]))
+    assert not blob.exists()
