@@ -17,11 +17,11 @@ _CALLS = {"x86_64": (116, 117, 119), "aarch64": (159, 147, 149)}
 
 
 @contextlib.contextmanager
-def acting_as(uid: int) -> Iterator[None]:
-    """Takes root. What is imported meanwhile must be readable by that user."""
+def acting_as(uid: int, *others: int) -> Iterator[None]:
+    """Takes root. What is imported meanwhile must be readable by that user. `others` are groups it is also in."""
     setgroups, setresuid, setresgid = _CALLS[platform.machine()]
     groups = os.getgroups()
-    _call(setgroups, 0, None)
+    _call(setgroups, len(others), (ctypes.c_uint32 * len(others))(*others))
     _call(setresgid, uid, uid, 0)
     _call(setresuid, uid, uid, 0)
     try:

@@ -210,7 +210,7 @@ def bind_socket(path: str, group: str | None = None) -> socket.socket:
 def _let_group_in(path: str, group: str) -> None:
     """Members of the group may connect; who they are is asked of the kernel, and judged by the gate."""
     try:
-        number = grp.getgrnam(group).gr_gid
+        number = int(group) if group.isascii() and group.isdigit() else grp.getgrnam(group).gr_gid
     except KeyError:
         raise SocketRefused(
             f"there is no group {group!r} on this machine, which wakeful.yaml names (people: socket_group:); "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import socket
 import struct
 import sys
@@ -33,6 +34,8 @@ from wakeful.system.http_wire import (
     write_head,
 )  # fmt: skip
 
+# Names the account whose daemon a person means, where that is not their own.
+OWNER_VARIABLE = "WAKEFUL_OWNER"
 # A daemon that folds or looks at much may take seconds; one that was stopped never answers.
 PATIENCE_SECONDS = 60.0
 # After this long without an answer a person wants to know what the command waits for.
@@ -261,11 +264,21 @@ def connect(path: str) -> socket.socket:
 
 def _refuse_stranger(connection: socket.socket, path: str) -> None:
     uid = find_stranger(connection)
-    if uid is not None:
+    if uid is not None and not _is_expected(uid, os.environ.get(OWNER_VARIABLE, "")):
         raise Failure(
             f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; "
-            "give your own with --socket"
+            f"give your own with --socket, or say whose daemon you mean: {OWNER_VARIABLE}={uid}"
         )
+
+
+def _is_expected(uid: int, owner: str) -> bool:
+    """Did the person say that they mean the daemon of this account, by its name or number?"""
+    if not owner or owner == str(uid):
+        return bool(owner)
+    try:
+        return pwd.getpwnam(owner).pw_uid == uid
+    except KeyError:
+        return False
 
 
 def read_error(answer: Answer) -> str:
