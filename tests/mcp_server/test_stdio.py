@@ -9,9 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_types import ResourceTemplateReference
 
 from e2e.box import Box
-from mcp_server.conftest import MODES, declare, open_client, say
+from mcp_server.clients import MODES, declare, open_client, say
 from waiting import eventually_async
 from wakeful.mcp_server.tools import LEFT_OUT, PREFIX, list_tools
 from wakeful.verbs.table import VERBS
@@ -158,11 +159,16 @@ async def test_a_wait_ends_after_its_time_and_says_so(box: Box) -> None:
     async with open_client(box) as client:
         result = await client.call_tool("wakeful_run", {"name": "pay", "timeout_seconds": 0.5})
         assert not result.is_error and result.structured_content["outcome"] == "waiting"
-        # A session that is held does not start, and nobody waits.
-        await client.call_tool("wakeful_interrupt", {"name": "pay"})
-        await client.call_tool("wakeful_sleep", {"name": "pay", "words": "holiday"})
+
+
+async def test_a_session_that_is_held_is_not_waited_for(box: Box) -> None:
+    declare(box, more="budget: {month: {runs: 1}}\n")
+    box.start()
+    async with open_client(box) as client:
+        assert not (await client.call_tool("wakeful_run", {"name": "pay"})).is_error
         held = await client.call_tool("wakeful_run", {"name": "pay"})
         assert held.is_error and held.structured_content["outcome"] == "held"
+        assert "budget" in held.structured_content["reason"]
 
 
 async def test_a_wait_goes_on_after_a_restart_of_the_daemon(box: Box) -> None:
@@ -203,8 +209,6 @@ async def test_sessions_are_resources(box: Box, mode: str) -> None:
         for uri, words in (("wakeful://session/nobody", "nobody"), ("wakeful://sesion/pay", "expected one of")):
             with pytest.raises(MCPError, match=words):
                 await client.read_resource(uri)
-        from mcp_types import ResourceTemplateReference
-
         ref = ResourceTemplateReference(type="ref/resource", uri="wakeful://session/{name}/output/{run}")
         found = await client.complete(ref, {"name": "name", "value": "hr"})
         assert found.completion.values == ["hr/pay"]

@@ -12,7 +12,7 @@ import re
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
-from mcp_types import RequestParams, Result
+from mcp_types import RequestParams
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
@@ -61,22 +61,8 @@ class UpdateParams(HandleParams):
     input_responses: dict[str, Any]
 
 
-class BegunResult(Result):
-    """The answer of a tool call that goes on: a handle in the place of a result."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
-
-    result_type: Literal["task"] = "task"
-    task_id: str
-    status: str = "working"
-    status_message: str | None = None
-    created_at: str
-    last_updated_at: str
-    poll_interval_ms: int = POLL_MILLISECONDS
-
-
 def view_state(handle: Handle, awaited: Awaited) -> dict[str, Any]:
-    """The state of a deferred run, without its result."""
+    """The state of a deferred run, without its result. With `resultType: task` it is the answer of the tool call."""
     status = "working" if awaited.ended is None else _find_status(awaited.ended["outcome"])
     words = awaited.ended["words"] if awaited.ended is not None else _say_state(awaited)
     return {

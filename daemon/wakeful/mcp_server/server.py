@@ -28,7 +28,6 @@ from wakeful.errors import CallerError, WakefulError
 from wakeful.mcp_server.contract import Reach, Reply
 from wakeful.mcp_server.deferred_runs import (
     EXTENSION,
-    BegunResult,
     Handle,
     HandleParams,
     UpdateParams,
@@ -72,6 +71,8 @@ runs, wakeful_recall reads facts, wakeful_note leaves the hand-off for the next 
 mailbox of another session, wakeful_history reads this session's log."""
 
 FindReach = Callable[[Any], Reach]
+# The handle of a deferred run in the place of a result. A dict, because a null in it must be sent.
+Begun = dict[str, Any]
 
 
 class Handlers:
@@ -89,7 +90,7 @@ class Handlers:
             tools.append(_describe_run())
         return types.ListToolsResult(tools=sorted(tools, key=lambda tool: tool.name), cache_scope="private")
 
-    async def call_tool(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult | BegunResult:
+    async def call_tool(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult | Begun:
         """An error of the daemon, or of the caller, is a result that says so: a model reads it."""
         reach = self._find_reach(ctx)
         try:
@@ -242,7 +243,7 @@ class _Call:
         self._given = given
         self._told = 0
 
-    async def carry_out(self) -> types.CallToolResult | BegunResult:
+    async def carry_out(self) -> types.CallToolResult | Begun:
         if self._name == RUN and self._reach.own is None:
             return await self._run()
         tool = _find_tool(self._reach, self._name)
@@ -252,14 +253,14 @@ class _Call:
         reply = await self._daemon.ask(*request)
         return _show_reply(tool, reply, self._given)
 
-    async def _run(self) -> types.CallToolResult | BegunResult:
+    async def _run(self) -> types.CallToolResult | Begun:
         activate = list_tools()["wakeful_activate"]
         seconds = _take_seconds(self._given)
         request = activate.make_request(self._given, uuid.uuid4().hex)
         answer = (await self._daemon.ask(*request)).decode()
         return await self._follow(Handle("run", answer["name"], answer["record"]), answer, seconds)
 
-    async def _ask(self, tool: VerbTool) -> types.CallToolResult | BegunResult:
+    async def _ask(self, tool: VerbTool) -> types.CallToolResult | Begun:
         seconds = _take_seconds(self._given)
         request = tool.make_request(self._given, uuid.uuid4().hex)
         answer = (await self._daemon.ask(*request)).decode()
@@ -269,7 +270,7 @@ class _Call:
 
     async def _follow(
         self, handle: Handle, answer: dict[str, Any], seconds: float | None
-    ) -> types.CallToolResult | BegunResult:
+    ) -> types.CallToolResult | Begun:
         if answer.get("held") is not None:
             # It would wait for a person, or for the turn of a period.
             held = {"name": handle.name, "run": None, "outcome": "held", "reason": answer["held"]}
@@ -277,13 +278,7 @@ class _Call:
         awaited = handle.expect()
         if _declares_deferred(self._ctx):
             await read_so_far(self._daemon, awaited)
-            state = view_state(handle, awaited)
-            return BegunResult(
-                task_id=state["taskId"],
-                status_message=state["statusMessage"],
-                created_at=state["createdAt"],
-                last_updated_at=state["lastUpdatedAt"],
-            )
+            return {"resultType": "task", **view_state(handle, awaited), "status": "working"}
         try:
             async with asyncio.timeout(seconds):
                 ended = await wait_for_end(self._daemon, awaited, self._tell)
