@@ -54,7 +54,7 @@ LAYERS: dict[str, set[str]] = {
     # The control socket: who calls, and the routes.
     "api": {
         "core", "system", "specs", "secrets", "eventlog", "views", "run_files", "history", "bundles", "model_context", "workspaces",
-        "trust", "verbs",
+        "trust", "verbs", "mcp_server",
     },
     # The running daemon. Its wiring is the only place that constructs edges.
     "service": {

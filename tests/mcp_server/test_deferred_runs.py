@@ -73,7 +73,9 @@ class Deferring(ClientExtension):
         assert begun.status == "working"
         self.handles.append(begun.task_id)
         if not self._is_waiting:
-            return CallToolResult(content=[], structured_content={"name": "", "run": 0, "outcome": "waiting", "words": ""})
+            return CallToolResult(
+                content=[], structured_content={"name": "", "run": 0, "outcome": "waiting", "words": ""}
+            )
 
         async def poll() -> State | None:
             request = Request[Model, str](method="tasks/get", params=Model(task_id=begun.task_id))

@@ -44,7 +44,11 @@ async def test_tools_are_listed_and_their_results_fit_their_schemas(box: Box, mo
         )
         assert not kept.is_error and kept.structured_content["record"] > 0
         ran = await client.call_tool("wakeful_run", {"name": "pay", "note": "please"})
-        assert (ran.is_error, ran.structured_content["outcome"], ran.structured_content["run"]) == (False, "succeeded", 1)
+        assert (ran.is_error, ran.structured_content["outcome"], ran.structured_content["run"]) == (
+            False,
+            "succeeded",
+            1,
+        )
         assert "hello" in ran.structured_content["output"]
         given: dict[str, dict[str, Any]] = {
             "wakeful_why": {"x": "pay"},
@@ -66,7 +70,9 @@ async def test_tools_are_listed_and_their_results_fit_their_schemas(box: Box, mo
             assert result.structured_content is not None
             if tool.output_schema is not None:
                 jsonschema.validate(result.structured_content, tool.output_schema)
-        [fact] = (await client.call_tool("wakeful_recall", {"name": "pay", "key": "currency"})).structured_content["items"]
+        [fact] = (await client.call_tool("wakeful_recall", {"name": "pay", "key": "currency"})).structured_content[
+            "items"
+        ]
         assert (fact["value"], fact["confidence"]) == ("EUR", 0.5)
         [row] = (await client.call_tool("wakeful_list", {})).structured_content["items"]
         assert (row["name"], row["runs"]) == ("pay", 1)

@@ -28,6 +28,7 @@ from wakeful.api.routes import (
     diff,
     export,
     log,
+    mcp,
     participants,
     replay,
     retention,
@@ -65,6 +66,7 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /search": search.search,
     "GET /plan": why.explain_plan,
     "GET /doctor": why.explain_health,
+    "POST /mcp": mcp.answer_mcp,
     "POST /replay": replay.replay,
     "POST /work/begin": agent_work.begin,
     "GET /work/rules": agent_work.read_rules,
@@ -115,7 +117,9 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.tcp = tcp
     app.state.refusals = Refusals()
     app.state.guesses = Guesses()
-    return Gate(app, service)
+    gate = Gate(app, service)
+    app.state.mcp = mcp.McpServing(gate.answer_as)
+    return gate
 
 
 async def _handle_http(request: Request, error: Exception) -> Response:

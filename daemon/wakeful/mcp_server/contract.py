@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, urlencode
 
 from wakeful.errors import CallerError, OperatorError
 
@@ -71,3 +72,13 @@ def read_refusal(body: bytes, status: int) -> str:
         return str(found.get("detail") or found.get("error") or found["title"])
     except (ValueError, KeyError, AttributeError, TypeError):
         return f"the daemon answered {status}: {body[:200].decode(errors='replace')}"
+
+
+def encode_query(query: Mapping[str, Any] | None) -> str:
+    """The query of an address, with its question mark. Values that are None, False or empty are left out."""
+    given = {
+        name: "true" if value is True else value
+        for name, value in (query or {}).items()
+        if value is not None and value is not False and value != []
+    }
+    return f"?{urlencode(given, doseq=True, quote_via=quote)}" if given else ""

@@ -11,11 +11,11 @@ import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from wakeful import __version__
 from wakeful.errors import CallerError
-from wakeful.mcp_server.contract import DaemonAway, DaemonRefused, Reply, read_refusal
+from wakeful.mcp_server.contract import DaemonAway, DaemonRefused, Reply, encode_query, read_refusal
 from wakeful.system.http_wire import HEAD_END, LONGEST_HEAD_BYTES, AnswerBody, find_stranger, parse_head, write_head
 
 # A daemon that folds much may take seconds. Its end, or a new daemon, is waited for as long.
@@ -180,16 +180,6 @@ async def _read_pieces(reader: asyncio.StreamReader, body: AnswerBody) -> AsyncI
             raise asyncio.IncompleteReadError(b"", None)
         if piece := body.take(data):
             yield piece
-
-
-def encode_query(query: Mapping[str, Any] | None) -> str:
-    """The query of an address, with its question mark. Values that are None, False or empty are left out."""
-    given = {
-        name: "true" if value is True else value
-        for name, value in (query or {}).items()
-        if value is not None and value is not False and value != []
-    }
-    return f"?{urlencode(given, doseq=True, quote_via=quote)}" if given else ""
 
 
 def _write_host(address: Address) -> str:

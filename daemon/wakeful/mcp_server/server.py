@@ -51,9 +51,8 @@ from wakeful.mcp_server.run_wait import (
     wait_for_end,
 )
 from wakeful.mcp_server.subscriptions import Watch
-from wakeful.mcp_server.tools import VerbTool, list_tools, refuse_unknown
+from wakeful.mcp_server.tools import RUN, VerbTool, list_tools, refuse_unknown
 
-RUN = "wakeful_run"
 ASK = "wakeful_ask"
 # A client reads so many sessions at a time.
 PAGE = 200
@@ -67,8 +66,8 @@ messages. wakeful_list shows them, wakeful_show one of them, wakeful_why why one
 session and waits for its end; wakeful_send puts a message in its mailbox; wakeful_ask asks its agent. \
 wakeful_remember keeps a fact that later runs read."""
 OWN_INSTRUCTIONS = """You work inside a run of the wakeful session {own}. wakeful_remember keeps a fact for later \
-runs, wakeful_recall reads facts, wakeful_note leaves the hand-off for the next run, wakeful_send puts a message in the \
-mailbox of another session, wakeful_history reads this session's log."""
+runs, wakeful_recall reads facts, wakeful_note leaves the hand-off for the next run, wakeful_send puts a message in \
+the mailbox of another session, wakeful_history reads this session's log."""
 
 FindReach = Callable[[Any], Reach]
 # The handle of a deferred run in the place of a result. A dict, because a null in it must be sent.

@@ -17,6 +17,8 @@ from wakeful.verbs.table import VERBS
 from wakeful.verbs.verb import Argument, Field, Route, Verb
 
 PREFIX = "wakeful_"
+# The one tool that is no verb: to activate a session, and to wait for the end of the run.
+RUN = "wakeful_run"
 LEFT_OUT = {
     "follow": "a stream without an end: subscribe to a resource instead",
     "talk": "a conversation in a terminal: wakeful_ask is the same, one question at a time",
@@ -27,8 +29,6 @@ LEFT_OUT = {
     "add": "a person decides which folders are trusted",
     "token": "a person hands out tokens",
 }
-# Verbs whose tool does more than one request; server.py carries them out.
-WAITING = frozenset(("ask",))
 # A log may have a million records, and a model reads few.
 USUAL_RECORDS = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -211,7 +211,7 @@ def refuse_unknown(name: str, offered: Iterable[str], *, is_run: bool) -> Caller
     verb = name.removeprefix(PREFIX)
     if verb in LEFT_OUT:
         return CallerError(f"{name} is no tool: {LEFT_OUT[verb]}")
-    if verb in VERBS and is_run:
+    if is_run and (verb in VERBS or name == RUN):
         return CallerError(f"{name} is not for runs; a run may use {', '.join(offered)}")
     near = difflib.get_close_matches(name, offered, 1)
     return CallerError(f"there is no tool {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

@@ -13,6 +13,7 @@ import os
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders, QueryParams
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.bodies import decode_body, read_body
@@ -28,6 +29,7 @@ from wakeful.api.requests import Forbidden, RefusedRequest, Unauthorised, answer
 from wakeful.api.service import Service
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError, WakefulError
+from wakeful.verbs.verb import Route
 
 # These answers are read from the log, which must have the state that `/sessions` showed a moment ago. Not
 # `/sessions` itself, nor `/doctor`: while the disk hangs, people must still see what there is.
@@ -71,22 +73,42 @@ class Gate:
             else:
                 caller = self._identify(scope)
                 rule, named = find_rule(self._app.routes, scope)
-            scope["state"]["caller"] = caller
-            if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
-                body = await read_body(Request(scope, receive))
-                judge_body(self._service, caller, decode_body(body))
-                receive = _repeat(body, receive)
-            if scope["path"].startswith(FROM_THE_LOG):
-                await self._service.recorded_so_far()
+            receive = await self._judge(caller, rule, named, scope, receive)
             # Before anything is read: a stream from here on misses nothing that the answer does not have.
             position = self._find_position()
         except ClientDisconnect:
             return
         except WakefulError as refusal:
-            if isinstance(refusal, RefusedRequest):
-                self._refusals.count(refusal.kind)
-            answer = answer_error(str(refusal), find_status(refusal))
+            answer = self._refuse(refusal)
         await answer(scope, receive, send_with_headers)
+
+    async def answer_as(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that the daemon makes for a caller whom it has identified: judged as the caller's own."""
+        answer: ASGIApp = self._app
+        try:
+            rule, named = find_rule(self._app.routes, scope)
+            receive = await self._judge(caller, rule, named, scope, receive)
+        except WakefulError as refusal:
+            answer = self._refuse(refusal)
+        await answer(scope, receive, send)
+
+    async def _judge(
+        self, caller: Caller, rule: Route | None, named: dict[str, str], scope: Scope, receive: Receive
+    ) -> Receive:
+        """Raise where the caller may not do this. The body can be received from what is returned."""
+        scope["state"]["caller"] = caller
+        if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
+            body = await read_body(Request(scope, receive))
+            judge_body(self._service, caller, decode_body(body))
+            receive = _repeat(body, receive)
+        if scope["path"].startswith(FROM_THE_LOG):
+            await self._service.recorded_so_far()
+        return receive
+
+    def _refuse(self, refusal: WakefulError) -> Response:
+        if isinstance(refusal, RefusedRequest):
+            self._refusals.count(refusal.kind)
+        return answer_error(str(refusal), find_status(refusal))
 
     def _find_position(self) -> int | None:
         """The newest position of the log. None where the log cannot be read: people must still be answered then."""
@@ -98,6 +120,7 @@ class Gate:
     async def close(self) -> None:
         """The daemon stops: end what goes on between requests."""
         await self._app.state.feed.close()
+        await self._app.state.mcp.close()
 
     def _identify(self, scope: Scope) -> Caller:
         """Raise Unauthorised or Forbidden where nobody we know is at the other end."""

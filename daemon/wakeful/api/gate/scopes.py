@@ -23,9 +23,11 @@ from wakeful.api.service import Service
 from wakeful.verbs.table import list_routes
 from wakeful.verbs.verb import Route
 
-# The routes that belong to no verb: what a client asks first, and a run's own, which nobody else reaches.
+# The routes that belong to no verb: what a client asks first, MCP, and a run's own, which nobody else reaches.
 OWN_ROUTES = (
     Route("GET", "/version", None, is_for_runs=True),
+    # Each call that comes by it is judged by the route of its verb.
+    Route("POST", "/mcp", None, is_for_runs=True),
     Route("POST", "/work/begin", "owner", is_for_runs=True),
     Route("POST", "/work/steps", "owner", is_for_runs=True),
     Route("GET", "/work/rules", "owner", is_for_runs=True),
