@@ -67,6 +67,7 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /plan": why.explain_plan,
     "GET /doctor": why.explain_health,
     "POST /mcp": mcp.answer_mcp,
+    "GET /mcp": mcp.refuse_stream,
     "POST /replay": replay.replay,
     "POST /work/begin": agent_work.begin,
     "GET /work/rules": agent_work.read_rules,

@@ -28,6 +28,8 @@ OWN_ROUTES = (
     Route("GET", "/version", None, is_for_runs=True),
     # Each call that comes by it is judged by the route of its verb.
     Route("POST", "/mcp", None, is_for_runs=True),
+    # A client of an older revision asks for a stream of its own, and is told that there is none.
+    Route("GET", "/mcp", None, is_for_runs=True),
     Route("POST", "/work/begin", "owner", is_for_runs=True),
     Route("POST", "/work/steps", "owner", is_for_runs=True),
     Route("GET", "/work/rules", "owner", is_for_runs=True),

@@ -14,11 +14,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from wakeful.api.bodies import LARGEST_BODY_BYTES
 from wakeful.api.gate.callers import Caller
-from wakeful.api.requests import caller_of
+from wakeful.api.requests import answer_error, caller_of
 from wakeful.errors import OperatorError
 from wakeful.mcp_server.contract import DaemonAway, DaemonRefused, Reach, Reply, encode_query, read_refusal
 
@@ -38,6 +39,12 @@ AnswerAs = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
 async def answer_mcp(request: Request) -> Any:
     serving: McpServing = request.app.state.mcp
     return await serving.find()
+
+
+async def refuse_stream(request: Request) -> Response:
+    answer = answer_error("there is no standing stream; POST a request, and subscriptions/listen for changes", 405)
+    answer.headers["Allow"] = "POST"
+    return answer
 
 
 class McpServing:
