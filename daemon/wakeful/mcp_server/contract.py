@@ -58,11 +58,16 @@ class Daemon(Protocol):
 class Reach(NamedTuple):
     """What one client may use: the daemon as its caller reaches it.
 
-    `own` is the session of the run that calls; None for everybody else."""
+    `own` is the session of the run that calls; None for everybody else. `only` names the verbs that are offered; None:
+    all."""
 
     daemon: Daemon
     own: str | None = None
     allows_dangerous: bool = False
+    only: frozenset[str] | None = None
+
+    def offers(self, verb: str) -> bool:
+        return self.only is None or verb in self.only
 
 
 def read_refusal(body: bytes, status: int) -> str:

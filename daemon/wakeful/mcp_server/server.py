@@ -85,7 +85,7 @@ class Handlers:
     async def list_tools(self, ctx: Any, params: Any) -> types.ListToolsResult:
         reach = self._find_reach(ctx)
         tools = [_describe(tool) for tool in _find_offered(reach).values()]
-        if reach.own is None:
+        if reach.own is None and reach.offers("run"):
             tools.append(_describe_run())
         return types.ListToolsResult(tools=sorted(tools, key=lambda tool: tool.name), cache_scope="private")
 
@@ -243,7 +243,7 @@ class _Call:
         self._told = 0
 
     async def carry_out(self) -> types.CallToolResult | Begun:
-        if self._name == RUN and self._reach.own is None:
+        if self._name == RUN and self._reach.own is None and self._reach.offers("run"):
             return await self._run()
         tool = _find_tool(self._reach, self._name)
         if self._name == ASK:
@@ -330,12 +330,14 @@ def _find_offered(reach: Reach) -> dict[str, VerbTool]:
     return {
         name: tool
         for name, tool in list_tools(reach.own).items()
-        if reach.allows_dangerous or not tool.verb.is_dangerous
+        if reach.offers(tool.verb.name) and (reach.allows_dangerous or not tool.verb.is_dangerous)
     }
 
 
 def _find_tool(reach: Reach, name: str) -> VerbTool:
     tool = list_tools(reach.own).get(name)
+    if tool is not None and not reach.offers(tool.verb.name):
+        raise CallerError(f"{name} is not offered here (wakeful mcp --only)")
     if tool is None:
         raise refuse_unknown(name, _find_offered(reach), is_run=reach.own is not None)
     if tool.verb.is_dangerous and not reach.allows_dangerous:

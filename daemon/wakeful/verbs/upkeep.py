@@ -249,6 +249,14 @@ VERBS = (
                 only="terminal",
             ),
             Argument(
+                "only",
+                option="--only",
+                help="Offer only the tool of this verb, such as list; may be given again.",
+                metavar="VERB",
+                is_repeated=True,
+                only="terminal",
+            ),
+            Argument(
                 "allows_dangerous",
                 "flag",
                 "--allow-dangerous",
