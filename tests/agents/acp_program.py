@@ -3,12 +3,14 @@
 `python acp_program.py FOLDER`: FOLDER/sessions holds a file for each session it had, with every prompt it got. Of FOLDER/can it takes what it can
 besides (resume, load, login, modes, options), of FOLDER/name what it is called, of FOLDER/way how it tells of its call (at once, in pieces, by its question
 alone), of FOLDER/page what it writes, of FOLDER/spends how many words it reads again and again, and what it tells of that. The words of FOLDER/thinks are its thoughts,
-one by one; it goes on when FOLDER/go is there. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
+one by one; it goes on when FOLDER/go is there. FOLDER/uses has calls of the tools of the servers it was handed: for each it asks first, and what it was
+answered goes to FOLDER/used. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -75,7 +77,8 @@ class Program:
         self.is_logged_in = method_id == "by-key"
         return schema.AuthenticateResponse()
 
-    async def new_session(self, cwd: str, **_: Any) -> schema.NewSessionResponse:
+    async def new_session(self, cwd: str, mcp_servers: list[Any], **_: Any) -> schema.NewSessionResponse:
+        self.servers = mcp_servers
         if not self.is_logged_in:
             raise RequestError.auth_required()
         session = uuid.uuid4().hex
@@ -128,6 +131,8 @@ class Program:
             return await self.spend(session_id, *setting("spends").split())
         if setting("thinks"):
             await self.think(session_id)
+        if setting("uses"):
+            await self.use_servers(session_id, json.loads(setting("uses")))
         code = await self.client.read_text_file(session_id=session_id, path="code.py")
         self.note(session_id, f"read: {code.content!r}")
         await self.tell_call(session_id)
@@ -143,6 +148,32 @@ class Program:
             await self.client.session_update(session_id=session_id, update=update_agent_message_text(word))
         # FOLDER/stop says why it stops, where it is not done.
         return schema.PromptResponse(stop_reason=setting("stop") or "end_turn", usage=USAGE)
+
+    async def use_servers(self, session_id: str, calls: list[Any]) -> None:
+        """Start each server that it was handed, as a client of MCP does, and make these calls."""
+        # Slow to import, and most tests hand it nothing to call.
+        from mcp import Client, StdioServerParameters
+
+        found: dict[str, Any] = {"servers": [server.name for server in self.servers], "answers": []}
+        for server in self.servers:
+            program = StdioServerParameters(command=server.command, args=server.args, env=dict(os.environ))
+            async with Client(program) as client:
+                found["tools"] = [tool.name for tool in (await client.list_tools()).tools]
+                for number, (name, arguments) in enumerate(calls):
+                    call = schema.ToolCallUpdate(
+                        tool_call_id=f"m{number}",
+                        title=f"mcp__{server.name}__{name}",
+                        kind="other",
+                        raw_input=arguments,
+                    )
+                    if not await self.ask_for(session_id, call):
+                        found["answers"].append([name, "not permitted"])
+                        continue
+                    result = await client.call_tool(name, arguments)
+                    update = update_tool_call(f"m{number}", status="failed" if result.is_error else "completed")
+                    await self.client.session_update(session_id=session_id, update=update)
+                    found["answers"].append([name, result.is_error, "".join(part.text for part in result.content)])
+        (FOLDER / "used").write_text(json.dumps(found))
 
     async def think(self, session_id: str) -> None:
         for word in setting("thinks").split():
@@ -197,14 +228,17 @@ class Program:
     async def is_permitted(self, session_id: str) -> bool:
         if setting("way") == "without asking":
             return True
-        options = [
-            schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
-            schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
-        ]
         places = [schema.ToolCallLocation(path=str(Path.cwd() / page()))]
         call = schema.ToolCallUpdate(
             tool_call_id="t1", title="edit page.md", kind="edit", raw_input={"path": page()}, locations=places
         )
+        return await self.ask_for(session_id, call)
+
+    async def ask_for(self, session_id: str, call: schema.ToolCallUpdate) -> bool:
+        options = [
+            schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
+            schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
+        ]
         answer = await self.client.request_permission(session_id=session_id, tool_call=call, options=options)
         return getattr(answer.outcome, "option_id", None) == "yes"
 

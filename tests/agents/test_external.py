@@ -367,3 +367,37 @@ def test_a_program_is_not_handed_the_secrets_of_its_agent_s_servers(tmp_path: Pa
         (tmp_path / name).write_text(f"value of {name}\n")
         environ[name_variable(name)] = str(tmp_path / name)
     assert read_secrets(("gh-token", "not-given"), environ) == {"GH_TOKEN": "value of gh-token"}
+
+
+def test_it_is_handed_the_server_of_its_own_session(box: Box) -> None:
+    """It remembers and sends as the run, without a socket or a token in its reach; what the policies deny is not offered."""
+    calls = [
+        ["wakeful_remember", {"key": "currency", "value": "EUR"}],
+        ["wakeful_recall", {"key": "currency"}],
+        ["wakeful_send", {"name": "other", "text": "the rates changed", "wake": False}],
+        ["wakeful_note", {"text": "done"}],
+        ["wakeful_list", {}],
+    ]
+    folder = declare(box, tools="{edit: allow, hand_off: deny}", uses=json.dumps(calls))
+    box.spec("other", "objective: Wait.\nrun: {command: ['true']}\n")
+    box.start()
+    row = box.wait_for("docs", state="sleeping")
+    assert "may it do this: mcp__wakeful__wakeful_list?" in row["reason"], (row, box.ask("output", "docs"))
+    box.ask("answer", "docs", "no")
+    row = box.wait_at_rest("docs", runs=2)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    found = json.loads((folder / "used").read_text())
+    assert found["servers"] == ["wakeful"]
+    assert found["tools"] == [
+        f"wakeful_{verb}" for verb in ("facts", "history", "log", "recall", "remember", "send", "todo")
+    ]
+    remembered, recalled, sent, noted, listed = found["answers"]
+    assert [one[1] for one in (remembered, recalled, sent)] == [False] * 3, found
+    assert "EUR" in recalled[2] and noted[1] == "not permitted" and listed[1] == "not permitted"
+    [fact] = box.json("facts", "docs")
+    assert (fact["value"], fact["author"]) == ("EUR", "run:docs#2")
+    messages = [record for record in box.log("other") if record["kind"] == "message_added"]
+    assert {record["author"] for record in messages} == {"run:docs#1", "run:docs#2"}
+    called = [record["payload"]["call"]["name"] for record in box.log("docs") if record["kind"] == "tool_called"]
+    assert {"remember", "recall", "send"} <= set(called)
+    assert "PermissionError" in told(folder)[-1][-1]

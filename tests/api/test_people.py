@@ -61,7 +61,7 @@ def find_role(key: str) -> str | None:
     method, path = key.split(" ")
     if path.startswith(OWNERS):
         return None
-    if method == "GET" or path in ("/presence", *PUBLIC) or path.startswith("/webhook/"):
+    if method == "GET" or path in ("/presence", "/mcp", *PUBLIC) or path.startswith("/webhook/"):
         return "observer"
     return "maintainer" if path.removeprefix("/call/") in MAINTAINERS else "contributor"
 

@@ -35,6 +35,7 @@ from wakeful.api.routes import (
     health,
     log,
     logins,
+    mcp,
     notify,
     open_session,
     pages,
@@ -88,6 +89,8 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /doctor": why.explain_health,
     "GET /health": health.read_health,
     "GET /metrics": health.read_metrics,
+    "POST /mcp": mcp.answer_mcp,
+    "GET /mcp": mcp.refuse_stream,
     "POST /replay": replay.replay,
     "POST /work/begin": agent_work.begin,
     "GET /work/rules": agent_work.read_rules,
@@ -157,7 +160,9 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.guesses = Guesses()
     app.state.codes = Codes()
     app.state.pages = pages.Pages()
-    return Gate(app, service)
+    gate = Gate(app, service)
+    app.state.mcp = mcp.McpServing(gate.answer_as)
+    return gate
 
 
 async def _handle_error(request: Request, error: Exception) -> Response:

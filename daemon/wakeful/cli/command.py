@@ -90,6 +90,7 @@ MODULES = {
     "install": "verbs.install",
     "uninstall": "verbs.install",
     "completion": "completion_scripts",
+    "mcp": "verbs.mcp",
     "daemon": "verbs.daemon",
 }
 _CALLS = "verbs.calls"

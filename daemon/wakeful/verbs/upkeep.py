@@ -274,6 +274,46 @@ VERBS = (
         arguments=(Argument("shell", "choice", choices=("bash", "zsh", "fish"), only="terminal"),),
     ),
     Verb(
+        name="mcp",
+        section="Keep",
+        words="these verbs as tools of MCP, for coding agents",
+        help="""Serve the Model Context Protocol on standard input and output. Coding agents start it by themselves.
+
+        The verbs are tools, sessions are resources. The daemon's socket is found as by every other command; with
+        --http, the daemon is reached over TCP, with the token in WAKEFUL_TOKEN_FILE or WAKEFUL_TOKEN. Inside a run
+        there are only the tools that a run may use, for its own session. Verbs that close, remove, replace or go
+        back are left out unless --allow-dangerous is given.""",
+        examples=(
+            "wakeful mcp",
+            "claude mcp add wakeful -- wakeful mcp",
+            "wakeful mcp --http http://127.0.0.1:8420",
+        ),
+        arguments=(
+            Argument(
+                "http",
+                option="--http",
+                help="Reach the daemon here instead of at its socket. Takes a token.",
+                metavar="URL",
+                only="terminal",
+            ),
+            Argument(
+                "only",
+                option="--only",
+                help="Offer only the tool of this verb, such as list; may be given again.",
+                metavar="VERB",
+                is_repeated=True,
+                only="terminal",
+            ),
+            Argument(
+                "allows_dangerous",
+                "flag",
+                "--allow-dangerous",
+                help="Offer also the verbs that close, remove, replace or go back.",
+                only="terminal",
+            ),
+        ),
+    ),
+    Verb(
         name="daemon",
         section="Keep",
         words="the service itself",

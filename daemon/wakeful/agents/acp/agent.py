@@ -71,7 +71,9 @@ class ExternalAgent(RefusesTheRest):
         spawn: Callable[[Sequence[str]], Any],
         say: Callable[[str], None],
         hearing: Hearing,
+        servers: Sequence[schema.McpServerStdio] = (),
     ) -> None:
+        """`servers` are handed to the program when it opens its session."""
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
         self._bounds = bounds
@@ -85,6 +87,7 @@ class ExternalAgent(RefusesTheRest):
         self._hear = hearing.begin(beginning.turns + 1)
         self._said: list[str] = []
         self._pieces, self._thoughts = SendablePieces(), SendablePieces()
+        self._servers = list(servers)
         self._calls = ReportedCalls(self._take_down, say)
         self._permitted: dict[str, bool] = {}
         self._is_replaying = False
@@ -175,12 +178,12 @@ class ExternalAgent(RefusesTheRest):
         root = self._beginning.root
         try:
             if _can_resume(found):
-                return await connection.resume_session(cwd=root, session_id=known, mcp_servers=[])
+                return await connection.resume_session(cwd=root, session_id=known, mcp_servers=self._servers)
             if not _can_load(found):
                 return None
             self._is_replaying = True
             return (
-                await connection.load_session(cwd=root, session_id=known, mcp_servers=[])
+                await connection.load_session(cwd=root, session_id=known, mcp_servers=self._servers)
                 or schema.LoadSessionResponse()
             )
         except RequestError as error:
@@ -195,7 +198,7 @@ class ExternalAgent(RefusesTheRest):
 
     async def _open_new(self, connection: Agent, found: schema.InitializeResponse) -> schema.NewSessionResponse:
         try:
-            opened = await connection.new_session(cwd=self._beginning.root, mcp_servers=[])
+            opened = await connection.new_session(cwd=self._beginning.root, mcp_servers=self._servers)
         except RequestError as error:
             if error.code != _NEEDS_LOGIN:
                 raise

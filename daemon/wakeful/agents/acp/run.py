@@ -1,7 +1,8 @@
 """A run whose thinking an external program does: started by the Agent Client Protocol, narrower than we are.
 
 Imported by process.py when a run's agent is such a program. It has what the session may reach and its secrets in
-variables of their own names, as programs of others look for them; neither the run's token nor a way to the daemon.
+variables of their own names, as programs of others look for them. It has neither the run's token nor a connection to
+the daemon: facts, messages and the hand-off reach it by a server of MCP that we start for it (session_server.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from wakeful.agents.acp.agent import LONGEST_LINE_BYTES, ExternalAgent
+from wakeful.agents.acp.session_server import find_handed, hand_over
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.live_text import Voice
 from wakeful.agents.loop import Ending, Record
@@ -59,8 +61,9 @@ async def work_outside(
 
     async with begin_servers(beginning, environ) as servers:
         tools = await make_box(beginning, servers, link, environ)
-        external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say, voice)
-        ending = await external.run()
+        async with hand_over(find_handed(tools), environ) as handed:
+            external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say, voice, handed)
+            ending = await external.run()
     if ending.words is None:
         await hand_off(link, beginning, external.last_words)
     elif external.last_words and (await record()).is_limit:

@@ -15,6 +15,7 @@ from typing import Any
 from acp import schema
 from msgspec import Struct
 
+from wakeful.agents.acp.session_server import find_own_tool
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall
 from wakeful.text.unicode import make_sendable, tell_sendable
@@ -42,17 +43,24 @@ class Told(Struct):
     input: Any = None
     text: str = ""
     places: tuple[str, ...] = ()
+    # The name of the tool, where the program tells it beside the title.
+    name: str | None = None
     is_recorded: bool = False
     is_over: bool = False
 
     @property
     def tool(self) -> str:
-        return TOOL_OF_KIND.get(self.kind or "", UNKNOWN_TOOL)
+        known = TOOL_OF_KIND.get(self.kind or "", UNKNOWN_TOOL)
+        if known != UNKNOWN_TOOL:
+            return known
+        # A name is compared as a whole: a title may hold words of a model.
+        return find_own_tool(self.name) or find_own_tool(self.title) or UNKNOWN_TOOL
 
     def learn(self, update: Any) -> None:
         """An update holds what is new; the rest stands."""
         self.title = make_sendable(update.title or self.title)
         self.kind = update.kind or self.kind
+        self.name = _find_name(update) or self.name
         self.input = update.raw_input or self.input
         self.text = tell_sendable("\n".join(find_texts(update))) or self.text
         self.places = tuple(dict.fromkeys((*self.places, *_find_places(update))))
@@ -115,6 +123,13 @@ def find_texts(update: Any) -> Iterator[str]:
         match part:
             case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
                 yield text
+
+
+def _find_name(update: Any) -> str | None:
+    """Claude Code tells the name of a tool so, and newer programs may."""
+    told = (update.field_meta or {}).get("claudeCode")
+    name = told.get("toolName") if isinstance(told, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _find_places(update: Any) -> Iterator[str]:

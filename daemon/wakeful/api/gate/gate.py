@@ -13,6 +13,7 @@ import os
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders, QueryParams
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.bodies import decode_body, read_body
@@ -94,24 +95,44 @@ class Gate:
             else:
                 caller = self._identify(scope)
                 rule, named = find_rule(self._app.routes, scope)
-            scope["state"]["caller"] = caller
             is_known = caller is not STRANGER
-            if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
-                body = await read_body(Request(scope, receive))
-                judge_body(self._service, caller, rule, decode_body(body))
-                receive = _repeat(body, receive)
-            self._note_look(caller, rule, named, scope)
-            if scope["path"].startswith(FROM_THE_LOG):
-                await self._service.recorded_so_far()
+            receive = await self._judge(caller, rule, named, scope, receive)
             # Before anything is read: a stream from here on misses nothing that the answer does not have.
             position = self._find_position()
         except ClientDisconnect:
             return
         except WakefulError as refusal:
-            if isinstance(refusal, RefusedRequest):
-                self._refusals.count(refusal.kind)
-            answer = answer_problem(name_problem(refusal), str(refusal))
+            answer = self._refuse(refusal)
         await answer(scope, receive, send_with_headers)
+
+    async def answer_as(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that the daemon makes for a caller whom it has identified: judged as the caller's own."""
+        answer: ASGIApp = self._app
+        try:
+            rule, named = find_rule(self._app.routes, scope)
+            receive = await self._judge(caller, rule, named, scope, receive)
+        except WakefulError as refusal:
+            answer = self._refuse(refusal)
+        await answer(scope, receive, send)
+
+    async def _judge(
+        self, caller: Caller, rule: Route | None, named: dict[str, str], scope: Scope, receive: Receive
+    ) -> Receive:
+        """Raise where the caller may not do this. The body can be received from what is returned."""
+        scope["state"]["caller"] = caller
+        if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
+            body = await read_body(Request(scope, receive))
+            judge_body(self._service, caller, rule, decode_body(body))
+            receive = _repeat(body, receive)
+        self._note_look(caller, rule, named, scope)
+        if scope["path"].startswith(FROM_THE_LOG):
+            await self._service.recorded_so_far()
+        return receive
+
+    def _refuse(self, refusal: WakefulError) -> Response:
+        if isinstance(refusal, RefusedRequest):
+            self._refusals.count(refusal.kind)
+        return answer_problem(name_problem(refusal), str(refusal))
 
     def _find_position(self) -> int | None:
         """The newest position of the log. None where the log cannot be read: people must still be answered then."""
@@ -123,6 +144,7 @@ class Gate:
     async def close(self) -> None:
         """The daemon stops: end what goes on between requests."""
         await self._app.state.feed.close()
+        await self._app.state.mcp.close()
 
     def _note_look(self, caller: Caller, rule: Route | None, named: dict[str, str], scope: Scope) -> None:
         """Whoever asks about a session by its name looks at it."""

@@ -28,7 +28,7 @@ from wakeful.core.spec.session import Role
 from wakeful.verbs.table import list_roles, list_routes
 from wakeful.verbs.verb import Route
 
-# The routes that belong to no verb: what a client asks first, and a run's own, which nobody else reaches.
+# The routes that belong to no verb: what a client asks first, MCP, and a run's own, which nobody else reaches.
 OWN_ROUTES = (
     Route("GET", "/version", None, is_for_runs=True),
     # The files of the dashboard, and what a browser sends before it is known.
@@ -37,6 +37,10 @@ OWN_ROUTES = (
     Route("POST", "/csp-report", None, is_public=True, takes_any_type=True),
     Route("POST", "/login", None, is_public=True),
     Route("POST", "/logout", None),
+    # Each call that comes by it is judged by the route of its verb.
+    Route("POST", "/mcp", None, is_for_runs=True),
+    # A client of an older revision asks for a stream of its own, and is told that there is none.
+    Route("GET", "/mcp", None, is_for_runs=True),
     Route("POST", "/work/begin", "owner", is_for_runs=True),
     Route("POST", "/work/steps", "owner", is_for_runs=True),
     Route("GET", "/work/rules", "owner", is_for_runs=True),

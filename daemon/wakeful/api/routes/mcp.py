@@ -1,0 +1,206 @@
+"""POST /mcp: the verbs as tools of MCP, over HTTP.
+
+The package of MCP is imported when the first client asks, off the loop. A client is judged twice: at the gate, as
+every caller is, and then each of its calls by the route of the verb, as if the client had asked for that route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from wakeful.api.bodies import LARGEST_BODY_BYTES
+from wakeful.api.gate.callers import Caller
+from wakeful.api.problems import answer_problem
+from wakeful.api.requests import caller_of
+from wakeful.errors import OperatorError
+from wakeful.mcp_server.contract import DaemonAway, DaemonRefused, Reach, Reply, encode_query, read_refusal
+
+MISSING = (
+    "MCP needs the package `mcp`, which is not installed: pip install 'wakeful[agents]' where the daemon's own "
+    "packages are; the daemon finds it without a restart"
+)
+# `POST /mcp?allow=dangerous`: the tools that close, remove, replace or go back are offered, too.
+ALLOW, DANGEROUS = "allow", "dangerous"
+# Parts of an answer that wait for their reader.
+_PARTS_AT_ONCE = 16
+
+# Answers a request as this caller: gate.Gate.answer_as.
+AnswerAs = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
+
+
+async def answer_mcp(request: Request) -> Any:
+    serving: McpServing = request.app.state.mcp
+    return await serving.find()
+
+
+async def refuse_stream(request: Request) -> Response:
+    answer = answer_problem(
+        "wrong-method", "there is no standing stream; POST a request, and subscriptions/listen for changes"
+    )
+    answer.headers["Allow"] = "POST"
+    return answer
+
+
+class McpServing:
+    """The one server of MCP of this daemon. Nothing of it is there before somebody asks."""
+
+    def __init__(self, answer_as: AnswerAs) -> None:
+        self._answer_as = answer_as
+        self._serving: Any = None
+        self._finding = asyncio.Lock()
+
+    async def find(self) -> Any:
+        """What answers the request, as an ASGI application."""
+        async with self._finding:
+            if self._serving is None:
+                self._serving = await self._start()
+        return self._serving.answer
+
+    async def close(self) -> None:
+        if self._serving is not None:
+            await self._serving.close()
+
+    async def _start(self) -> Any:
+        try:
+            # Takes seconds of a core.
+            http = await asyncio.to_thread(importlib.import_module, "wakeful.mcp_server.http")
+        except ModuleNotFoundError as missing:
+            if missing.name not in ("mcp", "mcp_types"):
+                raise
+            raise OperatorError(MISSING) from None
+        serving = http.HttpServing(self._find_reach, LARGEST_BODY_BYTES)
+        await serving.start()
+        return serving
+
+    def _find_reach(self, ctx: Any) -> Reach:
+        request: Request = ctx.request
+        caller = caller_of(request)
+        own = caller.run.name if caller.run is not None else None
+        is_allowed = DANGEROUS in request.query_params.getlist(ALLOW)
+        return Reach(InnerDaemon(self._answer_as, caller), own, is_allowed)
+
+
+class InnerDaemon:
+    """This daemon, as one caller reaches it: requests are made inside of the process."""
+
+    def __init__(self, answer_as: AnswerAs, caller: Caller) -> None:
+        self._answer_as = answer_as
+        self._caller = caller
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Reply:
+        async with self._exchange(method, path, query, body, key) as exchange:
+            return Reply(exchange.headers, b"".join([part async for part in exchange.read()]))
+
+    @asynccontextmanager
+    async def follow(self, names: Sequence[str]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        async with self._exchange("GET", "/follow", {"name": list(names), "words": True}) as exchange:
+            yield _split_lines(exchange.read())
+
+    @asynccontextmanager
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> AsyncIterator[_Exchange]:
+        """Entered when the head of the answer is there. An answer that nobody reads any more is ended."""
+        exchange = _Exchange(json.dumps(body).encode() if body is not None else b"")
+        scope = _make_scope(method, path, query, key)
+        answering = asyncio.create_task(exchange.run(self._answer_as, self._caller, scope), name=f"mcp {path}")
+        try:
+            await exchange.wait_for_head()
+            yield exchange
+        finally:
+            answering.cancel()
+            with suppress(asyncio.CancelledError):
+                await answering
+
+
+class _Exchange:
+    """One request inside of the process, and its answer."""
+
+    def __init__(self, body: bytes) -> None:
+        self._sent: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        self._parts: asyncio.Queue[Message | None] = asyncio.Queue(_PARTS_AT_ONCE)
+        self.headers: dict[str, str] = {}
+
+    async def run(self, answer_as: AnswerAs, caller: Caller, scope: Scope) -> None:
+        try:
+            await answer_as(caller, scope, self._receive, self._parts.put)
+        finally:
+            # Whoever reads learns of an early end.
+            with suppress(asyncio.QueueFull):
+                self._parts.put_nowait(None)
+
+    async def _receive(self) -> Message:
+        if not self._sent:
+            # The client is there until this request is ended.
+            await asyncio.get_running_loop().create_future()
+        return self._sent.pop()
+
+    async def wait_for_head(self) -> None:
+        head = await self._parts.get()
+        if head is None:
+            raise DaemonAway("the daemon ended before it answered")
+        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in head["headers"]}
+        if head["status"] >= 400:
+            body = b"".join([part async for part in self.read()])
+            raise DaemonRefused(read_refusal(body, head["status"]), head["status"])
+
+    async def read(self) -> AsyncIterator[bytes]:
+        while True:
+            message = await self._parts.get()
+            if message is None:
+                raise DaemonAway("the answer ended early")
+            if message.get("body"):
+                yield message["body"]
+            if not message.get("more_body"):
+                return
+
+
+def _make_scope(method: str, path: str, query: Mapping[str, Any] | None, key: str | None) -> Scope:
+    headers = [(b"host", b"wakeful"), (b"content-type", b"application/json")]
+    if key is not None:
+        headers.append((b"idempotency-key", key.encode()))
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        # Names may hold slashes, so the path is matched as it would be sent.
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": encode_query(query).removeprefix("?").encode(),
+        "headers": headers,
+        "server": None,
+        "client": None,
+        "state": {},
+    }
+
+
+async def _split_lines(parts: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    rest = b""
+    async for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            if line:
+                yield json.loads(line)

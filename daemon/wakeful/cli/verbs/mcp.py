@@ -1,0 +1,51 @@
+"""`wakeful mcp`: a server of MCP on standard input and output, which coding agents start."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+
+import click
+
+from wakeful.cli.client import Options, read_token
+from wakeful.cli.exit_codes import Failure
+from wakeful.mcp_server.contract import Reach
+from wakeful.mcp_server.daemon_client import Address, DaemonClient, read_address
+from wakeful.mcp_server.tools import PREFIX, list_tools
+
+MISSING = "wakeful mcp needs the package `mcp`, which comes with: pip install 'wakeful[agents]'"
+
+
+def mcp_verb(options: Options, http: str | None, only: tuple[str, ...], allows_dangerous: bool) -> None:
+    refuse_unknown(only)
+    token = read_token()
+    if http is not None and token is None:
+        raise Failure(
+            "over HTTP a token is needed: make one with `wakeful token new`, put it in a file, and name that in "
+            "WAKEFUL_TOKEN_FILE"
+        )
+    address = read_address(http) if http is not None else Address(options.client().path)
+    reach = Reach(DaemonClient(address, token), find_own_session(), allows_dangerous, frozenset(only) or None)
+    try:
+        # Slow to import, and there only with the extra.
+        stdio = importlib.import_module("wakeful.mcp_server.stdio")
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("mcp", "mcp_types"):
+            raise
+        raise Failure(MISSING) from None
+    stdio.serve(reach)
+
+
+def refuse_unknown(only: tuple[str, ...]) -> None:
+    offered = [*(name.removeprefix(PREFIX) for name in list_tools()), "run"]
+    for verb in only:
+        if verb not in offered:
+            near = difflib.get_close_matches(verb, offered, 1)
+            words = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(offered))}"
+            raise click.UsageError(f"--only {verb}: there is no such tool; {words}")
+
+
+def find_own_session() -> str | None:
+    """The session of the run we are inside of."""
+    return os.environ.get("WAKEFUL_SESSION") if "WAKEFUL_RUN" in os.environ else None

@@ -1,0 +1,89 @@
+"""The port through which the MCP server reaches the daemon, and the reach of one client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, urlencode
+
+from wakeful.errors import CallerError, OperatorError
+
+LINES = "application/jsonl"
+
+
+class DaemonRefused(CallerError):
+    """The daemon answered with an error. The words are the daemon's own."""
+
+    def __init__(self, words: str, status: int) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class DaemonAway(OperatorError):
+    """No daemon answers, or it went away before it answered."""
+
+
+class Reply(NamedTuple):
+    """An answer of the daemon. The names of headers are in lower case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    def decode(self) -> Any:
+        """The document; where the answer is lines, the list of them."""
+        if self.headers.get("content-type", "").startswith(LINES):
+            return [json.loads(line) for line in self.body.split(b"\n") if line]
+        return json.loads(self.body)
+
+
+class Daemon(Protocol):
+    """The routes of one daemon, for one caller. Raises DaemonRefused and DaemonAway."""
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Reply: ...
+
+    def follow(self, names: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[dict[str, Any]]]:
+        """The records to come of these sessions, or of all. Entered when the daemon has begun to follow."""
+        ...
+
+
+class Reach(NamedTuple):
+    """What one client may use: the daemon as its caller reaches it.
+
+    `own` is the session of the run that calls; None for everybody else. `only` names the verbs that are offered; None:
+    all."""
+
+    daemon: Daemon
+    own: str | None = None
+    allows_dangerous: bool = False
+    only: frozenset[str] | None = None
+
+    def offers(self, verb: str) -> bool:
+        return self.only is None or verb in self.only
+
+
+def read_refusal(body: bytes, status: int) -> str:
+    """The words of an error answer: a problem document, or the older `{error: words}`."""
+    try:
+        found = json.loads(body)
+        return str(found.get("detail") or found.get("error") or found["title"])
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return f"the daemon answered {status}: {body[:200].decode(errors='replace')}"
+
+
+def encode_query(query: Mapping[str, Any] | None) -> str:
+    """The query of an address, with its question mark. Values that are None, False or empty are left out."""
+    given = {
+        name: "true" if value is True else value
+        for name, value in (query or {}).items()
+        if value is not None and value is not False and value != []
+    }
+    return f"?{urlencode(given, doseq=True, quote_via=quote)}" if given else ""

@@ -1,0 +1,192 @@
+"""A run from its activation to its end: `wakeful_run` and `wakeful_ask` wait, and a deferred run is looked at.
+
+The log says all of it. `Awaited` reads records in order and knows when the run is over; following them is only a way
+to hear of the next one soon. So a wait goes on after a restart of the daemon, and needs no state of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Literal
+
+from wakeful.mcp_server.contract import Daemon, DaemonAway
+from wakeful.mcp_server.daemon_client import PATIENCE_SECONDS, PAUSE_SECONDS
+from wakeful.mcp_server.tools import quote_name
+
+# So much of the end of a run's output is told with its outcome.
+SHOWN_OUTPUT_BYTES = 4_000
+# A client that hears nothing for long gives up.
+SIGN_SECONDS = 10.0
+# A hold that only a person, or the turn of a period, lifts.
+_LASTING_HOLDS = ("asking", "budget", "crashing")
+_OVER = {
+    "wake_withdrawn": "withdrawn",
+    "session_terminated": "cancelled",
+    "spec_removed": "cancelled",
+}
+
+RUN_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "description": "the session"},
+        "run": {"type": ["integer", "null"], "description": "the number of the run; null: none started"},
+        "outcome": {
+            "type": "string",
+            "enum": [
+                "succeeded", "failed", "cancelled", "interrupted", "lost", "held", "withdrawn", "waiting",
+            ],
+            "description": "how it ended. held: it does not start. waiting: it is not over; the wait was",
+        },
+        "reason": {"type": ["string", "null"], "description": "why it ended so, or does not start"},
+        "words": {"type": "string", "description": "the same for people"},
+        "output": {"type": "string", "description": "the end of what the run wrote"},
+        "answer": {"type": ["string", "null"], "description": "of a question: the last words of the agent"},
+    },
+    "required": ["name", "run", "outcome", "words"],
+}  # fmt: skip
+
+Progress = Callable[[str], Awaitable[None]]
+
+
+class Awaited:
+    """The run that takes in the activation, or the message, of one record.
+
+    `ended` is the end of it, as fields of RUN_SCHEMA; None while it is under way."""
+
+    def __init__(self, name: str, record: int, source: Literal["activation", "message"]) -> None:
+        self.name = name
+        self.record = record
+        self._source = source
+        self.last = record - 1
+        self._position: int | None = None
+        self._taken: set[int] = set()
+        self._said: str | None = None
+        self.run: int | None = None
+        self.asked_at: str | None = None
+        self.changed_at: str | None = None
+        self.ended: dict[str, Any] | None = None
+
+    def take(self, line: dict[str, Any]) -> None:
+        """Take in the next record; one that was taken already changes nothing."""
+        if line["seq"] <= self.last or self.ended is not None:
+            return
+        self.last = line["seq"]
+        payload = line["payload"] or {}
+        if line["seq"] == self.record:
+            self._position = payload.get("position")
+            self.asked_at = self.changed_at = line["at"]
+            return
+        match line["kind"]:
+            case "run_started" if self._is_taken_in(payload):
+                self._taken.add(payload["run"])
+                self.run, self.changed_at = payload["run"], line["at"]
+            case "turn_answered" if payload.get("run") in self._taken and payload.get("sub") is None:
+                self._said = payload["answer"].get("text") or self._said
+            case "run_finished" if payload["run"] in self._taken and self._is_final(payload):
+                self._end(line, payload["outcome"], payload.get("reason"))
+            case "session_slept" if self._is_stopped_by(payload["hold"]["kind"]):
+                self._end(line, "held", payload["hold"]["words"])
+            case kind if kind in _OVER:
+                self._end(line, _OVER[kind], line.get("words"))
+
+    def _is_taken_in(self, payload: dict[str, Any]) -> bool:
+        return self._position is not None and int(payload["versions"].get(self._source, 0)) >= self._position
+
+    def _is_final(self, payload: dict[str, Any]) -> bool:
+        """A question is answered by the first run that takes it in; an activation is owed until a run succeeds, or
+        nothing tries again."""
+        return bool(payload["is_final"]) or self._source == "message"
+
+    def _is_stopped_by(self, hold: str) -> bool:
+        return hold in _LASTING_HOLDS if self._source == "message" else hold != "snoozed"
+
+    def _end(self, line: dict[str, Any], outcome: str, reason: str | None) -> None:
+        self.changed_at = line["at"]
+        self.ended = {
+            "name": self.name,
+            "run": self.run,
+            "outcome": outcome,
+            "reason": reason,
+            "words": f"{self.name}: {line.get('words') or reason or outcome}",
+        }
+        if self._source == "message":
+            self.ended["answer"] = self._said
+
+
+async def read_so_far(daemon: Daemon, awaited: Awaited) -> list[dict[str, Any]]:
+    """Take in all that the log has by now; the new records."""
+    reply = await daemon.ask(
+        "GET", f"/sessions/{quote_name(awaited.name)}/log", {"from": awaited.last + 1, "words": True}
+    )
+    records: list[dict[str, Any]] = reply.decode()
+    for line in records:
+        awaited.take(line)
+    return records
+
+
+async def wait_for_end(daemon: Daemon, awaited: Awaited, progress: Progress) -> dict[str, Any]:
+    """The end of the run. A daemon that restarts is waited for."""
+    away_since: float | None = None
+    while True:
+        try:
+            async with daemon.follow([awaited.name]) as following:
+                away_since = None
+                for line in await read_so_far(daemon, awaited):
+                    await _tell(line, progress)
+                while awaited.ended is None:
+                    line = await _next_line(following, awaited, progress)
+                    awaited.take(line)
+                    await _tell(line, progress)
+            return awaited.ended
+        except DaemonAway as error:
+            now = asyncio.get_running_loop().time()
+            away_since = away_since or now
+            if now - away_since > PATIENCE_SECONDS:
+                raise DaemonAway(f"{awaited.name}: the daemon stopped before the run ended ({error})") from None
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _next_line(following: AsyncIterator[dict[str, Any]], awaited: Awaited, progress: Progress) -> dict[str, Any]:
+    """The next record. While none comes, the client gets a sign of life."""
+    coming = asyncio.ensure_future(anext(following))  # type: ignore[arg-type]
+    try:
+        while True:
+            done, _ = await asyncio.wait((coming,), timeout=SIGN_SECONDS)
+            if done:
+                return _read_line(coming)
+            await progress(f"run {awaited.run} is under way" if awaited.run else f"{awaited.name} waits to run")
+    finally:
+        coming.cancel()
+
+
+def _read_line(coming: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return coming.result()
+    except StopAsyncIteration:
+        raise DaemonAway("its stream ended") from None
+
+
+async def _tell(line: dict[str, Any], progress: Progress) -> None:
+    if line.get("words"):
+        await progress(line["words"])
+
+
+async def add_output(daemon: Daemon, ended: dict[str, Any]) -> dict[str, Any]:
+    """The same end, with the last part of the run's output where a run started."""
+    if ended["run"] is None or "answer" in ended:
+        return ended
+    reply = await daemon.ask("GET", f"/sessions/{quote_name(ended['name'])}/output", {"run": ended["run"]})
+    return ended | {"output": reply.body[-SHOWN_OUTPUT_BYTES:].decode(errors="replace")}
+
+
+def say_waiting(awaited: Awaited) -> dict[str, Any]:
+    """The answer of a wait that was over before the run was."""
+    words = f"run {awaited.run} goes on" if awaited.run else "it waits to run"
+    return {
+        "name": awaited.name,
+        "run": awaited.run,
+        "outcome": "waiting",
+        "reason": None,
+        "words": f"{awaited.name}: {words}; wakeful_show and wakeful_log tell more",
+    }

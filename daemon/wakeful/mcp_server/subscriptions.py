@@ -1,0 +1,92 @@
+"""Reports the resources that change, by following the records of their sessions.
+
+A report is a level, not an edge: the client reads the resource again. So reports of one burst are joined, and after a
+restart of the daemon every watched resource counts as changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from wakeful.mcp_server.contract import Daemon, DaemonAway, DaemonRefused
+from wakeful.mcp_server.resources import LIST_KINDS, Address, find_changed
+
+# Records of one burst are one report.
+JOINED_SECONDS = 0.1
+# A daemon that restarts is asked again after a pause, which grows.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
+
+# Gets the addresses that changed, and whether the list of sessions did.
+Report = Callable[[set[Address], bool], Awaitable[None]]
+
+
+class Watch:
+    """Resources that one client watches. `with_list`: the list of sessions, too, so that all sessions are followed."""
+
+    def __init__(self, daemon: Daemon, watched: frozenset[Address], *, with_list: bool = False) -> None:
+        self._daemon = daemon
+        self._watched = watched
+        self._with_list = with_list
+        self._names = [] if with_list else sorted({one.name for one in watched})
+
+    async def run(self, report: Report, begun: asyncio.Future[None]) -> None:
+        """Report until cancelled. `begun` is done when nothing is missed any more, or has the refusal."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                async with self._daemon.follow(self._names) as following:
+                    if not begun.done():
+                        begun.set_result(None)
+                    else:
+                        await report(set(self._watched), self._with_list)
+                    pause = FIRST_PAUSE_SECONDS
+                    await self._report_changes(following, report)
+            except (DaemonAway, DaemonRefused) as error:
+                if not begun.done():
+                    begun.set_exception(error)
+                    return
+                if isinstance(error, DaemonRefused):
+                    # A session that was renamed or is gone: the client reads it, and is told.
+                    await report(set(self._watched), self._with_list)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _report_changes(self, following: AsyncIterator[dict[str, Any]], report: Report) -> None:
+        """Read records as they come; report what they change, a burst at once. Ends with the stream."""
+        news = News()
+        coming: asyncio.Future[dict[str, Any]] | None = None
+        now = asyncio.get_running_loop().time
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(following))  # type: ignore[arg-type]
+                left = None if news.due is None else max(news.due - now(), 0)
+                done, _ = await asyncio.wait((coming,), timeout=left)
+                if news.due is not None and now() >= news.due:
+                    await report(news.changed, news.is_list_changed)
+                    news = News()
+                if not done:
+                    continue
+                try:
+                    record = coming.result()
+                except StopAsyncIteration:
+                    return
+                finally:
+                    coming = None
+                news.changed.update(find_changed(record, self._watched))
+                news.is_list_changed |= self._with_list and record["kind"] in LIST_KINDS
+                if news.due is None and (news.changed or news.is_list_changed):
+                    news.due = now() + JOINED_SECONDS
+        finally:
+            if coming is not None:
+                coming.cancel()
+
+
+class News:
+    """Changes that are not reported yet. `due` is when they are reported, on the clock of the loop."""
+
+    def __init__(self) -> None:
+        self.changed: set[Address] = set()
+        self.is_list_changed = False
+        self.due: float | None = None

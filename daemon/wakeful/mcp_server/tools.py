@@ -1,0 +1,320 @@
+"""Tools made of the table of verbs: their names, schemas and hints, and the request of each call.
+
+Pure: `server.py` sends the request. Every verb that has a route is a tool, or stands in LEFT_OUT with the reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from wakeful.errors import CallerError
+from wakeful.verbs.table import VERBS
+from wakeful.verbs.verb import Argument, Field, Route, Verb
+
+PREFIX = "wakeful_"
+# The one tool that is no verb: to activate a session, and to wait for the end of the run.
+RUN = "wakeful_run"
+LEFT_OUT = {
+    "follow": "a stream without an end: subscribe to a resource instead",
+    "talk": "a conversation in a terminal: wakeful_ask is the same, one question at a time",
+    "export": "a copy of the whole log: wakeful_log and wakeful_search read parts of it",
+    "load": "it takes a bundle as a file: a person brings sessions in",
+    "secret": "secrets are for people",
+    "trust": "a person decides which specs are trusted",
+    "add": "a person decides which folders are trusted",
+    "token": "a person hands out tokens",
+}
+# A log may have a million records, and a model reads few.
+USUAL_RECORDS = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+IDEMPOTENCY_KEY = "idempotency_key"
+_KEY_SCHEMA = {
+    "type": "string",
+    "description": "Makes the call safe to repeat: calls with the same key are carried out once.",
+}
+# Arguments that only a tool has.
+_EXTRA: Mapping[str, Mapping[str, dict[str, Any]]] = {
+    "recall": {"key": {"type": "string", "description": "The key of one fact; without it all facts."}},
+    "ask": {
+        "wait": {"type": "boolean", "default": True, "description": "False: do not wait for the answer."},
+        "timeout_seconds": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "description": "Stop waiting after so many seconds. The run goes on.",
+        },
+    },
+}
+# The value of `text` in a search is one string, although the command line takes several words.
+_JOINED = {("search", "text")}
+_DESCRIPTIONS = {
+    ("why", "x"): "A session, SESSION#RUN, or an absolute path.",
+    ("plan", "path"): "Absolute paths that change; without one, the tool says what is owed now.",
+}
+
+
+class Request(NamedTuple):
+    """A request to the daemon."""
+
+    method: str
+    path: str
+    query: dict[str, Any] | None = None
+    body: dict[str, Any] | None = None
+    key: str | None = None
+
+
+class VerbTool(NamedTuple):
+    """A verb as a tool. `own` is the session of the run that calls, where a run calls: its verbs need no name."""
+
+    verb: Verb
+    route: Route
+    own: str | None = None
+
+    @property
+    def name(self) -> str:
+        return PREFIX + self.verb.name
+
+    @property
+    def is_reading(self) -> bool:
+        return self.route.method == "GET"
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return tuple(one for one in self.verb.sent if not (one.name == "name" and self._is_name_known))
+
+    @property
+    def _is_name_known(self) -> bool:
+        # A message goes to another session.
+        return self.own is not None and self.verb.name != "send"
+
+    def describe(self) -> str:
+        parts = [f"{self.verb.words[:1].upper()}{self.verb.words[1:]}."]
+        parts.append(" ".join(inspect.cleandoc(self.verb.help).split()))
+        if self.verb.name in ("log", "history"):
+            parts.append(f"Without `last`, the newest {self._usual_records}.")
+        if self.verb.undo is not None and self.own is None:
+            parts.append(f"Undone by {self.verb.undo}.")
+        if self.verb.is_dangerous:
+            parts.append("It closes, removes, replaces or goes back: ask the person first.")
+        return "\n\n".join(parts)
+
+    @property
+    def _usual_records(self) -> int:
+        return next((one.default for one in self.verb.sent if one.name == "last" and one.default), USUAL_RECORDS)
+
+    def make_input_schema(self) -> dict[str, Any]:
+        properties = {one.name: _describe_argument(self.verb.name, one) for one in self.arguments}
+        properties |= {name: dict(schema) for name, schema in _EXTRA.get(self.verb.name, {}).items()}
+        if self.verb.is_repeatable:
+            properties[IDEMPOTENCY_KEY] = dict(_KEY_SCHEMA)
+        required = [one.name for one in self.arguments if self._is_required(one)]
+        return {
+            "type": "object",
+            "properties": properties,
+            **({"required": required} if required else {}),
+            "additionalProperties": False,
+        }
+
+    def _is_required(self, argument: Argument) -> bool:
+        # A path names its session, although inside a run the command line may leave it out.
+        return argument.is_needed or (argument.name == "name" and "{name}" in self.route.path)
+
+    def make_output_schema(self) -> dict[str, Any] | None:
+        """None where the table does not describe the answer."""
+        if self.verb.name == "output":
+            return OUTPUT_SCHEMA
+        if not self.verb.answer:
+            return None
+        fields = make_answer_schema(self.verb.answer)
+        if self.verb.shape == "document":
+            return fields
+        return {
+            "type": "object",
+            "properties": {"items": {"type": "array", "items": fields}},
+            "required": ["items"],
+        }
+
+    def make_request(self, given: Mapping[str, Any], key: str | None = None) -> Request:
+        """Raises CallerError with what does not fit. `key` is used where the caller gave none."""
+        self._check(given)
+        sent = {one.name: _convert(one, given[one.name]) for one in self.arguments if given.get(one.name) is not None}
+        if self._is_name_known:
+            sent["name"] = self.own
+        path = self.route.path
+        if "{name}" in path:
+            path = path.replace("{name}", quote_name(str(sent.pop("name"))))
+        if not self.is_reading:
+            return Request("POST", path, body=sent, key=given.get(IDEMPOTENCY_KEY, key))
+        if any(one.name == "last" for one in self.verb.sent):
+            sent.setdefault("last", self._usual_records)
+        if self.verb.name == "why" and str(sent["x"]).startswith("/"):
+            sent["path"] = sent["x"]
+        return Request("GET", path, query=sent)
+
+    def _check(self, given: Mapping[str, Any]) -> None:
+        schema = self.make_input_schema()
+        for name, value in given.items():
+            wanted = schema["properties"].get(name)
+            if wanted is None:
+                near = difflib.get_close_matches(name, schema["properties"], 1)
+                raise CallerError(
+                    f"{self.name} has no argument {name!r}; "
+                    + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(schema['properties'])}")
+                )
+            if value is not None and not _fits(value, wanted):
+                raise CallerError(f"{self.name}: {name} is {value!r}; expected {_say_wanted(wanted)}")
+        for name in schema.get("required", ()):
+            if given.get(name) is None:
+                raise CallerError(f"{self.name} needs {name!r}: {_say_wanted(schema['properties'][name])}")
+
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "run": {"type": "integer", "description": "the run that wrote it"},
+        "text": {"type": "string", "description": "the beginning and the end, as far as they were kept and fit"},
+        "total_bytes": {"type": "integer", "description": "all that the run wrote"},
+        "left_out_bytes": {"type": "integer", "description": "how much of it is missing here"},
+        "hint": {"type": ["string", "null"], "description": "what a confined run was denied, and how to allow it"},
+    },
+    "required": ["run", "text", "total_bytes", "left_out_bytes"],
+}
+_FIELD_TYPES = {
+    "text": {"type": "string"},
+    "number": {"type": "number"},
+    "flag": {"type": "boolean"},
+    "moment": {"type": "string", "format": "date-time"},
+    "list": {"type": "array"},
+    "object": {"type": "object"},
+}
+
+
+def list_tools(own: str | None = None) -> dict[str, VerbTool]:
+    """Every tool by its name. A run gets those that runs may use, for its own session."""
+    found = (_make_tool(verb, own) for verb in VERBS.values() if verb.name not in LEFT_OUT)
+    return {tool.name: tool for tool in found if tool is not None}
+
+
+def _make_tool(verb: Verb, own: str | None) -> VerbTool | None:
+    routes = [route for route in verb.routes if route.scope != "owner"]
+    if own is not None:
+        routes = [route for route in routes if route.is_for_runs]
+    return VerbTool(verb, routes[0], own) if routes else None
+
+
+def refuse_unknown(name: str, offered: Iterable[str], *, is_run: bool) -> CallerError:
+    verb = name.removeprefix(PREFIX)
+    if verb in LEFT_OUT:
+        return CallerError(f"{name} is no tool: {LEFT_OUT[verb]}")
+    if is_run and (verb in VERBS or name == RUN):
+        return CallerError(f"{name} is not for runs; a run may use {', '.join(offered)}")
+    near = difflib.get_close_matches(name, offered, 1)
+    return CallerError(f"there is no tool {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def make_answer_schema(fields: Iterable[Field]) -> dict[str, Any]:
+    """The schema of an answer. A field whose words say so may be null."""
+    known = tuple(fields)
+    return {
+        "type": "object",
+        "properties": {one.name: _describe_field(one) for one in known},
+        "required": [one.name for one in known if not one.is_optional],
+    }
+
+
+def _describe_field(field: Field) -> dict[str, Any]:
+    schema = dict[str, Any](_FIELD_TYPES[field.kind])
+    if field.is_optional or "null" in field.help:
+        schema["type"] = [schema["type"], "null"]
+    return schema | {"description": field.help}
+
+
+def _describe_argument(verb: str, argument: Argument) -> dict[str, Any]:
+    schema = _find_type(argument)
+    if argument.is_repeated and (verb, argument.name) not in _JOINED:
+        schema = {"type": "array", "items": schema}
+    words = _DESCRIPTIONS.get((verb, argument.name)) or argument.help
+    if argument.name == "name" and not words:
+        words = "The session's name."
+    if argument.flag_value is False:
+        # The help is about the option that turns it off.
+        words = f"False: {words[:1].lower()}{words[1:]}"
+    if words:
+        schema["description"] = words
+    if argument.default is not None and not argument.is_repeated:
+        schema["default"] = argument.default
+    return schema
+
+
+def _find_type(argument: Argument) -> dict[str, Any]:
+    bounds = {
+        name: bound for name, bound in (("minimum", argument.least), ("maximum", argument.most)) if bound is not None
+    }
+    match argument.kind:
+        case "number":
+            return {"type": "integer", **bounds}
+        case "decimal" | "duration":
+            return {"type": "number", **bounds}
+        case "flag":
+            return {"type": "boolean"}
+        case "choice":
+            return {"type": "string", "enum": list(argument.choices)}
+        case "moment":
+            return {"type": "string", "format": "date-time"}
+        case "object":
+            return {"type": "object"}
+        case _:
+            return {"type": "string"}
+
+
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    kind = schema["type"]
+    if not isinstance(value, _PYTHON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return False
+    if kind == "array":
+        return all(_fits(one, schema["items"]) for one in value)
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    return not (
+        ("minimum" in schema and value < schema["minimum"]) or ("maximum" in schema and value > schema["maximum"])
+    )
+
+
+def _say_wanted(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    kind = f"a list of {schema['items']['type']}" if schema["type"] == "array" else schema["type"]
+    return f"{kind} ({schema['description']})" if "description" in schema else str(kind)
+
+
+def _convert(argument: Argument, value: Any) -> Any:
+    """The value as it is sent: a moment in microseconds."""
+    if argument.kind != "moment":
+        return value
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise CallerError(f"{argument.name} is {value!r}; expected RFC 3339, such as 2026-01-31T06:00:00Z") from None
+    if moment.tzinfo is None:
+        raise CallerError(f"{argument.name} is {value!r}, which says no zone; add Z for UTC")
+    return (moment - _EPOCH) // (_EPOCH.resolution)
+
+
+def quote_name(name: str) -> str:
+    """A name as one segment of a path, its slashes included."""
+    return quote(name, safe="")
