@@ -7,6 +7,7 @@ BIN    := $(VENV)/bin
 RUN_READY    := $(VENV)/.ready-run
 AGENTS_READY := $(VENV)/.ready-agents
 READY        := $(VENV)/.ready
+BROWSER_READY := $(VENV)/.ready-browser
 CHECK_READY  := $(VENV)/.ready-check
 # Compiled when first imported: compiling all that comes along takes a third of the time of an installation.
 INSTALL      := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
@@ -16,6 +17,9 @@ SHOW         := $(PYTHON) scripts/show_progress.py
 # Coding agents of others, each in a folder of its own below .acp/, since npm keeps one tree a folder.
 AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-ai@1.18.33 \
           codex=@agentclientprotocol/codex-acp@2.6.0 gemini=@google/gemini-cli@0.61.0
+# Installs Chromium where that can be done without asking; else says how, and the tests skip, loudly.
+FIND_CHROMIUM := command -v chromium > /dev/null || command -v google-chrome > /dev/null || \
+  { [ "$$(id -u)" = 0 ] && apt-get install -y chromium; } || echo "NO CHROMIUM HERE: apt install chromium" >&2
 # `make test PYTEST="-k payroll -x"` passes more words to pytest.
 PYTEST ?=
 # `make test-storm SEEDS=200` lives through so many random histories.
@@ -28,7 +32,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run agents setup check format docs test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench walk wheel clean
+.PHONY: help run agents setup check format docs test test-long test-faults test-storm soak test-acp test-browser screenshots test-systemd test-mutants golden bench walk wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +87,14 @@ test-acp: $(READY) ## drive real coding agents over ACP (needs node and npm, fet
 	done
 	$(BIN)/python -m pytest -m acp tests/external $(PYTEST)
 
+test-browser: $(BROWSER_READY) ## click through the dashboard in a real Chromium (apt install chromium)
+	@$(FIND_CHROMIUM)
+	$(BIN)/python -m pytest -m browser tests/browser $(PYTEST)
+
+screenshots: $(BROWSER_READY) ## take the pictures of docs/img from a real daemon
+	@$(FIND_CHROMIUM)
+	$(BIN)/python scripts/take_screenshots.py
+
 test-systemd: $(READY) ## boot a real systemd in namespaces, with our units in it (as root)
 	$(BIN)/python -m pytest -m 'long or not long' tests/test_systemd.py tests/systemd $(PYTEST)
 
@@ -127,6 +139,10 @@ $(AGENTS_READY): $(RUN_READY)
 $(READY): $(RUN_READY)
 	@$(SHOW) "fetching what tests and agents need" $(INSTALL) --no-build-isolation --editable '.[test,agents]'
 	@touch $(AGENTS_READY) $@
+
+$(BROWSER_READY): $(READY)
+	@$(SHOW) "fetching what browser tests need" $(INSTALL) --no-build-isolation --editable '.[test,agents,browser]'
+	@touch $@
 
 # Types of the agents' libraries are read, too.
 $(CHECK_READY): $(AGENTS_READY)

@@ -47,6 +47,7 @@ from wakeful.api.routes import (
     search,
     sessions,
     streams,
+    timeline,
     trace,
     trust,
     webhooks,
@@ -86,6 +87,8 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /secrets": credentials.read_secrets,
     "GET /search": search.search,
     "GET /plan": why.explain_plan,
+    "GET /timeline": timeline.read_timeline,
+    "GET /graph": timeline.read_graph,
     "GET /doctor": why.explain_health,
     "GET /health": health.read_health,
     "GET /metrics": health.read_metrics,
@@ -150,6 +153,7 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.feed = LiveFeed(service, app.state.rows, app.state.day, app.state.presence)
     app.state.keys = calls.KeysInUse()
     app.state.accounts = costs.Accounts()
+    app.state.timelines = timeline.Timelines()
     app.state.roster = participants.Roster()
     app.state.knocks = webhooks.Knocks()
     app.state.tokens = Tokens(service.places.state)

@@ -580,6 +580,48 @@ VERBS = (
         routes=(reads("/metrics"),),
     ),
     Verb(
+        name="timeline",
+        section=None,
+        words="runs and occurrences of a time range",
+        help="""The runs of a time range, and the occurrences that made no run of their own. Only over HTTP.
+
+        `since` is a day before `until`, and `until` is now, unless told. `limit` is 1,000 unless told.""",
+        arguments=(
+            Argument("name", is_repeated=True, help="Only these sessions.", only="http"),
+            Argument("since", help="RFC 3339, or how long ago, such as 2h.", only="http"),
+            Argument("until", help="The same.", only="http"),
+            Argument("limit", "number", help="How many runs and marks at most.", least=1, most=5000, only="http"),
+        ),
+        routes=(reads("/timeline", "query", is_filtered=True),),
+        answer=(
+            Field("since", "moment", "where the range begins"),
+            Field("until", "moment", "where it ends"),
+            Field("runs", "list", "the runs that touch it, oldest first"),
+            Field("marks", "list", "occurrences: coalesced, skipped, withdrawn, caught up, failed before start"),
+            Field("is_cut", "flag", "there were more than the limit; the latest are told"),
+        ),
+    ),
+    Verb(
+        name="graph",
+        section=None,
+        words="what sessions read and write, around a focus",
+        help="""Files, commits, clocks and sessions, joined the way a change runs. Only over HTTP.
+
+        `focus` is a session or a path that one binds; without it the whole graph is told. `depth` is 2 unless told.""",
+        arguments=(
+            Argument("focus", help="A session's name, or the absolute path of a file.", only="http"),
+            Argument("depth", "number", help="How many steps around the focus.", least=0, most=20, only="http"),
+        ),
+        routes=(reads("/graph", is_filtered=True),),
+        answer=(
+            Field("focus", "text", "the id of the node in focus, or null"),
+            Field("nodes", "list", "id, kind, label, and what it is: a name or an absolute path"),
+            Field("edges", "list", "from, to, the binding, and whether a change wakes"),
+            Field("all_nodes", "number", "how many nodes the whole graph has"),
+            Field("is_cut", "flag", "there were more than 600"),
+        ),
+    ),
+    Verb(
         name="export",
         section="Look",
         words="the log for other tools, one JSON object a line",

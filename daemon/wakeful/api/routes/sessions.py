@@ -150,6 +150,8 @@ async def read_session(request: Request) -> Response:
         usage=service.usage(session.id),
     )
     shown["servers_down"] = view_down(service.redact(down))
+    # The agents that one message can be put to.
+    shown["agents"] = sorted(service.core.agents)
     shown["present"] = _find_present(request).get(session.id, [])
     sight = sight_of(request)
     for neighbours in ("upstream", "readers"):

@@ -1,0 +1,74 @@
+/** Rows in words: the state one should see, the reason, and the groups of the list. Pure. */
+import {needOf} from './store.js';
+
+/** The state by which a row is shown: a question and a failure come before the word of the daemon. */
+export function shownState(row) {
+  const need = needOf(row);
+  if (need) return need;
+  if (row.state === 'suspended' && row.queued) return 'queued';
+  return row.state;
+}
+
+/** Why it is as it is, and why it does not run: from the row alone. */
+export function reasonOf(row) {
+  if (row.state === 'running') return row.run ? `run ${row.run.run} is under way` : 'a run is under way';
+  if (row.needs) return trimCommand(row.needs.text);
+  if (row.state === 'sleeping') return trimCommand(row.reason ?? 'asleep');
+  if (row.queued) return `waits: ${row.queued}`;
+  if (row.owed?.length) return `new: ${row.owed.join(', ')}`;
+  if (!row.last_run) return row.runs ? 'nothing new' : 'has not run yet';
+  if (['failed', 'lost'].includes(row.last_run.outcome)) return `${row.last_run.outcome}: ${causeWords(row.last_run.causes)}`;
+  return `nothing new since ${causeWords(row.last_run.causes)}`;
+}
+
+/** The advice for a shell at the end of a reason: the page has buttons instead. */
+export const trimCommand = words => words.replace(/\s*\(wakeful answer [^)]*\)$/, '').replace(/: wakeful answer \S+ yes, or no$/, '').replace(/^asks: /, '');
+
+export function causeWords(causes) {
+  if (!causes?.length) return 'the last run';
+  const words = causes.slice(0, 2).map(causeWord);
+  return words.join(', ') + (causes.length > 2 ? ` and ${causes.length - 2} more` : '');
+}
+
+export function causeWord(cause) {
+  if (cause.kind === 'first') return 'first sight';
+  if (cause.kind === 'activation') return cause.reason ? `run by hand (${cause.reason})` : 'run by hand';
+  if (cause.kind === 'message') return 'a message';
+  if (cause.paths?.length) {
+    const path = cause.paths[0].path.split('/').pop();
+    return `${path} ${cause.paths[0].change}${cause.paths.length > 1 ? ` +${cause.paths.length - 1}` : ''}`;
+  }
+  if (cause.commits?.length) return `${cause.commits.length === 1 ? 'a commit' : `${cause.commits.length} commits`} (${cause.binding})`;
+  return cause.reason ? `${cause.binding}: ${cause.reason}` : cause.binding;
+}
+
+/** `hr/payroll` -> hr; `ticket@17` -> ticket@. */
+export function groupOf(row, by) {
+  if (by === 'agent') return row.agent ?? 'no agent';
+  if (by === 'state') return shownState(row);
+  if (by === 'none') return '';
+  return row.template ? `${row.template.replace(/@$/, '')}@` : row.folder ?? '';
+}
+
+/** The part of a name that its group does not say. */
+export function shortName(row, group, by) {
+  return by === 'group' && group && row.name.startsWith(group) ? row.name.slice(group.length).replace(/^\//, '') : row.name;
+}
+
+export const FILTERS = [
+  ['all', 'All'], ['needs', 'Needs you'], ['running', 'Running'], ['queued', 'Queued'], ['sleeping', 'Sleeping'], ['suspended', 'At rest'], ['gone', 'Gone'],
+];
+
+export function filterOf(row) {
+  if (row.gone || row.state === 'archived') return 'gone';
+  if (row.state === 'suspended' && row.queued) return 'queued';
+  return row.state;
+}
+
+export function isWanted(row, filter, text) {
+  const kind = filterOf(row);
+  if (filter === 'needs' ? !needOf(row) : filter === 'all' ? kind === 'gone' : kind !== filter) return false;
+  if (!text) return true;
+  const said = `${row.name} ${row.agent ?? ''} ${row.reason ?? ''} ${row.command ?? ''} ${(row.tags ?? []).join(' ')}`.toLowerCase();
+  return text.toLowerCase().split(/\s+/).every(word => said.includes(word));
+}

@@ -1,0 +1,119 @@
+/**
+ * What the page knows: the rows of all sessions at one position of the log, the latest records, words under way, and
+ * who is there. Only `live.js` writes here. A row that did not change keeps its identity, so its line is not drawn anew.
+ */
+import {batch, computed, signal} from './ui.js';
+
+const RECORDS_KEPT = 500;
+
+/** @type {import('./ui.js').Signal<number|null>} the position of the log at which the rows are true. */
+export const position = signal(null);
+/** The opaque id of the last event, from which a stream goes on. */
+export const lastEvent = signal(null);
+/** state: `wait`, `on`, `off` or `shut`. */
+export const link = signal({state: 'wait', since: Date.now()});
+export const isLeader = signal(false);
+/** Session id -> row. The map is replaced with every change, its rows are not. */
+export const rows = signal(new Map());
+export const people = signal([]);
+export const presence = signal([]);
+/** The latest records, oldest first. */
+export const records = signal([]);
+/** Session name -> words of the answer under way. */
+export const words = signal(new Map());
+export const isLoaded = computed(() => position.value !== null);
+
+const listeners = new Set();
+
+/** Hear each batch of records as it arrives; returns what ends it. */
+export function onRecords(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+export function takeSnapshot(data) {
+  batch(() => {
+    const old = rows.value;
+    rows.value = new Map(data.sessions.map(row => [row.id, keepSame(old.get(row.id), row)]));
+    people.value = data.people ?? [];
+    if (data.presence) presence.value = data.presence;
+    position.value = data.position;
+  });
+  for (const listener of listeners) listener([], true);
+}
+
+export function takeChanges(data) {
+  // A late event must not undo a later one. Rows also change without a record: the position stays.
+  if (position.value !== null && data.position < position.value) return;
+  batch(() => {
+    if (data.rows?.length || data.gone?.length) {
+      const next = new Map(rows.value);
+      for (const row of data.rows ?? []) next.set(row.id, keepSame(next.get(row.id), row));
+      for (const id of data.gone ?? []) next.delete(id);
+      rows.value = next;
+    }
+    if (data.records?.length) {
+      records.value = [...records.value, ...data.records].slice(-RECORDS_KEPT);
+      clearWords(data.records);
+    }
+    position.value = data.position;
+  });
+  for (const listener of listeners) listener(data.records ?? [], false);
+}
+
+/** Two texts of JSON compare quicker than a line is drawn. */
+function keepSame(old, row) {
+  return old !== undefined && JSON.stringify(old) === JSON.stringify(row) ? old : row;
+}
+
+/** Words come piece by piece; the record of the turn, which follows, has all of them. */
+export function takeWords(data) {
+  if (!data.session || data.kind === 'lost') return;
+  const next = new Map(words.value);
+  const old = next.get(data.session);
+  const isSame = old && old.run === data.run && old.turn === data.turn;
+  const before = isSame ? old.pieces : [];
+  const last = before[before.length - 1];
+  const pieces = last?.kind === data.kind && data.kind !== 'waits'
+    ? [...before.slice(0, -1), {kind: data.kind, text: last.text + (data.text ?? '')}]
+    : [...before, {kind: data.kind, text: data.text ?? ''}];
+  next.set(data.session, {run: data.run, turn: data.turn, pieces});
+  words.value = next;
+}
+
+function clearWords(found) {
+  const ended = found.filter(one => ['turn_answered', 'turn_failed', 'run_finished'].includes(one.kind));
+  if (!ended.some(one => words.value.has(one.session))) return;
+  const next = new Map(words.value);
+  for (const one of ended) next.delete(one.session);
+  words.value = next;
+}
+
+export function takePresence(data) {
+  presence.value = data.people ?? [];
+}
+
+/** Who is in one session, as the daemon answers who tells of themselves. */
+export function takePresenceOf(session, found) {
+  presence.value = [...presence.value.filter(one => one.session !== session), ...found];
+}
+
+export function makeSnapshot() {
+  return {position: position.value ?? 0, sessions: [...rows.value.values()], people: people.value, presence: presence.value};
+}
+
+export function findRow(name) {
+  for (const row of rows.value.values()) if (row.name === name) return row;
+  return null;
+}
+
+/** Does the session wait for a person? `asks` for an answer, `failed` for a decision. */
+export function needOf(row) {
+  if (!row.needs) return null;
+  return row.needs.kind === 'decision' ? 'failed' : 'asks';
+}
+
+export const needs = computed(() => {
+  const found = [...rows.value.values()].map(row => ({row, need: needOf(row)})).filter(one => one.need);
+  return found.sort((a, b) => (a.need === b.need ? a.row.name.localeCompare(b.row.name) : a.need === 'asks' ? -1 : 1));
+});

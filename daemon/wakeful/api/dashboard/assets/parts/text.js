@@ -1,0 +1,24 @@
+/** Text from outside: always text, never markup. Fences and back-ticks become code; long text is cut until asked for. */
+import {html, useState} from '../lib/ui.js';
+import {Time} from './basics.js';
+
+const LONGEST = 4000;
+
+export function Prose({text, longest = LONGEST}) {
+  const [isWhole, setWhole] = useState(false);
+  const shown = isWhole || text.length <= longest ? text : text.slice(0, longest);
+  return html`<div class="prose">${shown.split('```').map((part, i) => (i % 2 ? html`<pre class="block">${part.replace(/^\w*\n/, '')}</pre>` : html`<${Spans} text=${part} />`))}
+    ${shown.length < text.length && html`<button class="more" onClick=${() => setWhole(true)}>Show all ${text.length.toLocaleString()} characters</button>`}</div>`;
+}
+
+const MOMENT = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
+
+/** A sentence of the daemon, which tells times in UTC: shown in the viewer's zone. */
+export function Sentence({text}) {
+  return html`${text.split(MOMENT).map((part, i) => (i % 2 ? html`<${Time} at=${part} />` : part))}`;
+}
+
+function Spans({text}) {
+  if (!text.trim()) return null;
+  return html`<p>${text.trim().split('`').map((part, i) => (i % 2 ? html`<code>${part}</code>` : part))}</p>`;
+}

@@ -1,0 +1,158 @@
+/** The conversation: who said what, which tools were called, where runs began and ended, and words as they come. */
+import {html, names, useEffect, useLayoutEffect, useMemo, useRef, useState} from '../lib/ui.js';
+import {at as address, getLines, query} from '../lib/api.js';
+import {onRecords, words} from '../lib/store.js';
+import {link} from '../lib/router.js';
+import {causeWords} from '../lib/rows.js';
+import {duration, money} from '../lib/times.js';
+import {Empty, Failure, Loading, StateIcon, Time} from '../parts/basics.js';
+import {Icon} from '../parts/icons.js';
+import {Prose} from '../parts/text.js';
+
+const PAGE = 200;
+/** Older ones than these leave the page when newer ones come: the log has them. */
+const MOST_SHOWN = 600;
+const KINDS = [
+  'message_added', 'message_sent', 'note_added', 'fact_set', 'fact_retracted', 'run_started', 'run_finished', 'turn_answered', 'turn_failed', 'tool_called',
+  'tool_returned', 'question_asked', 'question_answered', 'work_halted', 'session_slept', 'session_resumed', 'session_rewound', 'session_forked',
+  'session_merged', 'checkpoint_marked', 'activation_requested', 'conversation_compressed', 'session_terminated', 'session_reopened', 'session_migrated',
+  'todo_set', 'slot_skipped', 'wake_withdrawn',
+];
+
+export function Conversation({name, at}) {
+  const {records, error, isWhole, loadEarlier, reload} = useConversation(name, at);
+  const scroller = useRef(null);
+  const isAtEnd = useRef(true);
+  const live = at === null ? words.value.get(name) : null;
+  const items = useMemo(() => (records ? arrange(records) : []), [records]);
+  useLayoutEffect(() => {
+    if (isAtEnd.current && scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
+  }, [items, live]);
+  if (error) return html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>`;
+  if (!records) return html`<${Loading} lines="6" />`;
+  const watch = () => {
+    if (!scroller.current) return;
+    const {scrollTop, scrollHeight, clientHeight} = scroller.current;
+    isAtEnd.current = scrollHeight - scrollTop - clientHeight < 80;
+  };
+  return html`<div class="scroll conversation" ref=${scroller} onScroll=${watch} tabindex="0" aria-label="conversation">
+    ${!isWhole && html`<button class="button small earlier" onClick=${loadEarlier}>Earlier</button>`}
+    ${!items.length && !live && html`<${Empty} title="Nothing was said yet" icon="message"><p>Messages, answers, tool calls and runs appear here as they happen.</p><//>`}
+    ${items.map(item => html`<${Item} key=${item.seq} item=${item} name=${name} />`)}
+    ${live && html`<${LiveWords} live=${live} />`}
+  </div>`;
+}
+
+function useConversation(name, at) {
+  const [state, setState] = useState({records: null, error: null, isWhole: false});
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    const stop = new AbortController();
+    let last = 0;
+    let isBusy = false, isAsked = false;
+    setState({records: null, error: null, isWhole: false});
+    const read = values => getLines(address(name, `/log${query({kind: KINDS, words: true, ...values})}`), {signal: stop.signal});
+    const fail = error => error.name !== 'AbortError' && setState(old => ({...old, error}));
+    const begin = read({to: at, last: PAGE}).then(records => {
+      last = records.at(-1)?.seq ?? 0;
+      setState({records, error: null, isWhole: records.length < PAGE});
+    }, fail);
+    // One question at a time: records that come meanwhile are asked for after it.
+    const more = async () => {
+      if (isBusy) { isAsked = true; return; }
+      isBusy = true;
+      await begin;
+      await read({from: last + 1}).then(found => {
+        if (!found.length) return;
+        last = found.at(-1).seq;
+        setState(old => ({...old, records: [...(old.records ?? []), ...found].slice(-MOST_SHOWN)}));
+      }, fail);
+      isBusy = false;
+      if (isAsked) { isAsked = false; more(); }
+    };
+    const end = at === null ? onRecords((found, isSnapshot) => (isSnapshot || found.some(one => one.session === name)) && more()) : () => {};
+    return () => { stop.abort(); end(); };
+  }, [name, at, turn]);
+  const loadEarlier = async () => {
+    const first = state.records?.[0]?.seq ?? 1;
+    const found = await getLines(address(name, `/log${query({kind: KINDS, words: true, to: first - 1, last: PAGE})}`));
+    setState(old => ({...old, records: [...found, ...old.records], isWhole: found.length < PAGE}));
+  };
+  return {...state, loadEarlier, reload: () => setTurn(turn + 1)};
+}
+
+/** A call and its result are one item; an answer without words is none. */
+function arrange(records) {
+  const calls = new Map();
+  const items = [];
+  for (const record of records) {
+    const said = record.payload;
+    if (record.kind === 'tool_returned' && calls.has(said?.call)) {
+      calls.get(said.call).result = said;
+      continue;
+    }
+    if (record.kind === 'turn_answered' && !said?.answer?.text) continue;
+    const item = {...record, said};
+    if (record.kind === 'tool_called' && said) calls.set(said.call.id, item);
+    items.push(item);
+  }
+  return items;
+}
+
+function Item({item, name}) {
+  const {said} = item;
+  if (!said) return html`<${Quiet} item=${item} name=${name} />`;
+  switch (item.kind) {
+    case 'message_added': return html`<${Bubble} item=${item} who=${said.sender} icon="person" to=${said.agent} name=${name} isOurs><${Prose} text=${said.text} /><//>`;
+    case 'turn_answered': return html`<${Bubble} item=${item} who=${said.answer.model?.split(':').pop() ?? 'agent'} icon="agent" meta=${money(said.usd)} name=${name}><${Prose} text=${said.answer.text} /><//>`;
+    case 'question_asked': return html`<${Bubble} item=${item} who=${item.author} icon="asks" tone="asks" name=${name}><${Prose} text=${said.text} /><//>`;
+    case 'question_answered': return html`<${Bubble} item=${item} who=${item.author} icon="person" name=${name} isOurs><${Prose} text=${said.text} /><//>`;
+    case 'note_added': return html`<${Bubble} item=${item} who=${`${item.author} left a hand-off`} icon="file" tone="note" name=${name}><${Prose} text=${said.text} /><//>`;
+    case 'tool_called': return html`<${ToolCall} item=${item} name=${name} />`;
+    case 'run_started': return html`<div class="run-start"><a href=${link('why', '', {x: `${name}#${item.run}`})}>run ${item.run}</a><span>${causeWords(said.causes)}</span>${said.agent && html`<span class="chip"><${Icon} name="agent" />${said.agent.name}</span>`}<${Time} at=${item.at} class="push" /></div>`;
+    case 'run_finished': return html`<div class="run-end"><${StateIcon} state=${said.outcome} /><span>run ${said.run} ${said.outcome}${said.reason && said.outcome !== 'succeeded' ? `: ${said.reason}` : ''}</span>
+      <span class="muted">${duration(said.usage?.wall_seconds)}</span>${said.usage?.usd ? html`<span class="muted">${money(said.usage.usd)}</span>` : null}
+      ${Object.keys(said.written ?? {}).length > 0 && html`<span class="muted">wrote ${Object.keys(said.written).join(', ')}</span>`}<a class="plain accent small" href=${link('session', name, {tab: 'output', run: said.run})}>output</a></div>`;
+    default: return html`<${Quiet} item=${item} name=${name} />`;
+  }
+}
+
+function Bubble({item, who, icon, to, meta, tone, isOurs, name, children}) {
+  return html`<article class=${names('bubble', isOurs && 'ours', tone && `bubble-${tone}`)}>
+    <header><${Icon} name=${icon} class=${icon === 'asks' ? 'is-asks' : ''} /><strong>${(who ?? '').replace(/^person:/, '')}</strong>
+      ${to && html`<span class="muted">to</span><span class="chip"><${Icon} name="agent" />${to}</span>`}
+      ${meta && html`<span class="muted">${meta}</span>`}<a class="push plain muted" href=${link('session', name, {at: item.seq})}><${Time} at=${item.at} /></a></header>
+    ${children}
+  </article>`;
+}
+
+function ToolCall({item}) {
+  const {call} = item.said;
+  const result = item.result;
+  return html`<details class="tool">
+    <summary><${Icon} name=${result?.is_error ? 'failed' : 'chevron'} class=${result?.is_error ? 'is-failed' : 'turner'} /><code>${call.name}</code><span class="cut muted">${sayArguments(call.arguments)}</span>
+      <span class="push muted small">${result ? '' : 'under way'}</span></summary>
+    <pre class="block">${pretty(call.arguments)}</pre>
+    ${result && html`<${Prose} text=${'```\n' + (result.text || 'no text') + '```'} />`}
+  </details>`;
+}
+
+function sayArguments(text) {
+  try {
+    return Object.entries(JSON.parse(text)).map(([key, value]) => `${key}: ${typeof value === 'string' ? value : JSON.stringify(value)}`).join(', ').slice(0, 200);
+  } catch { return text.slice(0, 200); }
+}
+
+function pretty(text) {
+  try { return JSON.stringify(JSON.parse(text), null, 2).slice(0, 20_000); } catch { return text.slice(0, 20_000); }
+}
+
+function Quiet({item, name}) {
+  return html`<div class="quiet-line"><span class="cut">${item.author !== 'wakeful' ? `${item.author.replace(/^person:/, '')}: ` : ''}${item.words}</span><a class="push plain" href=${link('session', name, {at: item.seq})}><${Time} at=${item.at} /></a></div>`;
+}
+
+function LiveWords({live}) {
+  return html`<article class="bubble live" aria-live="polite"><header><${Icon} name="running" class="is-running" /><strong>answers now</strong></header>
+    ${live.pieces.map(piece => (piece.kind === 'text' ? html`<${Prose} text=${piece.text} longest=${20_000} />` : html`<p class="muted small">${piece.kind === 'thinking' ? piece.text.slice(-600) : `${piece.kind}: ${piece.text}`}</p>`))}
+  </article>`;
+}

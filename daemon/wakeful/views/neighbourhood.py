@@ -1,0 +1,139 @@
+"""The graph of what sessions read and write: files, commits, clocks and services on the one side, sessions between.
+
+An edge points the way a change runs: from what is read to its reader, from a writer to what it writes. Around a focus
+only what lies within so many steps is told; without one, all of it up to a bound.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import Any
+
+from msgspec import Struct
+
+from wakeful.core.deciding.machine import Core
+from wakeful.core.looking.looked import Bound
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionBinding
+from wakeful.errors import CallerError
+from wakeful.views.session_page import describe_binding
+
+MOST_NODES = 600
+# Bindings that every session has, or that come from nowhere a person could look at.
+_LEFT_OUT = ("spec", "message")
+
+
+class Edge(Struct, frozen=True, order=True):
+    source: str
+    target: str
+    binding: str
+    wake: bool
+
+
+class _Whole:
+    """Every node and edge, and who stands beside whom."""
+
+    def __init__(self, core: Core, ids: frozenset[str] | None) -> None:
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.edges: set[Edge] = set()
+        sessions = [session for session in core.state if session.is_live and (ids is None or session.id in ids)]
+        for session in sessions:
+            self.nodes[f"session:{session.name}"] = {"kind": "session", "label": session.name, "what": session.name}
+        for session in sessions:
+            for bound in core.looked.bounds.get(session.id, ()):
+                self._add_bound(session, bound)
+        for session in sessions:
+            self._add_upstreams(core, session)
+
+    def _add_bound(self, session: Session, bound: Bound) -> None:
+        binding = bound.binding
+        if bound.kind in _LEFT_OUT or bound.is_implied or binding is None:
+            return
+        own = f"session:{session.name}"
+        if isinstance(binding, SessionBinding):
+            self._join(f"session:{binding.session}", own, bound)
+            return
+        node, what = _name_node(session, bound)
+        label = describe_binding(binding)
+        self.nodes.setdefault(node, {"kind": bound.kind, "label": label, "what": what})
+        access = binding.access if isinstance(binding, FileBinding) else "read"
+        if access in ("read", "both"):
+            self._join(node, own, bound)
+        if access in ("write", "both"):
+            self._join(own, node, bound)
+
+    def _join(self, source: str, target: str, bound: Bound) -> None:
+        if source in self.nodes and target in self.nodes:
+            self.edges.add(Edge(source, target, bound.name, bound.wake))
+
+    def _add_upstreams(self, core: Core, session: Session) -> None:
+        """A reader whose pattern only overlaps with a writer's shares no node with it: the two are joined directly."""
+        own = f"session:{session.name}"
+        read = {edge.source for edge in self.edges if edge.target == own}
+        for writer in core.graph.upstreams.get(session.name, ()):
+            other = f"session:{writer}"
+            written = {edge.target for edge in self.edges if edge.source == other}
+            if other in self.nodes and other not in read and not written & read:
+                self.edges.add(Edge(other, own, "", True))
+
+
+def view_neighbourhood(core: Core, focus: str | None, depth: int, ids: frozenset[str] | None = None) -> dict[str, Any]:
+    """`focus` is the name of a session, or the `id` or `what` of a node. `ids`: only these sessions; None: all."""
+    whole = _Whole(core, ids)
+    start = _find_focus(whole, focus) if focus is not None else None
+    kept = _reach(whole, start, depth) if start is not None else list(whole.nodes)
+    is_cut = len(kept) > MOST_NODES
+    shown = set(kept[:MOST_NODES])
+    return {
+        "focus": start,
+        "nodes": [{"id": one, **whole.nodes[one]} for one in kept[:MOST_NODES]],
+        "edges": [
+            {"from": edge.source, "to": edge.target, "binding": edge.binding, "wake": edge.wake}
+            for edge in sorted(whole.edges)
+            if edge.source in shown and edge.target in shown
+        ],
+        "all_nodes": len(whole.nodes),
+        "is_cut": is_cut,
+    }
+
+
+def _name_node(session: Session, bound: Bound) -> tuple[str, str]:
+    """Two bindings on the same thing are one node. A clock belongs to its session: two clocks alike are two."""
+    binding, root = bound.binding, session.spec.root if session.spec is not None else "/"
+    match binding:
+        case FileBinding(pattern=pattern):
+            path = os.path.normpath(os.path.join(root, pattern))
+            return f"file:{path}", path
+        case CommitsBinding(repo=repo, branch=branch, path=path):
+            place = os.path.normpath(os.path.join(root, repo or "."))
+            return f"commits:{place}:{branch or 'HEAD'}:{path}", place
+        case _:
+            what = describe_binding(binding)
+            return f"{bound.kind}:{session.name}:{bound.name}", what
+
+
+def _find_focus(whole: _Whole, focus: str) -> str:
+    for node in (focus, f"session:{focus}"):
+        if node in whole.nodes:
+            return node
+    found = next((node for node, shown in whole.nodes.items() if shown["what"] == focus), None)
+    if found is None:
+        raise CallerError(f"nothing in the graph is called {focus!r}; give a session's name or a file that one binds")
+    return found
+
+
+def _reach(whole: _Whole, start: str, depth: int) -> list[str]:
+    """The nodes within so many steps, the nearest first."""
+    beside: dict[str, list[str]] = {}
+    for edge in sorted(whole.edges):
+        beside.setdefault(edge.source, []).append(edge.target)
+        beside.setdefault(edge.target, []).append(edge.source)
+    steps, waiting = {start: 0}, deque([start])
+    while waiting:
+        node = waiting.popleft()
+        for other in beside.get(node, ()) if steps[node] < depth else ():
+            if other not in steps:
+                steps[other] = steps[node] + 1
+                waiting.append(other)
+    return list(steps)
