@@ -35,11 +35,11 @@ from wakeful.specs.load import (
     read_text,
     validate,
 )
-from wakeful.specs.models import DaemonKeys, HttpKeys, LimitKeys, PriceKeys
 from wakeful.specs.notifiers import build_notifiers
 from wakeful.specs.parse_cache import load_readings, save_readings
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.scalars import find_local_zone
+from wakeful.specs.settings_models import DaemonKeys, HttpKeys, LimitKeys, PriceKeys
 from wakeful.specs.templates import Glob
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
 from wakeful.text.display import TellFar, tell_nobody

@@ -16,9 +16,9 @@ from wakeful.core.spec.notifier import (
     UrlChannel,
     WebhookChannel,
 )
-from wakeful.specs.models import EmailKeys, NotifierKeys
 from wakeful.specs.notify_scalars import find_notifier_name_problem
 from wakeful.specs.problem import RefusedSpec, refuse
+from wakeful.specs.settings_models import EmailKeys, NotifierKeys
 from wakeful.specs.yaml_text import Marks
 
 # A notifier has exactly one of these keys.

@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from wakeful.core.spec.agent import MCP_TOOL_PREFIX, TOOLS
-from wakeful.specs.models import BINDING_MODELS, AgentKeys, BindingKeys, DaemonKeys, Keys, RunKeys, SessionKeys
+from wakeful.specs.models import BINDING_MODELS, AgentKeys, BindingKeys, Keys, RunKeys, SessionKeys
+from wakeful.specs.settings_models import DaemonKeys
 from wakeful.specs.yaml_text import Path, shorten
 
 FileKind = Literal["session", "agent", "daemon"]
