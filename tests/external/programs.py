@@ -32,6 +32,8 @@ class Program(Struct, frozen=True, kw_only=True):
     # Does it count the tokens of all its requests, and tell what they cost?
     has_count: bool = True
     has_cost: bool = False
+    # The name under which its model knows a tool of the session's own server.
+    own_tool: Callable[[str], str] | None = None
 
     @property
     def place(self) -> Path:
@@ -83,6 +85,7 @@ CLAUDE = Program(
     },
     write=lambda path, text: Call("Write", {"file_path": path, "content": text}),
     has_cost=True,
+    own_tool=lambda tool: f"mcp__wakeful__{tool}",
 )
 OPENCODE = Program(
     name="opencode",
@@ -93,6 +96,7 @@ OPENCODE = Program(
     # Of the last one alone. Its config has a price.
     has_count=False,
     has_cost=True,
+    own_tool=lambda tool: f"wakeful_{tool}",
 )
 CODEX = Program(
     name="codex",

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from agents.provider import Asked, Hold, Provider, Say, Turn
+from agents.provider import Asked, Call, Hold, Provider, Say, Turn
 from e2e.box import Box
 from external.programs import Program
 from ports import held_port
@@ -175,6 +175,39 @@ def test_it_is_stopped_when_its_budget_is_spent(box: Box, provider: Provider, pr
     requests = len(provider.requests)
     assert 3 < requests < 60 and box.json("costs")["total"]["tokens"] >= 50_000, box.json("costs")
     assert find_tree(payloads(box, "run_started")[0]["run_id"]) == []
+
+
+def test_it_remembers_a_fact_and_sends_a_message_by_the_server_of_its_session(
+    box: Box, provider: Provider, program: Program
+) -> None:
+    """The program starts our relay inside its own confinement; the fact and the message are the run's."""
+    if program.own_tool is None:
+        pytest.skip(f"{program.name} shows its model no tools of servers under a name known here")
+    remember, send = map(program.own_tool, ("wakeful_remember", "wakeful_send"))
+
+    def answer(asked: Asked) -> Turn:
+        if not asked.tools:
+            return Say("A page")
+        match len(asked.results):
+            case 0:
+                return Call(remember, {"key": "currency", "value": "EUR", "rationale": "the contracts"})
+            case 1:
+                return Call(send, {"name": "other", "text": "the rates changed", "wake": False})
+            case _:
+                return Say("Remembered and sent.")
+
+    provider.play(answer)
+    box.spec("other", "objective: Wait.\nrun: {command: ['true']}\n")
+    declare(box, provider, program)
+    work(box, 1)
+    # Its model may have to look a tool up before it is shown: then the offer has no such name, and the call works all the same.
+    remembered, sent = provider.requests[-1].results
+    assert "remembered currency" in remembered.content and "mailbox of other" in sent.content, (remembered, sent)
+    [fact] = box.json("facts", "docs")
+    assert (fact["key"], fact["value"], fact["author"]) == ("currency", "EUR", "run:docs#1"), box.ask("output", "docs")
+    [message] = [record for record in box.log("other") if record["kind"] == "message_added"]
+    assert (message["payload"]["text"], message["author"]) == ("the rates changed", "run:docs#1")
+    assert [called["call"]["name"] for called in payloads(box, "tool_called")] == ["remember", "send"]
 
 
 def find_tree(run_id: str) -> list[int]:
