@@ -87,7 +87,7 @@ BAD = [
     ("limits: {output: 0}", "1:18: output is 0; expected at least 1024"),
     (
         "limits: {heap: 1KB}",
-        "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, tokens, kept_file, kept_run, kept_files, processes",
+        "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, deliveries, tokens, kept_file, kept_run, kept_files, processes",
     ),
     (
         "retention: {keep: long}",
@@ -141,7 +141,7 @@ BAD = [
     ),
     (
         "notify: {ops: {ntfy: 'https://x.org/y', on: [faild]}}",
-        "1:45: on: 'faild' is no event of sessions; did you mean 'failed'?",
+        "1:45: on: 'faild' is nothing that people are told of; did you mean 'failed'?",
     ),
     ("notify: {none: {desktop: true}}", "1:10: 'none' stands for nobody in a session's notify; choose another name"),
     (

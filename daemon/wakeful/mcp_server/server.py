@@ -471,7 +471,7 @@ def _read_declared(ctx: Any, text: str) -> Handle:
 
 def _refuse_strange(handle: Handle, awaited: Awaited) -> None:
     if awaited.asked_at is None:
-        raise CallerError(f"there is no task {str(handle)!r}: {handle.name} has no record {handle.record}")
+        raise CallerError(f"there is no deferred run {str(handle)!r}: {handle.name} has no record {handle.record}")
 
 
 def _read_addresses(uris: Any) -> frozenset[Address]:

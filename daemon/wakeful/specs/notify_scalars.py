@@ -90,7 +90,7 @@ def parse_events(value: Any) -> tuple[str, ...]:
         if event not in NOTIFY_EVENTS:
             near = difflib.get_close_matches(event, NOTIFY_EVENTS, 1)
             advice = f"did you mean '{near[0]}'?" if near else expected
-            raise ValueError(f"'{shorten(event)}' is no event of sessions; {advice}")
+            raise ValueError(f"'{shorten(event)}' is nothing that people are told of; {advice}")
     return tuple(dict.fromkeys(events))
 
 

@@ -89,10 +89,10 @@ class LimitKeys(Keys):
     conversation: _SizeLimit = describe(None, "A session's conversation. Default: {warn: 4MiB, hard: 64MiB}.")
     output: _SizeLimit = describe(None, "Output kept of a run: head and tail. Default: {warn: 1MiB, hard: 2MiB}.")
     records: _CountLimit = describe(None, "Records of a session. Default: {warn: 1000000, hard: 10000000}.")
+    mailbox: _CountLimit = describe(None, "Messages a session has not seen. Default: {warn: 1000, hard: 10000}.")
     deliveries: _CountLimit = describe(
         None, "Deliveries to a webhook that its session has not seen. Default: {warn: 1000, hard: 10000}."
     )
-    mailbox: _CountLimit = describe(None, "Messages a session has not seen. Default: {warn: 1000, hard: 10000}.")
     tokens: _CountLimit = describe(
         None,
         "What an agent's model takes in to go on; above `warn`, `list` suggests a fresh start. Default: {warn: "
@@ -157,7 +157,7 @@ class NotifierKeys(Keys):
         "With url: what is sent instead of wakeful's JSON, such as {text: '{title}: {words} {link}'}; filled in are "
         "{title}, {words}, {session}, {event}, {seq}, {look}, {link}, {id}.",
     )
-    on: NotifyEvents | None = describe(None, "Which events: failed, asks, sleeping, budget, recovered. Default: all.")
+    on: NotifyEvents | None = describe(None, "When: failed, asks, sleeping, budget, recovered. Default: all.")
     digest: PositiveDuration | None = describe(
         None, "Gather messages so long, such as 5m, and send them as one. Default: at once; a flood becomes one."
     )

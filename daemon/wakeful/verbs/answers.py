@@ -94,7 +94,7 @@ SESSION = (
         Field("drift", "flag", "was an output changed since by somebody else?", is_optional=True),
         Field("next_due", "moment", "when a clock falls due, or null", is_optional=True),
         Field("why_not", "text", "why it does not wake the session now, in a sentence", is_optional=True),
-        Field("next_look", "moment", "when it is looked at next by itself; null: when an event says so",
+        Field("next_look", "moment", "when it is looked at next by itself; null: when a hint comes",
               is_optional=True),
         Field("looked_at", "moment", "when it was last looked at; null: never", is_optional=True),
         Field("dirty", "flag", "does a change wait to be looked at?", is_optional=True),

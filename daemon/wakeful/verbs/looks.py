@@ -290,11 +290,13 @@ VERBS = (
         words="what a dashboard shows, as it changes",
         help="""A snapshot of all sessions, then what changes: records in brief, rows, words of agents.
 
-        Server-sent events. `after` goes on from a position or an event id; where that is not known any more, a
+        Server-sent events. `after` goes on from a position or an id of the stream; where that is not known any more, a
         snapshot comes first.""",
         arguments=(
             Argument("name", is_repeated=True, is_required=False, help="Only these sessions.", only="http"),
-            Argument("after", help="Go on after this position or event id.", is_required=False, only="http"),
+            Argument(
+                "after", help="Go on after this position, or this id of the stream.", is_required=False, only="http"
+            ),
         ),
         routes=(reads("/live", "query", is_filtered=True),),
     ),
@@ -562,7 +564,9 @@ VERBS = (
             Field("at", "moment", "when it was true"),
             Field("version", "text", "the daemon's version"),
             Field("started_at", "moment", "when the daemon started"),
-            Field("findings", "list", "what, level (wrong or note), session, words, since and mend, the worst first"),
+            Field(
+                "findings", "list", "what, level (`wrong` or `note`), session, words, since and mend, the worst first"
+            ),
             Field("left_out", "number", "findings that were only counted"),
             Field("sessions", "object", "how many are in each state, queued, failed and asking"),
             Field("log", "object", "position, anchor, read_only, and verified: the last `wakeful verify`, or null"),
