@@ -27,7 +27,7 @@ MOST_OF_A_KIND = 20
 # The kinds in the order in which a person wants to know of them.
 _ORDER: tuple[What, ...] = (
     "log", "disk", "damaged", "failed", "asks", "trust", "spec", "held", "sleeps", "budget", "notify", "webhook",
-    "binding", "defect", "limit", "gate",
+    "binding", "defect", "limit", "traces", "gate",
 )  # fmt: skip
 _RANKS = {what: rank for rank, what in enumerate(_ORDER)}
 _LEVELS = {"wrong": 0, "note": 1}

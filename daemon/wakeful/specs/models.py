@@ -694,6 +694,11 @@ class MetricsKeys(Keys):
     )
 
 
+class OtelKeys(Keys):
+    endpoint: BaseUrl = _describe(..., "A collector that takes OTLP over HTTP, such as http://127.0.0.1:4318.")
+    service_name: FilledText = _describe("wakeful", "Our name there. Default: wakeful.")
+
+
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
@@ -730,3 +735,6 @@ class DaemonKeys(Keys):
         None, "Where the HTTP API listens on TCP, such as 127.0.0.1:8420. off: never. Default: until you open it."
     )
     metrics: MetricsKeys | None = _describe(None, "What Prometheus is told of single sessions.")
+    otel: Annotated[OtelKeys, *_short_for("endpoint", {"type": "string"})] | None = _describe(
+        None, "Where traces are sent, such as http://127.0.0.1:4318; needs pip install 'wakeful[otel]'."
+    )
