@@ -7,7 +7,7 @@ the state folder; `doctor` does the slow checks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,6 +107,15 @@ def judge_health(
     for one in others:
         counts[one.level] += 1
     return Health(findings, survey, log, disk, watches, refusals, counts)
+
+
+def narrow_health(health: Health, sees: Callable[[str], bool]) -> Health:
+    """The findings about sessions that a person sees; those that name no session may name others in their words."""
+    findings = [one for one in health.findings if one.session is not None and sees(one.session)]
+    counts: dict[Level, int] = {"wrong": 0, "note": 0}
+    for one in findings:
+        counts[one.level] += 1
+    return health._replace(findings=findings, counts=counts, survey=Survey(), refusals={})
 
 
 def measure_disk(folder: Path) -> DiskFacts:
