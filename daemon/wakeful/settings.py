@@ -22,7 +22,7 @@ from wakeful.core.spec.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
 from wakeful.core.spec.budget import Price
 from wakeful.core.spec.http import HttpChoice, HttpSettings, TcpAddress, parse_address
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
-from wakeful.core.spec.session import MetricsSettings, Retention, Settings
+from wakeful.core.spec.session import MetricsSettings, OtelSettings, Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings, build_retention
 from wakeful.specs.load import (
@@ -259,6 +259,9 @@ def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
             socket_group=keys.people.socket_group if keys.people is not None else None,
             notifiers=build_notifiers(keys.notify, read_marks(data, file), file) if keys.notify else (),
             metrics=MetricsSettings(sessions=keys.metrics.sessions) if keys.metrics is not None else MetricsSettings(),
+            otel=OtelSettings(endpoint=keys.otel.endpoint, service_name=keys.otel.service_name)
+            if keys.otel is not None
+            else None,
         ),
         defaults,
     )

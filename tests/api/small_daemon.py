@@ -20,7 +20,7 @@ from wakeful import __version__
 from wakeful.api.live_words import LiveWords
 from wakeful.api.routes.follow import follow_records
 from wakeful.api.server import ControlSocket
-from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
+from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
 from wakeful.core.calls.values import Call, Called, Reply, Work
 from wakeful.core.decide import decide
 from wakeful.core.deciding.decision import Decision
@@ -283,9 +283,14 @@ class SmallDaemon:
             await asyncio.sleep(0.005)
 
     def follow(
-        self, names: set[str] | None, *, is_live: bool = False, after: int | None = None
+        self,
+        names: set[str] | None,
+        *,
+        is_live: bool = False,
+        after: int | None = None,
+        is_wanted: RecordFilter | None = None,
     ) -> AsyncIterator[FollowLine | LiveLine]:
-        return follow_records(self, self._listeners, names, is_live=is_live, after=after)
+        return follow_records(self, self._listeners, names, is_live=is_live, after=after, is_wanted=is_wanted)
 
     @contextlib.contextmanager
     def listen(self, heard: asyncio.Event) -> Iterator[None]:

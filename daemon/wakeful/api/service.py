@@ -7,7 +7,7 @@ called on the loop. Reading never changes anything; `call` is the only way in, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from wakeful.core.calls.values import Call, Reply, Work
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
+from wakeful.core.record.state import Session
 from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.monitoring.monitoring import Monitoring
@@ -59,6 +60,10 @@ class FollowLine:
     record: Record
     # Its position in the order of all sessions.
     position: int
+
+
+# Whether somebody who follows wants to see this record of this session.
+RecordFilter = Callable[[Session, Record], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +204,16 @@ class Service(Protocol):
         ...
 
     def follow(
-        self, names: set[str] | None, *, is_live: bool = False, after: int | None = None
+        self,
+        names: set[str] | None,
+        *,
+        is_live: bool = False,
+        after: int | None = None,
+        is_wanted: RecordFilter | None = None,
     ) -> AsyncIterator[FollowLine | LiveLine]:
         """Records of these sessions (None: of all) as they become durable, from now on or after a position.
 
-        `is_live`: and the words of their agents, as they come.
+        `is_live`: and the words of their agents, as they come. `is_wanted`: only these records.
         """
         ...
 

@@ -17,7 +17,7 @@ from wakeful.monitoring.metrics_text import Family
 Level = Literal["wrong", "note"]
 What = Literal[
     "failed", "asks", "trust", "sleeps", "held", "budget", "limit", "damaged", "spec", "binding", "log", "disk",
-    "defect", "notify", "webhook", "gate",
+    "defect", "notify", "webhook", "gate", "traces",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ the state folder; `doctor` does the slow checks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ MOST_OF_A_KIND = 20
 # The kinds in the order in which a person wants to know of them.
 _ORDER: tuple[What, ...] = (
     "log", "disk", "damaged", "failed", "asks", "trust", "spec", "held", "sleeps", "budget", "notify", "webhook",
-    "binding", "defect", "limit", "gate",
+    "binding", "defect", "limit", "traces", "gate",
 )  # fmt: skip
 _RANKS = {what: rank for rank, what in enumerate(_ORDER)}
 _LEVELS = {"wrong": 0, "note": 1}
@@ -107,6 +107,15 @@ def judge_health(
     for one in others:
         counts[one.level] += 1
     return Health(findings, survey, log, disk, watches, refusals, counts)
+
+
+def narrow_health(health: Health, sees: Callable[[str], bool]) -> Health:
+    """The findings about sessions that a person sees; those that name no session may name others in their words."""
+    findings = [one for one in health.findings if one.session is not None and sees(one.session)]
+    counts: dict[Level, int] = {"wrong": 0, "note": 0}
+    for one in findings:
+        counts[one.level] += 1
+    return health._replace(findings=findings, counts=counts, survey=Survey(), refusals={})
 
 
 def measure_disk(folder: Path) -> DiskFacts:

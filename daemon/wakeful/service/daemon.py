@@ -25,6 +25,7 @@ from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreShort
 from wakeful.service.ending import Ending
 from wakeful.service.facade import Edges, Facade
+from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.reactor import Reactor, Signal
 from wakeful.service.retention_rounds import keep_archiving
 from wakeful.service.voice import Narrator, Voice
@@ -92,6 +93,7 @@ class Daemon:
         decided: Signal,
         recorded: Signal,
         failed: set[str],
+        traces: OtelTraces,
         *,
         is_once: bool,
     ) -> None:
@@ -110,6 +112,7 @@ class Daemon:
         self._decided = decided
         self._recorded = recorded
         self._failed = failed
+        self._traces = traces
         self._is_once = is_once
         self._has_begun = False
         self._is_leaving = False
@@ -182,6 +185,7 @@ class Daemon:
                     ("keep watchdog", self._keep_watchdog),
                     ("keep collecting", self._keep_collecting),
                     ("keep archiving", self._keep_archiving),
+                    ("keep traces", self._traces.keep),
                     ("keep the TCP port", functools.partial(self._keep_http, control)),
                 )
             ]

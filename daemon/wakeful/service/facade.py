@@ -20,7 +20,7 @@ from typing import Any
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
 from wakeful.api.routes.follow import follow_records
-from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
+from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
 from wakeful.core.calls.values import Call, Rename, Reply, Work
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.record.observations import Enforceable, FilesWritten, Moment, ProcessOwner, Usage
@@ -233,9 +233,14 @@ class Facade:
         return self._edges.runner.follow(run.run_id if run is not None else "")
 
     def follow(
-        self, names: set[str] | None, *, is_live: bool = False, after: int | None = None
+        self,
+        names: set[str] | None,
+        *,
+        is_live: bool = False,
+        after: int | None = None,
+        is_wanted: RecordFilter | None = None,
     ) -> AsyncIterator[FollowLine | LiveLine]:
-        return follow_records(self, self._recorded.listeners, names, is_live=is_live, after=after)
+        return follow_records(self, self._recorded.listeners, names, is_live=is_live, after=after, is_wanted=is_wanted)
 
     @contextlib.contextmanager
     def listen(self, heard: asyncio.Event) -> Iterator[None]:

@@ -68,6 +68,7 @@ from wakeful.service.daemon import Daemon, StartProgress
 from wakeful.service.ending import Ending
 from wakeful.service.facade import Edges, Facade
 from wakeful.service.notification_desk import build_desk
+from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.program_reach import ProgramReach
 from wakeful.service.reactor import Outside, Reactor, Signal
 from wakeful.service.reports import (
@@ -329,9 +330,11 @@ def build_daemon(
     observe.connect(reactor.observe)
     facade = Facade(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
     narrator = Narrator(core, log, ground.blobs, voice, ground.state, quotes_failures=is_once)
+    traces = OtelTraces(core, log, places.state, recorded, functools.partial(voice.say, priority=WARNING))
+    monitoring.reporters.append(traces)
     return Daemon(
         facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded,
-        session_reports.failed, is_once=is_once,
+        session_reports.failed, traces, is_once=is_once,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from wakeful.specs.notify_scalars import (
 )
 from wakeful.specs.scalars import (
     Argv,
+    BaseUrl,
     Boolean,
     Count,
     Duration,
@@ -171,6 +172,11 @@ class MetricsKeys(Keys):
     )
 
 
+class OtelKeys(Keys):
+    endpoint: BaseUrl = describe(..., "A collector that takes OTLP over HTTP, such as http://127.0.0.1:4318.")
+    service_name: FilledText = describe("wakeful", "Our name there. Default: wakeful.")
+
+
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
@@ -205,3 +211,6 @@ class DaemonKeys(Keys):
         None, "Where the HTTP API listens on TCP, such as 127.0.0.1:8420. off: never. Default: until you open it."
     )
     metrics: MetricsKeys | None = describe(None, "What Prometheus is told of single sessions.")
+    otel: Annotated[OtelKeys, *short_for("endpoint", {"type": "string"})] | None = describe(
+        None, "Where traces are sent, such as http://127.0.0.1:4318; needs pip install 'wakeful[otel]'."
+    )

@@ -256,13 +256,39 @@ VERBS = (
         with Ctrl-C.
 
         What agents say is shown word by word, with their thoughts and the tools they call. Words that come too fast
-        to be read are left out; the record of the turn, which follows, has all of them.""",
+        to be read are left out; the record of the turn, which follows, has all of them.
+
+        NAME: only these, or all of a template (ticket@), or all that a pattern matches, also such as come later. With
+        --kind, --author or --failed no words of agents are shown.""",
         examples=(
             "wakeful follow                  # all sessions",
             "wakeful follow payroll filing",
+            "wakeful follow 'ticket@*' --failed",
+            "wakeful follow --kind run_finished --since 2h",
         ),
         arguments=(
-            Argument("name", metavar="[NAME]...", is_repeated=True, completion="session"),
+            Argument("name", metavar="[NAME]...", is_repeated=True, completion="sessions"),
+            Argument(
+                "match",
+                is_repeated=True,
+                is_required=False,
+                help="A template such as ticket@, or a pattern such as hr/*.",
+                only="http",
+            ),
+            Argument("tag", option="--tag", help="Only sessions with this tag; may be repeated.", is_repeated=True),
+            Argument(
+                "kind", option="--kind", help="Only this kind, such as run_finished; may be repeated.", is_repeated=True
+            ),
+            Argument("author", option="--author", help="Only records by this author, such as person:root."),
+            Argument(
+                "failed", "flag", "--failed", help="Only runs that failed or were lost, and sessions that sleep for it."
+            ),
+            Argument(
+                "since",
+                option="--since",
+                help="From then on, and then what happens: RFC 3339, or how long ago, such as 2h.",
+                metavar="TIME",
+            ),
             Argument(
                 "with_thoughts",
                 "flag",
@@ -294,9 +320,7 @@ VERBS = (
         snapshot comes first.""",
         arguments=(
             Argument("name", is_repeated=True, is_required=False, help="Only these sessions.", only="http"),
-            Argument(
-                "after", help="Go on after this position, or this id of the stream.", is_required=False, only="http"
-            ),
+            Argument("after", help="Go on after this position or stream id.", is_required=False, only="http"),
         ),
         routes=(reads("/live", "query", is_filtered=True),),
     ),
@@ -558,15 +582,13 @@ VERBS = (
             "wakeful health > /dev/null || mail -s 'wakeful: look' ana@example.org < /dev/null",
         ),
         arguments=(Argument("plain", "flag", help="Answer 200 also where somebody should look.", only="http"),),
-        routes=(Route("GET", "/health", "read", is_public=True),),
+        routes=(Route("GET", "/health", "read", is_public=True, is_filtered=True),),
         answer=(
             Field("healthy", "flag", "nobody has to look; without a token, the only field"),
             Field("at", "moment", "when it was true"),
             Field("version", "text", "the daemon's version"),
             Field("started_at", "moment", "when the daemon started"),
-            Field(
-                "findings", "list", "what, level (`wrong` or `note`), session, words, since and mend, the worst first"
-            ),
+            Field("findings", "list", "what, `level`, session, words, since and mend, the worst first"),
             Field("left_out", "number", "findings that were only counted"),
             Field("sessions", "object", "how many are in each state, queued, failed and asking"),
             Field("log", "object", "position, anchor, read_only, and verified: the last `wakeful verify`, or null"),

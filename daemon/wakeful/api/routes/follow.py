@@ -15,7 +15,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from wakeful.api.live_words import Said
-from wakeful.api.service import FollowLine, LiveLine, Service
+from wakeful.api.service import FollowLine, LiveLine, RecordFilter, Service
 from wakeful.core.deciding.may_start import STARTING, find_queue
 from wakeful.core.record.state import Session
 from wakeful.eventlog.contract import LogReader, Record
@@ -112,10 +112,12 @@ async def follow_records(
     *,
     is_live: bool,
     after: int | None = None,
+    is_wanted: RecordFilter | None = None,
 ) -> AsyncIterator[FollowLine | LiveLine]:
     """Records as they become durable, of these sessions or of all; `listeners` are set when there are new ones.
 
-    `is_live`: and words between them. `after`: the position to begin after, instead of the present one.
+    `is_live`: and words between them. `after`: the position to begin after, instead of the present one. `is_wanted`:
+    only these records.
     """
     position = service.log.position() if after is None else after
     heard = asyncio.Event()
@@ -137,7 +139,11 @@ async def follow_records(
             records.reverse()
             while records:
                 session = service.core.state.sessions.get(records[-1].record.session)
-                if session is not None and (names is None or session.name in names):
+                if (
+                    session is not None
+                    and (names is None or session.name in names)
+                    and (is_wanted is None or is_wanted(session, records[-1].record))
+                ):
                     yield records.pop().line(session.name)
                 else:
                     records.pop()

@@ -11,9 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.gate.refusals import Refusals
-from wakeful.api.requests import JSON, answer_json, caller_of, service_of
+from wakeful.api.requests import JSON, answer_json, caller_of, service_of, sight_of
 from wakeful.api.service import Service
-from wakeful.monitoring.health import Health, LogFacts, encode_brief, judge_health, measure_disk, view_health
+from wakeful.monitoring.health import (
+    Health,
+    LogFacts,
+    encode_brief,
+    judge_health,
+    measure_disk,
+    narrow_health,
+    view_health,
+)
 from wakeful.monitoring.metrics import list_process_families, list_session_families, list_state_families
 from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, write_metrics
 from wakeful.monitoring.verified import read_verified
@@ -25,6 +33,9 @@ UNHEALTHY = 503
 async def read_health(request: Request) -> Response:
     service = service_of(request)
     health = find_health(service, _read_refusals(request))
+    sight = sight_of(request)
+    if not sight.is_whole and not _is_stranger(request):
+        health = narrow_health(health, sight.sees_name)
     status = 200 if health.is_healthy or request.query_params.get("plain") == "true" else UNHEALTHY
     if _is_stranger(request):
         return Response(encode_brief(health), status_code=status, media_type=JSON)
@@ -64,7 +75,7 @@ def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
 def _is_stranger(request: Request) -> bool:
     """Over TCP a probe shows no token, and learns nothing but whether all is well."""
     caller = caller_of(request)
-    return caller.uid is None and caller.token is None and caller.run is None
+    return caller.uid is None and caller.token is None and caller.run is None and caller.member is None
 
 
 def _read_refusals(request: Request) -> Mapping[str, int]:

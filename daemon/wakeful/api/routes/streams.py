@@ -18,10 +18,12 @@ from wakeful.api.event_stream import answer_events, wants_events, write_event
 from wakeful.api.gate.sight import Sight
 from wakeful.api.live_feed import LiveFeed, Sees
 from wakeful.api.presence import Presence
+from wakeful.api.record_filter import find_position_before, read_filter
 from wakeful.api.requests import (
     answer_lines,
     caller_of,
     find_named,
+    read_bound,
     read_digits,
     read_number,
     service_of,
@@ -92,16 +94,26 @@ def _line_of_follow(line: FollowLine | LiveLine, with_words: bool) -> bytes:
 async def follow(request: Request) -> Response:
     """GET /follow?name=…&after=…: records as they become durable, of these sessions or of all."""
     service = service_of(request)
-    names = {find_named(service, name).name for name in request.query_params.getlist("name")}
     is_live, with_words = (request.query_params.get(name) == "true" for name in ("live", "words"))
-    lines = service.follow(names or None, is_live=is_live, after=_read_after(request, service))
+    names, is_wanted = read_filter(request, service)
+    after = _read_after(request, service)
+    since = read_bound(request, service, "since")
+    if since is not None and after is None:
+        after = await asyncio.to_thread(find_position_before, service.log, since)
+    lines = service.follow(
+        names,
+        # Words in flight are of no record: they would come between those that somebody chose.
+        is_live=is_live and is_wanted is None,
+        after=after,
+        is_wanted=is_wanted,
+    )
     if caller_of(request).member is not None:
         lines = _leave_out(lines, sight_of(request))
     # Subscribed before the headers leave: who has them and then acts, misses nothing.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
     await asyncio.sleep(0)
     write = _write_line if wants_events(request) else _line_of_follow
-    ids = {service.core.state.ids[name] for name in names}
+    ids = {service.core.state.ids[name] for name in names or ()}
     stream = _hold_presence(_stream_follow(lines, first, lambda line: write(line, with_words)), request, ids)
     return answer_events(stream) if wants_events(request) else answer_lines(stream)
 

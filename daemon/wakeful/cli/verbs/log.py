@@ -17,6 +17,7 @@ import click
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
 from wakeful.cli.client import Client, Options, quote_name
 from wakeful.cli.exit_codes import Failure
+from wakeful.cli.selection import is_several
 from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_time
 
 # The digits of a hash that a person compares at a glance; --json has all of them.
@@ -73,9 +74,20 @@ def history_verb(options: Options, name: str | None, **bounds: Any) -> None:
     print_records(options, options.client().stream_lines(_route(name), words=not options.is_json, **bounds))
 
 
-def follow_verb(options: Options, name: tuple[str, ...], with_thoughts: bool, with_words: bool) -> None:
+def follow_verb(options: Options, name: tuple[str, ...], with_thoughts: bool, with_words: bool, **chosen: Any) -> None:
     is_text = not options.is_json
-    lines = options.client().stream_lines("/follow", name=name or None, words=is_text, live=with_words or is_text)
+    # A query leaves out what is false or empty.
+    wanted = {key: value for key, value in chosen.items() if value}
+    several = [one for one in name if is_several(one)]
+    names = [one for one in name if one not in several]
+    lines = options.client().stream_lines(
+        "/follow",
+        name=names or None,
+        match=several or None,
+        words=is_text,
+        live=with_words or is_text,
+        **wanted,
+    )
     if options.is_json:
         for line in lines:
             _write_line(line)

@@ -476,6 +476,13 @@ class MetricsSettings(Struct, frozen=True, kw_only=True):
     sessions: tuple[str, ...] = ()
 
 
+class OtelSettings(Struct, frozen=True, kw_only=True):
+    """The collector that traces are sent to, by OTLP over HTTP, and our name there."""
+
+    endpoint: str
+    service_name: str = "wakeful"
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """`wakeful.yaml`: the daemon's own settings, every key resolved to its default."""
 
@@ -502,6 +509,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     socket_group: str | None = None
     notifiers: tuple[Notifier, ...] = ()
     metrics: MetricsSettings = MetricsSettings()
+    # None: traces are sent where the environment says so, or nowhere.
+    otel: OtelSettings | None = None
 
     @property
     def output_limit_bytes(self) -> int:

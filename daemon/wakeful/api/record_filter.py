@@ -1,0 +1,100 @@
+"""Which records somebody follows: of which sessions, of which kind, by whom, failures alone, since when.
+
+`GET /follow` narrows its stream by this, so that a reader far away gets no record that it would throw away.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from starlette.requests import Request
+
+from wakeful.api.requests import find_named, read_bound, read_kinds
+from wakeful.api.service import RecordFilter, Service
+from wakeful.core.record.state import Session
+from wakeful.core.spec.session import TEMPLATE_MARK, find_template
+from wakeful.eventlog.contract import LogReader, Record
+from wakeful.views.session_rows import FAILURES
+
+# The holds of sessions whose runs went wrong.
+_FAILED_HOLDS = ("failed", "crashing", "loop")
+
+
+def read_filter(request: Request, service: Service) -> tuple[set[str] | None, RecordFilter | None]:
+    """The sessions that a request names one by one, None for all; and what it wants of them besides, None for
+    everything."""
+    query = request.query_params
+    patterns = tuple(query.getlist("match"))
+    names = {find_named(service, one).name for one in query.getlist("name")}
+    wanted = Wanted(
+        names=frozenset(names) if patterns else frozenset(),
+        patterns=patterns,
+        tags=frozenset(query.getlist("tag")),
+        kinds=read_kinds(request),
+        author=query.get("author"),
+        is_failed=query.get("failed") == "true",
+        since=read_bound(request, service, "since"),
+    )
+    return (names or None) if not patterns else None, None if wanted == _EVERYTHING else wanted.has
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Each narrows what the others leave; what is empty or None narrows nothing. Patterns are templates (`ticket@`) or
+    patterns of a shell, and mean sessions that come later, too."""
+
+    names: frozenset[str] = frozenset()
+    patterns: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    kinds: tuple[str, ...] | None = None
+    author: str | None = None
+    is_failed: bool = False
+    since: int | None = None
+
+    def has(self, session: Session, record: Record) -> bool:
+        return (
+            (self.kinds is None or record.kind in self.kinds)
+            and (self.author is None or record.author == self.author)
+            and (self.since is None or record.at >= self.since)
+            and (not self.patterns or session.name in self.names or self._is_meant(session.name))
+            and (not self.tags or (session.spec is not None and not self.tags.isdisjoint(session.spec.tags)))
+            and (not self.is_failed or _is_failure(record))
+        )
+
+    def _is_meant(self, name: str) -> bool:
+        return any(
+            find_template(name) == one if one.endswith(TEMPLATE_MARK) else fnmatchcase(name, one)
+            for one in self.patterns
+        )
+
+
+_EVERYTHING = Wanted()
+
+
+def _is_failure(record: Record) -> bool:
+    """A run that failed or was lost, retries included, or a session that sleeps because its runs went wrong."""
+    if record.payload is None or record.kind not in ("run_finished", "session_slept"):
+        return False
+    payload: dict[str, Any] = json.loads(record.payload)
+    if record.kind == "run_finished":
+        return payload["outcome"] in FAILURES
+    return payload["hold"]["kind"] in _FAILED_HOLDS
+
+
+def find_position_before(log: LogReader, since: int) -> int:
+    """The position before the first record of this time or later. Blocks for some dozen short reads.
+
+    Time grows with the position. Where a clock was set back in between, older ones may follow; the filter drops them.
+    """
+    low, high = 0, log.position()
+    while low < high:
+        middle = (low + high) // 2
+        _, records = log.read_after(middle, 1)
+        if not records or records[0].at >= since:
+            high = middle
+        else:
+            low = middle + 1
+    return low
