@@ -191,7 +191,7 @@ VERBS = (
         terminated session. Only the daemon's own user opens a new one.""",
         examples=(
             "wakeful open trip --agent helper --objective 'Plan the trip.'",
-            "wakeful open letters --agent helper --file 'notes/*.md' --writes summary.md",
+            "wakeful open reading --agent helper --file 'papers/*.md' --writes summary.md",
             "wakeful talk trip",
             "wakeful new trip --from trip    # the file, when it is worth one",
             "wakeful open payroll --again",

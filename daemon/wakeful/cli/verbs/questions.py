@@ -40,7 +40,7 @@ def _format(found: dict[str, Any]) -> Iterator[str]:
     for change in found["changes"]:
         yield ""
         problem = f" (no diffs: {escape(change['problem'])})" if change["problem"] else ""
-        yield f"{escape(change['binding'])}: {escape(change['words'])}{problem}"
+        yield f"{escape(change['words'])}{problem}"
         shown = {one["path"] for one in change["diffs"] if one["diff"]}
         yield from (f"  {escape(one['path'])} {one['change']}" for one in change["paths"] if one["path"] not in shown)
         for one in change["diffs"]:
