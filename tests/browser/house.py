@@ -195,6 +195,9 @@ class House:
         box = self.box
         box.wait_at_rest("hr/social-insurance-filing", runs=1)
         box.wait_at_rest("docs/guide", runs=1)
+        box.wait_for("ops/deploy", state="sleeping")
+        box.ask("answer", "ops/deploy", "yes")
+        box.wait_at_rest("ops/deploy", runs=1)
         box.ask("sleep", "ops/price-watch", "--for", "6h", "--reason", "the supplier moves its shop")
         box.ask(
             "remember",

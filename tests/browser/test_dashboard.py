@@ -66,6 +66,19 @@ def test_who_needs_you_is_first_and_counted_in_the_title(tab: Tab) -> None:
     assert "Which range should the notes cover" in tab.text(".needs")
 
 
+def test_an_approval_shows_what_changed_and_records_why_it_was_refused(tab: Tab, lived_in: tuple[House, Door]) -> None:
+    box = lived_in[0].box
+    tab.go("#/session/ops%2Fdeploy", ".ask-here .diff-new")
+    assert "+def close(month): ..." in tab.text(".ask-here")
+    tab.check_access()
+    tab.page.fill("[aria-label='why not, for the record']", "not on a Friday")
+    tab.page.click("text=No, because")
+    box.wait_for("ops/deploy", state="suspended")
+    tab.page.wait_for_selector(".ask-here", state="detached")
+    assert "not on a Friday" in box.ask("why", "ops/deploy")
+    tab.check()
+
+
 def test_every_resting_line_says_why_it_does_not_run(tab: Tab) -> None:
     """The version seen and the one there now, the last look, the next slot."""
     tab.go("#/now", ".line-name")

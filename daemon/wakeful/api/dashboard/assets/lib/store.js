@@ -15,7 +15,6 @@ export const link = signal({state: 'wait', since: Date.now()});
 export const isLeader = signal(false);
 /** Session id -> row. The map is replaced with every change, its rows are not. */
 export const rows = signal(new Map());
-export const people = signal([]);
 export const presence = signal([]);
 /** The latest records, oldest first. */
 export const records = signal([]);
@@ -35,8 +34,7 @@ export function takeSnapshot(data) {
   batch(() => {
     const old = rows.value;
     rows.value = new Map(data.sessions.map(row => [row.id, keepSame(old.get(row.id), row)]));
-    people.value = data.people ?? [];
-    if (data.presence) presence.value = data.presence;
+    presence.value = data.people ?? [];
     position.value = data.position;
   });
   for (const listener of listeners) listener([], true);
@@ -99,7 +97,7 @@ export function takePresenceOf(session, found) {
 }
 
 export function makeSnapshot() {
-  return {position: position.value ?? 0, sessions: [...rows.value.values()], people: people.value, presence: presence.value};
+  return {position: position.value ?? 0, sessions: [...rows.value.values()], people: presence.value};
 }
 
 export function findRow(name) {

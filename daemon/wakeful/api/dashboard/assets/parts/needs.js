@@ -33,7 +33,8 @@ function Need({row, need}) {
   </article>`;
 }
 
-export function Answer({row}) {
+/** `isHere`: the page of the session itself, which need not lead to itself. */
+export function Answer({row, isHere = false}) {
   const [text, setText] = useState('');
   const isApproval = ['approval', 'permission'].includes(row.needs?.kind);
   const answer = words => act({verb: 'answer', body: {name: row.name, text: words}, done: () => setText('')});
@@ -46,7 +47,7 @@ export function Answer({row}) {
     return html`<footer class="row wrap">
       <${ActionButton} verb="answer" body=${{name: row.name, text: 'yes'}} label=${row.needs.kind === 'approval' ? 'Yes, run' : 'Allow'} primary small />
       <${ActionButton} verb="answer" body=${{name: row.name, text: 'no'}} label="No" small />
-      <a class="button small" href=${link('session', row.name)}>Look first</a></footer>`;
+      ${!isHere && html`<a class="button small" href=${link('session', row.name)}>Look first</a>`}</footer>`;
   }
   return html`<form class="row" onSubmit=${submit}>
     <input class="input" aria-label=${`answer ${row.name}`} placeholder="Your answer" value=${text} onInput=${event => setText(event.target.value)} />

@@ -4,6 +4,7 @@ import {get, query} from '../lib/api.js';
 import {useLoad} from '../lib/load.js';
 import {route, setQuery} from '../lib/router.js';
 import {Empty, Failure, Loading, Time, Version} from '../parts/basics.js';
+import {Diff} from '../parts/diff.js';
 
 export function Compare({name, at, session}) {
   const {to} = route.value.query;
@@ -40,13 +41,10 @@ function Rows({title, rows}) {
   return html`<h2>${title}</h2><ul class="compare-rows">${rows.map(one => html`<li><span>${one.key}</span><span class="was">${sayValue(one.a)}</span><span class="muted">→</span><span class="is">${sayValue(one.b)}</span></li>`)}</ul>`;
 }
 
-const LINES_SHOWN = 400;
+/** A long difference is folded until somebody opens it. */
+const FOLDED_FROM = 4000;
 
 function FileDiff({file}) {
-  const lines = (file.diff ?? '').split('\n').filter(line => !/^(---|\+\+\+) /.test(line));
-  return html`<details class="file-diff" open=${lines.length < 80}><summary class="row"><code class="cut">${file.path}</code><span class="chip">${file.change}</span></summary>
-    ${file.diff ? html`<pre class="diff" tabindex="0">${lines.slice(0, LINES_SHOWN).map(line => html`<span class=${toneOf(line)}>${line}\n</span>`)}</pre>` : html`<p class="small muted">${file.words ?? 'Its contents were not kept.'}</p>`}
-    ${lines.length > LINES_SHOWN && html`<p class="small muted">${lines.length - LINES_SHOWN} more lines: wakeful diff --contents</p>`}</details>`;
+  return html`<details class="file-diff" open=${(file.diff ?? '').length < FOLDED_FROM}><summary class="row"><code class="cut">${file.path}</code><span class="chip">${file.change}</span></summary>
+    ${file.diff ? html`<${Diff} text=${file.diff} />` : html`<p class="small muted">${file.words ?? 'Its contents were not kept.'}</p>`}</details>`;
 }
-
-const toneOf = line => (line.startsWith('@@') ? 'diff-place' : line.startsWith('+') ? 'diff-new' : line.startsWith('-') ? 'diff-old' : 'diff-same');

@@ -11,8 +11,8 @@ import {Icon} from '../parts/icons.js';
 
 export function Health() {
   const load = useCallback(async signal => {
-    const [doctor, top] = await Promise.all([get('/doctor', {signal}), get('/top', {signal})]);
-    return {doctor, top: {...top, sessions: undefined}};
+    const [health, doctor, top] = await Promise.all([get('/health?plain=true', {signal}), get('/doctor', {signal}), get('/top', {signal})]);
+    return {health, doctor, top: {...top, sessions: undefined}};
   }, []);
   const {data, error, reload} = useLoad(load, []);
   useReloadOn(record => ['spec_declared', 'spec_removed', 'session_slept', 'session_resumed'].includes(record.kind), reload, 5000);
@@ -21,18 +21,21 @@ export function Health() {
     <div class="scroll pad" tabindex="0" aria-label="health">${error ? html`<${Failure} error=${error} retry=${reload} />` : !data ? html`<${Loading} />` : html`<${Report} ...${data} />`}</div>`;
 }
 
-function Report({doctor, top}) {
-  const problems = findProblems(doctor);
+function Report({health, doctor, top}) {
+  const wrong = health.findings.filter(one => one.level !== 'note').length;
   const uptime = (now.value - Date.parse(doctor.started_at)) / 1000;
   return html`
-    <section class=${`verdict-card ${problems.length ? 'is-bad' : 'is-good'}`}><${StateIcon} state=${problems.length ? 'failed' : 'succeeded'} />
-      <div><h2>${problems.length ? `${count(problems.length, 'thing')} to look at` : 'Everything is as it should be'}</h2>
-      <p class="small muted">${count(doctor.sessions, 'session')}, ${doctor.running} running, ${count(doctor.targets, 'thing')} watched, ${count(store.needs.value.length, 'session')} ${store.needs.value.length === 1 ? 'needs' : 'need'} you</p></div></section>
-    ${problems.length > 0 && html`<ul class="findings">${problems.map(one => html`<li><${StateIcon} state="failed" /><div><strong>${one.session ? html`<a class="plain" href=${link('session', one.session)}>${one.where}</a>` : one.where}</strong><p>${one.words}</p>${one.mend && html`<p class="small"><code>${one.mend}</code></p>`}</div></li>`)}</ul>`}
+    <section class=${`verdict-card ${health.healthy ? 'is-good' : 'is-bad'}`}><${StateIcon} state=${health.healthy ? 'succeeded' : 'failed'} />
+      <div><h2>${health.healthy ? 'Everything is as it should be' : `${count(wrong, 'thing')} to look at`}</h2>
+      <p class="small muted">${count(doctor.sessions, 'session')}, ${doctor.running} running, ${count(health.watches.targets, 'thing')} watched, ${count(store.needs.value.length, 'session')} ${store.needs.value.length === 1 ? 'needs' : 'need'} you</p></div></section>
+    ${health.findings.length > 0 && html`<ul class="findings">${health.findings.map(one => html`<${Finding} finding=${one} />`)}</ul>`}
+    ${health.left_out > 0 && html`<p class="small muted">${health.left_out} more: wakeful health</p>`}
     <div class="health-cards">
       <${Card} title="Daemon" icon="health" pairs=${[['version', doctor.version], ['process', doctor.pid], ['up for', duration(uptime)], ['since', html`<${Time} at=${doctor.started_at} />`], ['memory', bytes(top.daemon?.rss_bytes ?? top.daemon?.memory_bytes ?? 0)], ['CPU so far', duration(top.daemon?.cpu_seconds)]]} />
-      <${Card} title="Log" icon="now" pairs=${[['position', (store.position.value ?? 0).toLocaleString()], ['writable', doctor.read_only ? `no: ${doctor.read_only}` : 'yes'], ['state', html`<span class="mono cut" title=${doctor.state}>${doctor.state}</span>`], ['kept contents', `${count(doctor.blobs.blobs, 'blob')}, ${bytes(doctor.blobs.size_bytes)}`], ['verify', html`<code>wakeful verify</code>`]]} />
+      <${Card} title="Log" icon="now" pairs=${[['position', health.log.position.toLocaleString()], ['anchor', health.log.anchor?.toLocaleString() ?? 'none'], ['last verify', health.log.verified ? html`<${Time} at=${health.log.verified.at ?? health.log.verified} />` : html`<code>wakeful verify</code>`], ['writable', health.log.read_only ? `no: ${health.log.read_only}` : 'yes'], ['state', html`<span class="mono cut" title=${doctor.state}>${doctor.state}</span>`], ['kept contents', `${count(doctor.blobs.blobs, 'blob')}, ${bytes(doctor.blobs.size_bytes)}`], ['disk', `${bytes(health.disk.free_bytes)} of ${bytes(health.disk.total_bytes)} free`]]} />
       <${Card} title="Slots" icon="play" pairs=${slotPairs(top.slots)} />
+      <${Card} title="Watches" icon="search" pairs=${[['things', health.watches.targets], ['looked at by polling', health.watches.polled], ['not yet seen', health.watches.unseen]]} />
+      <${Card} title="Refused at the door" icon="close" pairs=${refusedPairs(health.refusals)} />
       <${Card} title="Isolation" icon="stopped" pairs=${[['Landlock', doctor.isolation.landlock ? `version ${doctor.isolation.landlock}` : 'none'], ['shielding', doctor.isolation.shielding ? 'yes' : 'no'], ['not isolated', doctor.isolation.unisolated.length ? doctor.isolation.unisolated.join(', ') : 'no session'], ['not enforced', doctor.isolation.unenforced.join(', ') || 'nothing']]} />
       <${Card} title="Connections" icon="graph" pairs=${[['open', `${doctor.connections.open} of ${doctor.connections.most}`], ['refused', doctor.connections.refused], ['this page', store.isLeader.value ? 'holds the stream' : 'listens to another tab']]} />
       <${Card} title="Specs" icon="file" pairs=${[['folder', html`<span class="mono cut" title=${doctor.specs}>${doctor.specs}</span>`], ['refused', Object.keys(doctor.problems).length], ['waiting for trust', doctor.trust.waiting?.length ?? 0]]} />
@@ -41,20 +44,18 @@ function Report({doctor, top}) {
     <${Budgets} />`;
 }
 
-function findProblems(doctor) {
-  return [
-    ...(doctor.read_only ? [{where: 'The log', words: doctor.read_only}] : []),
-    ...Object.entries(doctor.problems).map(([name, words]) => ({where: `${name} is refused`, words})),
-    ...Object.entries(doctor.defects ?? {}).map(([name, words]) => ({where: name, words: String(words)})),
-    ...doctor.degraded.map(one => ({where: `${one.session}, ${one.binding}`, session: one.session, words: one.words})),
-    ...doctor.damaged.map(one => ({where: one.session, session: one.session, words: one.words})),
-    ...doctor.guarded.map(one => ({where: one.session ?? one.name, session: one.session ?? one.name, words: one.words ?? 'the loop guard holds it'})),
-    ...doctor.limits.over.map(one => ({where: one.session, session: one.session, words: one.words, mend: one.mend})),
-    ...(doctor.tokens.problem ? [{where: 'Tokens', words: doctor.tokens.problem}] : []),
-  ];
+function Finding({finding}) {
+  return html`<li><${StateIcon} state=${finding.level === 'note' ? 'sleeping' : finding.what === 'asks' ? 'asks' : 'failed'} />
+    <div><p>${finding.session ? html`<a class="plain" href=${link('session', finding.session)}>${finding.words}</a>` : finding.words} <${Time} at=${finding.since} class="small muted" /></p>
+    ${finding.mend && html`<p class="small"><code>${finding.mend}</code></p>`}</div></li>`;
 }
 
 const slotPairs = ({used = 0, of = 0, agents} = {}) => [['commands', `${used} of ${of} in use`], ...(agents ? [['agents', `${agents.used} of ${agents.of} in use`]] : [])];
+
+const refusedPairs = refusals => {
+  const found = Object.entries(refusals).filter(([, number]) => number > 0).map(([name, number]) => [name.replaceAll('_', ' '), number]);
+  return found.length ? found : [['requests', 'none']];
+};
 
 function Card({title, icon, pairs}) {
   return html`<section class="health-card"><h2 class="row"><${Icon} name=${icon} class="muted" />${title}</h2><dl>${pairs.map(([key, value]) => html`<div><dt>${key}</dt><dd>${value}</dd></div>`)}</dl></section>`;

@@ -8,13 +8,13 @@ import {useLoad, useReloadOn} from '../lib/load.js';
 import {reasonOf, shownState} from '../lib/rows.js';
 import {Failure, Loading, Menu, State} from '../parts/basics.js';
 import {ActionButton, act, copyItems} from '../parts/actions.js';
-import {Answer} from '../parts/needs.js';
 import {Faces} from '../parts/people.js';
 import {Icon} from '../parts/icons.js';
 import {Aside} from '../session/aside.js';
 import {Conversation} from '../session/conversation.js';
 import {Compose} from '../session/compose.js';
 import {Output} from '../session/output.js';
+import {Question} from '../session/question.js';
 import {Records} from '../session/records.js';
 import {Compare} from '../session/compare.js';
 import {Scrubber} from '../session/scrubber.js';
@@ -104,7 +104,7 @@ function Head({session, row, isPast}) {
     </div>
     <p class="quiet objective">${session.objective}</p>
     ${!isPast && row && html`<p class="session-reason small"><span class="muted">${reasonOf(row)}</span> <a class="plain accent" href=${link('why', '', {x: session.name})}>Why?</a></p>`}
-    ${!isPast && row?.needs && row.needs.kind !== 'decision' && html`<div class="need need-asks ask-here"><p>${reasonOf(row)}</p><${Answer} row=${row} /></div>`}
+    ${!isPast && row?.needs && row.needs.kind !== 'decision' && html`<${Question} row=${row} />`}
     ${session.problem && html`<${Failure} error=${{title: 'Its file is refused; the last good one counts', message: session.problem}} />`}
   </header>`;
 }
