@@ -287,7 +287,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     if not isinstance(value, _PYTHON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
     if kind == "array":
-        return all(_fits(one, schema["items"]) for one in value)
+        return all(_fits(one, schema["items"]) for one in list[Any](value))
     if "enum" in schema and value not in schema["enum"]:
         return False
     return not (

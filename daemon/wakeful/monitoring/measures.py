@@ -6,7 +6,7 @@ kind of the event and adds to a few numbers. Labels have few values: no name of 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +39,7 @@ class Measures:
         self._flush_seconds = Histogram(FLUSH_BOUNDS)
         # By agent, model, and what the tokens were.
         self._tokens: Counter[tuple[str, str, str]] = Counter()
-        self._usd: Counter[tuple[str, str]] = Counter()
+        self._usd: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._models: set[tuple[str, str]] = set()
         # Sessions in which an agent works now: the end of a run does not say whose it was.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -58,7 +58,7 @@ def single(name: str, kind: Literal["counter", "gauge"], words: str, value: floa
 
 
 def counted(
-    name: str, kind: Literal["counter", "gauge"], words: str, label: str, counts: Mapping[str, float]
+    name: str, kind: Literal["counter", "gauge"], words: str, label: str, counts: Mapping[Any, float]
 ) -> Family:
     """One sample for each value of one label."""
     return Family(name, kind, words, [Sample(value, {label: word}) for word, value in sorted(counts.items())])

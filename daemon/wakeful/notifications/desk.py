@@ -119,10 +119,10 @@ class NotificationDesk:
     async def open_posts(self) -> None:
         """Bring the posts in line with the settings; a new ledger is on disk when this returns."""
         for name in self._posts.keys() - self._wanted.keys():
-            post = self._posts.pop(name)
-            await self._end_attempt(post)
-            post.ledger = replace(post.ledger, is_idle=True)
-            await self._save(post)
+            gone = self._posts.pop(name)
+            await self._end_attempt(gone)
+            gone.ledger = replace(gone.ledger, is_idle=True)
+            await self._save(gone)
         for name, notifier in self._wanted.items():
             channel = digest_channel(notifier)
             post = self._posts.get(name)

@@ -207,10 +207,8 @@ def make_delivery(ledger: Ledger, digest_seconds: float | None, now: int, delive
     is_flood = len(ledger.waiting) > BURST or len(ledger.waiting) + len(recent) > BURST
     # They waited for a full minute to pass, or for a server that was down.
     is_late = now - ledger.waiting_since > LATE_SECONDS * SECOND
-    if digest_seconds is not None or is_flood or is_late:
-        taken, left = ledger.waiting, ()
-    else:
-        taken, left = ledger.waiting[:1], ledger.waiting[1:]
+    together = len(ledger.waiting) if digest_seconds is not None or is_flood or is_late else 1
+    taken, left = ledger.waiting[:together], ledger.waiting[together:]
     missed = ledger.missed if not left else 0
     return replace(
         ledger,

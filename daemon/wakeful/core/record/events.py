@@ -25,8 +25,12 @@ from wakeful.core.agents.turns import (
 )
 from wakeful.core.record.deliveries import DeliveryReceived as DeliveryReceived
 from wakeful.core.record.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
-from wakeful.core.record.moves import SessionArrived, SessionDeparted, SessionFrozen, SessionThawed
-from wakeful.core.record.notifications import NotificationAbandoned, NotificationDelivered
+from wakeful.core.record.moves import SessionArrived as SessionArrived
+from wakeful.core.record.moves import SessionDeparted as SessionDeparted
+from wakeful.core.record.moves import SessionFrozen as SessionFrozen
+from wakeful.core.record.moves import SessionThawed as SessionThawed
+from wakeful.core.record.notifications import NotificationAbandoned as NotificationAbandoned
+from wakeful.core.record.notifications import NotificationDelivered as NotificationDelivered
 from wakeful.core.record.observations import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec
