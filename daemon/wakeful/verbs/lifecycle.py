@@ -115,7 +115,12 @@ VERBS = (
         arguments=(
             NAME,
             Argument("text", on_terminal="optional"),
-            Argument("rationale", option="--because --why", help="Why, for the record.", metavar="TEXT"),
+            Argument(
+                "rationale",
+                option="--because --why",
+                help="Why, for the record, and for the agent that asked.",
+                metavar="TEXT",
+            ),
             KEY,
         ),
         routes=(calls("answer", "admin"), reads("/sessions/{name}/question", "path")),
