@@ -68,7 +68,7 @@ def find_role(key: str) -> str | None:
 
 def ask(speaker: Speaker, key: str, token: str, name: str = "payroll") -> tuple[int, bytes]:
     method, path = key.split(" ")
-    target = path.replace("{name}", name) + (f"?name={name}" if path in (*STREAMS, "/export", "/search") else "")
+    target = path.replace("{name}", name) + (f"?name={name}" if RULES[key].session == "query" else "")
     if path in STREAMS:
         connection, status = stream(speaker, target, token)
         connection.close()
@@ -119,7 +119,16 @@ def test_a_role_for_one_session_shows_only_that(speaker: Speaker, daemon: Runnin
     assert {line["session"] for line in speaker.get("/search?text=lighthouse").lines} == {"payroll", "other"}
     assert {row["session"] for row in speaker.get("/costs?by=session", token).json["rows"]} == {"payroll"}
     assert {line["session"] for line in speaker.get("/export", token).lines} == {"payroll"}
-    for target in ("/sessions", "/export", "/costs?by=session,cause", "/plan", "/plan?path=/x.csv", "/presence"):
+    for target in (
+        "/sessions",
+        "/export",
+        "/costs?by=session,cause",
+        "/plan",
+        "/plan?path=/x.csv",
+        "/presence",
+        "/timeline",
+        "/graph",
+    ):
         assert b"other" not in speaker.get(target, token).body, target
     assert speaker.get("/diff?a=payroll&b=other", token).status == 403
     unseen, unknown = (speaker.get(f"/why?x={name}", token).error for name in ("other", "nothing"))

@@ -68,7 +68,7 @@ def make(speaker: Speaker, *scopes: str, **more: Any) -> str:
 def ask(speaker: Speaker, key: str, token: str | None = None, *, name: str = "payroll", **headers: str) -> int:
     """The status of a request that is whole enough to reach its route; streams that never end are left at their headers."""
     method, path = key.split(" ")
-    target = path.replace("{name}", name) + (f"?name={name}" if path in (*STREAMS, "/export", "/search") else "")
+    target = path.replace("{name}", name) + (f"?name={name}" if RULES[key].session == "query" else "")
     if path in STREAMS:
         # It would never end by itself: who may not follow is refused at once, who may is let in and asks for nobody.
         target = f"{path}?name={name}" + ("&name=nobody" if token is None else "")

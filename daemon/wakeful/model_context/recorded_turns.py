@@ -446,6 +446,16 @@ class _Reader:
                 turn.returned[call_id] = Returned(
                     call=call_id, name=turn.asked[call_id].name, text=UNANSWERED, is_error=True
                 )
+            case ev.QuestionAnswered(call=str() as call_id, text=text, rationale=str() as why) if (
+                call_id in turn.asked and turn.asked[call_id].is_permission and text.strip().lower() in ("no", "n")
+            ):
+                # With the reason, so that the agent can do better than try the same again.
+                turn.returned[call_id] = Returned(
+                    call=call_id,
+                    name=turn.asked[call_id].name,
+                    text=f"a person was asked, and said no: {why}",
+                    is_error=True,
+                )
             case ev.QuestionAnswered(call=str() as call_id, text=text) if call_id in turn.asked:
                 self._take_answer(turn, turn.asked[call_id], record.author, text)
 

@@ -109,13 +109,18 @@ VERBS = (
         examples=(
             "wakeful answer payroll                      # the question, and the diff",
             "wakeful answer payroll yes",
-            "wakeful answer payroll no --because 'the rates are last year's'",
+            "wakeful answer payroll no --because 'the rates are old'",
             "wakeful answer api-docs 'the new scheme, from May on'",
         ),
         arguments=(
             NAME,
             Argument("text", on_terminal="optional"),
-            Argument("rationale", option="--because --why", help="Why, for the record.", metavar="TEXT"),
+            Argument(
+                "rationale",
+                option="--because --why",
+                help="Why, for the record, and for the agent that asked.",
+                metavar="TEXT",
+            ),
             KEY,
         ),
         routes=(calls("answer", "admin"), reads("/sessions/{name}/question", "path")),
@@ -191,9 +196,7 @@ VERBS = (
         terminated session. Only the daemon's own user opens a new one.""",
         examples=(
             "wakeful open trip --agent helper --objective 'Plan the trip.'",
-            "wakeful open reading --agent helper --file 'papers/*.md' --writes summary.md",
-            "wakeful talk trip",
-            "wakeful new trip --from trip    # the file, when it is worth one",
+            "wakeful open reading --agent helper --file 'papers/*.md'",
             "wakeful open payroll --again",
         ),
         arguments=(

@@ -46,8 +46,8 @@ VERBS = (
         examples=(
             "wakeful people add ana --role maintainer",
             "wakeful people add ben --role contributor --session payroll",
-            "wakeful people role ben --role observer               # for every session",
-            "wakeful people role ben --role none --session payroll # no role of its own there",
+            "wakeful people role ben --role observer     # for every session",
+            "wakeful people role ben --role none --session payroll",
             "wakeful people list",
             "wakeful people changes",
             "wakeful people remove ben",

@@ -63,7 +63,7 @@ VERBS = (
             "wakeful new page --agent docs --commits src/ --prompt 'Keep page.md true.'",
             "wakeful new triage --webhook github --secret gh --command 'python3 triage.py'",
             "wakeful new trial --from payroll",
-            "wakeful new trip --from trip    # the file of a session that was opened without one",
+            "wakeful new trip --from trip    # the file of an open session without one",
         ),
         arguments=(
             Argument("name", only="terminal"),

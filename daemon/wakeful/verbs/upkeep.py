@@ -134,7 +134,7 @@ VERBS = (
         examples=(
             "wakeful token new --scope read --for 30d --note dashboard",
             "wakeful token new --scope send --session payroll > ci.token",
-            "wakeful token new --person ana > ana.token   # as far as the role of ana reaches",
+            "wakeful token new --person ana > ana.token   # reaches as far as ana does",
             "wakeful token list",
             "wakeful token revoke 3f2a91bc",
         ),

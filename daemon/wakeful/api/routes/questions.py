@@ -20,6 +20,7 @@ from wakeful.api.requests import answer_json, find_session, service_of
 from wakeful.api.routes.context import BOUNDS
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
+from wakeful.core.calls.lifecycle import NothingAsked
 from wakeful.core.deciding.dispatch import gather_causes
 from wakeful.core.looking.path_reports import Changed, Compared
 from wakeful.core.looking.targets import target_of
@@ -217,11 +218,8 @@ async def tell_first(service: Service, call: calls.Answer) -> AsyncIterator[None
     """Whoever answers second is told who was first."""
     try:
         yield
-    except CallerError as refusal:
-        session_id = service.core.state.ids.get(call.name)
-        session = service.core.state.get(session_id) if session_id is not None else None
-        if session is None or (session.hold is not None and session.hold.kind == "asking"):
-            raise
+    except NothingAsked as refusal:
+        session = service.core.state.by_name(call.name)
         await service.recorded_so_far()
         last = await asyncio.to_thread(find_last_answer, service.log, session)
         if last is None:

@@ -36,6 +36,10 @@ LONGEST_KEY = 200
 LONGEST_SLEEP_SECONDS = 1000 * 366 * 86400.0
 
 
+class NothingAsked(CallerError):
+    """Somebody answered, and the session asks nothing, or no longer."""
+
+
 # The call, the core, the decision it becomes part of, and who called.
 Judge = Callable[[Any, Core, Decision, calls.Called], str]
 
@@ -180,7 +184,7 @@ def _judge_resume_all(call: calls.ResumeAll, core: Core, decision: Decision, cal
 def _judge_answer(call: calls.Answer, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.hold is None or session.hold.kind != "asking" or session.wake is None:
-        raise CallerError(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
+        raise NothingAsked(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
     if call.rationale is not None:
         check_size(core, "note", call.rationale)
     if session.question is not None:
