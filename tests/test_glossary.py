@@ -62,7 +62,7 @@ ABANDONED = (
             r"\{event\}": "a name in the messages of notifiers",
         },
     ),
-    Abandoned("job", r"\bjobs?\b"),
+    Abandoned("job", r"\bjobs?\b", {r"\{job=": "a label of Prometheus"}),
     Abandoned("task", r"\btasks?\b"),
     Abandoned("paused", r"\bpaused\b"),
     Abandoned("worker", r"\bworkers?\b", {r"\bworker-src\b": "a directive of a browser's policy"}),

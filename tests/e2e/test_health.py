@@ -174,3 +174,17 @@ def test_over_tcp_a_probe_learns_only_whether_all_is_well(box: Box) -> None:
     assert refused["token"] == 2 and refused["host"] == 0
     noted = next(one for one in read_health(box)["findings"] if one["what"] == "gate")
     assert noted["level"] == "note" and "2 for their token" in noted["words"]
+
+
+def test_a_notification_that_reaches_nobody_is_told_and_counted(box: Box) -> None:
+    """With the notifier's name, since when, and the command that tries it."""
+    box.write("wakeful.yaml", "notify:\n  ops: {command: ['false']}\n")
+    box.write("in.txt", "bad!\n")
+    box.spec("payroll", FAILS)
+    box.start()
+    untold = find(box, "notify")
+    assert untold["level"] == "wrong" and "ops" in untold["words"] and untold["mend"] == "wakeful notify test ops"
+    numbers = read_metrics(box)
+    assert numbers["wakeful_notifications_total", "ops", "delivered"] == 0
+    assert numbers["wakeful_notifications_waiting", "ops"] == 1
+    assert numbers["wakeful_webhook_deliveries_total", "taken"] == 0

@@ -40,6 +40,8 @@ class Measures:
         # By agent, model, and what the tokens were.
         self._tokens: Counter[tuple[str, str, str]] = Counter()
         self._usd: defaultdict[tuple[str, str], float] = defaultdict(float)
+        # Deliveries to webhooks that left a record.
+        self._deliveries: Counter[str] = Counter({"taken": 0, "filtered": 0})
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._models: set[tuple[str, str]] = set()
         # Sessions in which an agent works now: the end of a run does not say whose it was.
@@ -49,6 +51,7 @@ class Measures:
             ev.RunStarted: self._note_start,
             ev.RunReadopted: self._note_readoption,
             ev.RunFinished: self._note_end,
+            ev.DeliveryReceived: self._note_delivery,
             ev.TurnAnswered: self._note_answer,
             ev.TurnFailed: self._note_failed_turn,
         }
@@ -94,6 +97,9 @@ class Measures:
         if session is not None and last is not None and last.run == event.run:
             kind = "agent" if entry.session in self._with_agent else "command"
             self._run_seconds[kind].add(max(0, last.finished_at - last.started_at) / 1e6)
+
+    def _note_delivery(self, event: ev.DeliveryReceived, entry: Entry, at: int) -> None:
+        self._deliveries["filtered" if event.is_filtered else "taken"] += 1
 
     def _note_answer(self, event: ev.TurnAnswered, entry: Entry, at: int) -> None:
         self._charge(entry, event.answer.model, event.usage, event.usd)
@@ -159,5 +165,12 @@ class Measures:
             ),
             Family("wakeful_tokens_total", "counter", "Tokens of models, by agent and model.", tokens),
             Family("wakeful_cost_usd_total", "counter", "US dollars paid for models, where prices are known.", usd),
+            counted(
+                "wakeful_webhook_deliveries_total",
+                "counter",
+                "Deliveries to webhooks, taken or left out by their filter.",
+                "result",
+                self._deliveries,
+            ),
             Family("wakeful_http_requests_total", "counter", "Requests answered, by route and status.", requests),
         ]

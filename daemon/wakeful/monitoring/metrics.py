@@ -67,10 +67,10 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
     yield counted(
         "wakeful_targets",
         "gauge",
-        "Places that are looked at: by hints of the kernel, by polling, or not to be seen.",
+        "Places that are looked at: watched, polled, or not to be seen.",
         "how",
         {
-            "events": watches.targets - watches.polled - watches.unseen,
+            "watched": watches.targets - watches.polled - watches.unseen,
             "polled": watches.polled,
             "unseen": watches.unseen,
         },

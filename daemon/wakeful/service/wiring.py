@@ -68,6 +68,7 @@ from wakeful.service.daemon import Daemon, StartProgress
 from wakeful.service.ending import Ending
 from wakeful.service.facade import Edges, Facade
 from wakeful.service.notification_desk import build_desk
+from wakeful.service.notification_report import NotificationReport
 from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.program_reach import ProgramReach
 from wakeful.service.reactor import Outside, Reactor, Signal
@@ -331,7 +332,7 @@ def build_daemon(
     facade = Facade(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
     narrator = Narrator(core, log, ground.blobs, voice, ground.state, quotes_failures=is_once)
     traces = OtelTraces(core, log, places.state, recorded, functools.partial(voice.say, priority=WARNING))
-    monitoring.reporters.append(traces)
+    monitoring.reporters += (NotificationReport(notifications), traces)
     return Daemon(
         facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded,
         session_reports.failed, traces, is_once=is_once,

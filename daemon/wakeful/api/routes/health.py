@@ -5,13 +5,14 @@ Both answer from memory and hold the loop for milliseconds, also where there are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.requests import JSON, answer_json, caller_of, service_of, sight_of
+from wakeful.api.routes.webhooks import Knocks
 from wakeful.api.service import Service
 from wakeful.monitoring.health import (
     Health,
@@ -23,7 +24,7 @@ from wakeful.monitoring.health import (
     view_health,
 )
 from wakeful.monitoring.metrics import list_process_families, list_session_families, list_state_families
-from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, write_metrics
+from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, Family, counted, write_metrics
 from wakeful.monitoring.verified import read_verified
 
 # What a probe understands: 200 is healthy, 503 is not.
@@ -49,6 +50,7 @@ async def read_metrics(request: Request) -> Response:
     families = [
         *list_state_families(core, health, service.version, service.started_at),
         *service.monitoring.measures.list_families(),
+        *_list_knocks(request),
         *service.monitoring.measure_reported(),
         *list_session_families(core, core.settings.metrics.sessions),
         *list_process_families(service.pid),
@@ -70,6 +72,18 @@ def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
         refusals=refusals,
         reported=service.monitoring.find_reported(),
     )
+
+
+def _list_knocks(request: Request) -> Iterator[Family]:
+    """Deliveries to webhooks that left no record."""
+    knocks: Knocks = request.app.state.knocks
+    turned_away = {
+        "duplicate": sum(knocks.duplicates.values()),
+        "refused": sum(knocks.refused.values()),
+        "unknown": knocks.unknown,
+    }
+    words = "Deliveries to webhooks that were repeated, refused, or for an address that nobody has."
+    yield counted("wakeful_webhook_turned_away_total", "counter", words, "reason", turned_away)
 
 
 def _is_stranger(request: Request) -> bool:
