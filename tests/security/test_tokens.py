@@ -68,7 +68,7 @@ def make(speaker: Speaker, *scopes: str, **more: Any) -> str:
 def ask(speaker: Speaker, key: str, token: str | None = None, *, name: str = "payroll", **headers: str) -> int:
     """The status of a request that is whole enough to reach its route; streams that never end are left at their headers."""
     method, path = key.split(" ")
-    target = path.replace("{name}", name) + (f"?name={name}" if path in (*STREAMS, "/export", "/search") else "")
+    target = path.replace("{name}", name) + (f"?name={name}" if path in (*STREAMS, "/export", "/search", "/timeline") else "")
     if path in STREAMS:
         # It would never end by itself: who may not follow is refused at once, who may is let in and asks for nobody.
         target = f"{path}?name={name}" + ("&name=nobody" if token is None else "")
@@ -131,6 +131,8 @@ def test_a_token_for_one_session_reaches_that_one_alone(speaker: Speaker, daemon
         "/follow",
         "/export",
         "/search?text=x",
+        "/timeline",
+        "/timeline?name=payroll&name=other",
         "/export?name=payroll&name=other",
         "/search?text=x&name=other&name=payroll",
         "/follow?name=other",
