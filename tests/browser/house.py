@@ -168,6 +168,7 @@ class House:
         for name, text in SPECS.items():
             (box.specs / name).parent.mkdir(exist_ok=True)
             box.spec(name, text)
+        box.write("wakeful.yaml", "notify: {desk: {command: [cat]}}\n")
         box.write("site/src/routes.py", "def pay(month): ...\ndef file(city): ...\n")
         git(box.folder / "site", "init", "-q")
         self.commit("Begin")

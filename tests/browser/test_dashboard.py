@@ -186,6 +186,26 @@ def test_nothing_in_a_log_is_ever_markup(tab: Tab, lived_in: tuple[House, Door])
     tab.check()
 
 
+def test_people_see_who_else_is_in_a_session(browser: Any, tab: Tab, lived_in: tuple[House, Door]) -> None:
+    """A second person with a token of their own, who may look and not act; their writing is refused in words."""
+    box, door = lived_in[0].box, lived_in[1]
+    box.ask("people", "add", "ana", "--role", "observer")
+    token = box.ask("token", "new", "--person", "ana").strip().splitlines()[-1].split()[-1]
+    page = browser.new_context().new_page()
+    page.goto(f"http://127.0.0.1:{door.port}/")
+    page.fill("input[type=password]", token)
+    page.click("text=Log in >> nth=-1")
+    page.wait_for_selector(".dot.on", state="attached")
+    page.evaluate("location.hash = '#/session/ticket%4021'")
+    tab.go("#/session/ticket%4021", ".session-head")
+    tab.page.wait_for_selector(".session-head .face[title^='ana looks']")
+    page.fill("[data-compose]", "May I?")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".toast.bad")
+    page.context.close()
+    tab.check()
+
+
 def test_two_tabs_share_one_stream_and_the_second_leads_when_the_first_closes(
     tab: Tab, lived_in: tuple[House, Door]
 ) -> None:

@@ -131,6 +131,8 @@ def test_a_token_for_one_session_reaches_that_one_alone(speaker: Speaker, daemon
         "/follow",
         "/export",
         "/search?text=x",
+        "/timeline",
+        "/timeline?name=payroll&name=other",
         "/export?name=payroll&name=other",
         "/search?text=x&name=other&name=payroll",
         "/follow?name=other",

@@ -34,6 +34,7 @@ export function causeWord(cause) {
   if (cause.kind === 'first') return 'first sight';
   if (cause.kind === 'activation') return cause.reason ? `run by hand (${cause.reason})` : 'run by hand';
   if (cause.kind === 'message') return 'a message';
+  if (cause.kind === 'webhook') return `a delivery (${cause.binding})`;
   if (cause.paths?.length) {
     const path = cause.paths[0].path.split('/').pop();
     return `${path} ${cause.paths[0].change}${cause.paths.length > 1 ? ` +${cause.paths.length - 1}` : ''}`;

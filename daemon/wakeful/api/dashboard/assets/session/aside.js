@@ -1,7 +1,7 @@
 /** Everything else about a session: bindings and why not, budget, facts with their provenance, runs, forks, people. */
 import {html, names} from '../lib/ui.js';
 import {link, route, setQuery} from '../lib/router.js';
-import {bytes, duration, money, version} from '../lib/times.js';
+import {bytes, count, duration, money, version} from '../lib/times.js';
 import {judge} from '../parts/bindings.js';
 import {StateIcon, Time} from '../parts/basics.js';
 import {act} from '../parts/actions.js';
@@ -17,7 +17,7 @@ export function Aside({session, isPast}) {
     ${session.conflicts?.length > 0 && html`<${Part} title="Conflicts"><ul class="stack">${session.conflicts.map(one => html`<li><strong>${one.key}</strong>: here ${one.ours ?? 'nothing'}, in ${one.fork} ${one.theirs ?? 'nothing'}</li>`)}</ul><//>`}
     ${session.last_runs?.length > 0 && html`<${Part} title="Last runs" count=${session.runs}><${Runs} session=${session} /><//>`}
     ${(session.forks?.length > 0 || session.origin) && html`<${Part} title="Forks"><${Forks} session=${session} /><//>`}
-    ${session.participants?.length > 0 && html`<${Part} title="People and runs"><ul class="stack">${session.participants.map(one => html`<li class="row small"><${Icon} name=${one.author.startsWith('person:') ? 'person' : 'command'} class="muted" /><span class="cut">${one.author.replace(/^(person|run):/, '')}</span>${one.role && html`<span class="chip">${one.role}</span>`}<span class="push muted">${one.records} records</span></li>`)}</ul><//>`}
+    ${session.participants?.length > 0 && html`<${Part} title="People and runs"><ul class="stack">${session.participants.map(one => html`<li class="row small"><${Icon} name=${one.author.startsWith('person:') ? 'person' : 'command'} class="muted" /><span class="cut">${one.author.replace(/^(person|run):/, '')}</span>${one.role && html`<span class="chip">${one.role}</span>`}<span class="push muted">${count(one.records, 'record')}</span></li>`)}</ul><//>`}
     <${Part} title="Place"><dl class="pairs small"><dt>id</dt><dd class="mono">${session.id}</dd><dt>root</dt><dd class="mono cut" title=${session.root}>${session.root}</dd>
       ${session.confinement && html`<dt>isolation</dt><dd>${session.confinement.isolation}, ${session.confinement.network === false ? 'no network' : session.confinement.network === true ? 'network' : session.confinement.network.join(', ')}</dd>`}
       ${session.state_hash && html`<dt>state</dt><dd class="mono cut" title=${session.state_hash}>${session.state_hash.slice(0, 16)}</dd>`}</dl><//>

@@ -11,17 +11,18 @@ import {Icon} from '../parts/icons.js';
 
 export function Health() {
   const load = useCallback(async signal => {
-    const [health, doctor, top] = await Promise.all([get('/health?plain=true', {signal}), get('/doctor', {signal}), get('/top', {signal})]);
-    return {health, doctor, top: {...top, sessions: undefined}};
+    const paths = ['/health?plain=true', '/doctor', '/top', '/notify', '/webhooks'];
+    const [health, doctor, top, notifiers, {webhooks}] = await Promise.all(paths.map(path => get(path, {signal})));
+    return {health, doctor, top: {...top, sessions: undefined}, notifiers, webhooks};
   }, []);
   const {data, error, reload} = useLoad(load, []);
-  useReloadOn(record => ['spec_declared', 'spec_removed', 'session_slept', 'session_resumed'].includes(record.kind), reload, 5000);
+  useReloadOn(record => ['spec_declared', 'spec_removed', 'session_slept', 'session_resumed', 'delivery_received'].includes(record.kind), reload, 5000);
   return html`<div class="head"><h1>Health</h1><span class="push row"><button class="button small" onClick=${reload}>Look again</button>
       <${Menu} label="Health: copy" items=${[{label: 'Copy as command', icon: 'command', run: () => copyText('wakeful doctor', 'the command')}, {label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet('/doctor'), 'the curl line')}]} /></span></div>
     <div class="scroll pad" tabindex="0" aria-label="health">${error ? html`<${Failure} error=${error} retry=${reload} />` : !data ? html`<${Loading} />` : html`<${Report} ...${data} />`}</div>`;
 }
 
-function Report({health, doctor, top}) {
+function Report({health, doctor, top, notifiers, webhooks}) {
   const wrong = health.findings.filter(one => one.level !== 'note').length;
   const uptime = (now.value - Date.parse(doctor.started_at)) / 1000;
   return html`
@@ -40,6 +41,8 @@ function Report({health, doctor, top}) {
       <${Card} title="Connections" icon="graph" pairs=${[['open', `${doctor.connections.open} of ${doctor.connections.most}`], ['refused', doctor.connections.refused], ['this page', store.isLeader.value ? 'holds the stream' : 'listens to another tab']]} />
       <${Card} title="Specs" icon="file" pairs=${[['folder', html`<span class="mono cut" title=${doctor.specs}>${doctor.specs}</span>`], ['refused', Object.keys(doctor.problems).length], ['waiting for trust', doctor.trust.waiting?.length ?? 0]]} />
     </div>
+    <${Notifiers} notifiers=${notifiers} />
+    <${Webhooks} webhooks=${webhooks} />
     <${Limits} limits=${doctor.limits} />
     <${Budgets} />`;
 }
@@ -59,6 +62,20 @@ const refusedPairs = refusals => {
 
 function Card({title, icon, pairs}) {
   return html`<section class="health-card"><h2 class="row"><${Icon} name=${icon} class="muted" />${title}</h2><dl>${pairs.map(([key, value]) => html`<div><dt>${key}</dt><dd>${value}</dd></div>`)}</dl></section>`;
+}
+
+function Notifiers({notifiers}) {
+  if (!notifiers.length) return null;
+  return html`<section class="part"><h2>Notifications</h2><ul class="stack">${notifiers.map(one => html`<li key=${one.name} class="row small wrap"><${StateIcon} state=${one.disabled || one.is_troubled ? 'failed' : 'succeeded'} />
+    <strong>${one.name}</strong><span class="chip">${one.kind}</span><span class="muted cut">${one.target}</span><span class="push muted">${one.delivered} delivered, ${one.waiting} waiting, ${one.given_up} given up</span>
+    ${(one.disabled || one.trying?.problem) && html`<span class="is-failed">${one.disabled ?? one.trying.problem}</span>`}</li>`)}</ul></section>`;
+}
+
+function Webhooks({webhooks}) {
+  if (!webhooks.length) return null;
+  return html`<section class="part"><h2>Webhooks</h2><ul class="stack">${webhooks.map(one => html`<li key=${one.address} class="row small wrap"><${StateIcon} state=${one.problem ? 'failed' : 'succeeded'} />
+    <a class="plain" href=${link('session', one.session)}><strong>${one.session}</strong>, ${one.binding}</a><span class="chip">${one.sender}</span><code class="cut">${one.address}</code><span class="push muted">${one.accepted} taken</span>
+    ${one.problem && html`<span class="is-failed">${one.problem}</span>`}</li>`)}</ul></section>`;
 }
 
 function Limits({limits}) {
