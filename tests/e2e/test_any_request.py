@@ -9,6 +9,7 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -68,7 +69,7 @@ def test_no_request_is_answered_by_a_defect_or_by_what_is_not_described(
     session = requests.Session()
 
     @seed(18)
-    @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
         # Half of the requests are about a session that is there.
@@ -84,4 +85,8 @@ def test_no_request_is_answered_by_a_defect_or_by_what_is_not_described(
         answer = case.call(base_url=url, session=session, headers={"Authorization": f"Bearer {token}"}, timeout=60)
         case.validate_response(answer, checks=CHECKS)
 
-    ask()
+    try:
+        ask()
+    except Unsatisfiable:
+        # Some requests have nothing that could be wrong: any text is a name.
+        assert mode is GenerationMode.NEGATIVE
