@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from api.described import check_described
 from api.small_daemon import RunningDaemon
 from waiting import PATIENCE_SECONDS
 
@@ -72,6 +73,7 @@ class Speaker:
         answer = connection.getresponse()
         reply = Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         connection.close()
+        check_described(method, target, reply.status, reply.headers, reply.body)
         return reply
 
     def get(self, target: str, token: str | None = None) -> Reply:

@@ -22,6 +22,7 @@ OWNERS = (
     "/notify/test", "/webhooks/test",
     "/secrets", "/tokens", "/people", "/trust", "/bundle", "/replay", "/call/sleep_all", "/call/resume_all", "/work/",
     "/dashboard",
+    "/sessions/{name}/bundle",
 )  # fmt: skip
 # What changes no session: a page's reports, and the login of a browser.
 PUBLIC = ("/csp-report", "/login", "/logout")

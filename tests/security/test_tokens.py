@@ -31,7 +31,7 @@ from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError
 from wakeful.verbs.verb import SCOPES
 
-VERBS = {"/call/{verb}": [*calling.CALLS], "/bundle/{verb}": [*retaining.ALL_ROUTES]}
+VERBS = {"/call/{verb}": [*calling.CALLS], "/bundle/{verb}": [*retaining.ALL_ACTS]}
 # Every route there is, found in the router itself: "GET /sessions/{name}", "POST /call/send".
 KEYS = [
     f"{method} {route.path.replace('{verb}', verb)}"

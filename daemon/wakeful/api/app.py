@@ -26,10 +26,12 @@ from wakeful.api.presence import Presence
 from wakeful.api.problems import RefusedRequest, answer_problem, answer_status, name_problem
 from wakeful.api.routes import (
     agent_work,
+    bundle_transfers,
     calls,
     context,
     costs,
     credentials,
+    description,
     diff,
     export,
     health,
@@ -94,6 +96,8 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /metrics": health.read_metrics,
     "POST /mcp": mcp.answer_mcp,
     "GET /mcp": mcp.refuse_stream,
+    "GET /sessions/{name}/bundle": bundle_transfers.send_bundle,
+    "GET /openapi.json": description.read_description,
     "POST /replay": replay.replay,
     "POST /work/begin": agent_work.begin,
     "GET /work/rules": agent_work.read_rules,
@@ -129,6 +133,7 @@ ROUTES = (
     Route("/work/redact", agent_work.redact, methods=["POST"]),
     Route("/work/words", agent_work.take_words, methods=["POST"]),
     Route("/call/{verb}", calls.call, methods=["POST"]),
+    Route("/bundle/import", bundle_transfers.take_bundle, methods=["POST"]),
     Route("/bundle/{verb}", retention.carry_all, methods=["POST"]),
     *(Route(RULES[key].path, handler, methods=[RULES[key].method]) for key, handler in HANDLERS.items()),
 )

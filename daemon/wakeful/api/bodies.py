@@ -19,6 +19,7 @@ from starlette.requests import Request
 from wakeful.api.problems import BodyTooLarge, WrongBody
 from wakeful.errors import CallerError
 from wakeful.text.unicode import find_lone_half
+from wakeful.verbs.table import list_routes
 from wakeful.verbs.verb import Argument, Verb
 
 LARGEST_BODY_BYTES = 1_000_000
@@ -77,6 +78,20 @@ def find_body_type(verb: Verb, object_type: type[Struct] | None = None) -> type[
     """The type of a verb's body. `object_type` is the type of its argument that is an object."""
     fields = [_make_field(one, object_type) for one in verb.sent]
     return msgspec.defstruct(f"{verb.name.title().replace('_', '')}Body", fields, frozen=True, kw_only=True)
+
+
+@functools.cache
+def find_route_body(key: str) -> type[Struct]:
+    """The type of the body of a route that has fields of its own."""
+    route = list_routes()[key]
+    fields = [_make_field(one, None) for one in route.takes or ()]
+    name = route.path.title().replace("/", "").replace("_", "")
+    return msgspec.defstruct(f"{name}Body", fields, frozen=True, kw_only=True)
+
+
+async def read_routed(request: Request, key: str) -> Any:
+    """The body of a request to such a route, such as "POST /trust/accept"."""
+    return build(find_route_body(key), decode_body(await read_body(request)))
 
 
 def _make_field(argument: Argument, object_type: type[Struct] | None) -> Any:

@@ -297,12 +297,10 @@ class LiveFeed:
 
     async def _skip(self) -> None:
         """Too much happened: begin anew, with a snapshot for everybody."""
-        heard, self._is_ready = self._heard, False
         end = self._end
         self._forget()
         # Numbers go on, so that every stream is behind the first one.
         self._first = end + 1
-        self._heard = heard
         await self._prepare()
 
     def _put(self, event: str, data: bytes, before: int | None = None, **parts: Any) -> None:

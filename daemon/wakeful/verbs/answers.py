@@ -77,9 +77,15 @@ SESSION = (
     Field("tokens", "number", "the length of its conversation in tokens"),
     Field("facts", "list", "its facts with provenance"),
     Field("handoff", "text", "the hand-off to the next run, or null"),
-    Field("question", "object", "the question that waits for a person, or null", is_optional=True),
-    Field("memory", "object", "what its conversation keeps", is_optional=True),
-    Field("todo", "list", "its to-do list", is_optional=True),
+    Field("memory", "object", "what its conversation keeps"),
+    Field("todo", "list", "its to-do list"),
+    Field("conversation", "object", "messages, bytes and summary of its conversation"),
+    Field("checkpoints", "list", "its checkpoints"),
+    Field("conflicts", "list", "open conflicts of merges"),
+    Field("origin", "object", "the session it was forked or loaded from, or null"),
+    Field("model", "text", "the model it was migrated to, or null"),
+    Field("workspace", "text", "the folder that was made for it, or null"),
+    Field("detached", "list", "write bindings it may not use"),
     Field("bindings", "list", "its bindings, each with the version seen and the present one, and its last look",
           fields=(
         Field("name", "text", "its name in the spec"),
@@ -178,7 +184,7 @@ HEALTH = (
     Field("workspaces", "list", "folders of forks that ended"),
     Field("isolation", "object", "what this machine can enforce"),
     Field("trust", "object", "folders of specs, and what waits for a person"),
-    Field("limits", "list", "limits and how near each is"),
+    Field("limits", "object", "limits and the sessions that are near one"),
     Field("blobs", "object", "how much is kept"),
     Field("tokens", "object", "the file of tokens, and its problem"),
     Field("connections", "object", "how many are connected"),
@@ -191,6 +197,7 @@ VERSION = (
     Field("specs", "text", "the folder of specs"),
     Field("state", "text", "the state folder"),
     Field("socket", "text", "the control socket"),
+    Field("http", "text", "where the TCP port listens; null: it is closed"),
 )
 # A line of a stream that tells how far it is; the last one has words, or is a problem.
 PROGRESS = (
@@ -225,6 +232,7 @@ TOKEN = (
     Field("note", "text", "who has it and what for, or null"),
     Field("is_browser", "flag", "is it a browser's?"),
     Field("used_at", "moment", "when it was last used, or null"),
+    Field("person", "text", "the person whose token it is, or null"),
 )
 TRUST_LIST = (
     Field("folders", "list", "folders of specs, and whether they are pinned"),
@@ -265,4 +273,27 @@ TRACE = (
     Field("paste", "object", "the keys of a spec that would allow it"),
     Field("lines", "text", "the same as lines to paste"),
     Field("absent", "list", "paths among them that do not exist"),
+)
+# The first line of a replay says what is missing, the last one is the report.
+REPLAYED = (
+    Field("name", "text", "the session", is_optional=True),
+    Field("run", "number", "the run", is_optional=True),
+    Field("missing", "list", "what it found then and was not kept", is_optional=True),
+    Field("brought", "list", "what was brought back", is_optional=True),
+    Field("same", "flag", "did it end as the recorded run, and leave the same?", is_optional=True),
+    Field("exit_code", "object", "recorded and now", is_optional=True),
+    Field("signal", "object", "recorded and now", is_optional=True),
+    Field("problem", "text", "why it could not be run to its end, or null", is_optional=True),
+    Field("files", "list", "each file and how it compares", is_optional=True),
+    Field("output", "object", "how what it printed compares, or null", is_optional=True),
+    Field("kept", "text", "where the copy was kept, or null", is_optional=True),
+    Field("seconds", "number", "how long it took", is_optional=True),
+)
+PERSON = (
+    Field("name", "text", "their name"),
+    Field("role", "text", "their role for every session, or null"),
+    Field("sessions", "object", "their roles for single sessions"),
+    Field("reach", "text", "how far they reach, in words"),
+    Field("made_at", "moment", "when they were let in"),
+    Field("made_by", "text", "who let them in"),
 )

@@ -3,7 +3,31 @@ replays."""
 
 from __future__ import annotations
 
+from wakeful.verbs.answers import PROGRESS, REPLAYED
 from wakeful.verbs.verb import ANSWER, DRY_RUN, FILES, KEY, NAME, PREVIEW, Argument, Route, Verb, calls
+
+PATH = Argument("path", "file", help="An absolute path on the daemon's machine.")
+# How a bundle is brought in.
+LOADED = (
+    Argument("new", only="http", help="The name of the session it becomes."),
+    Argument("root", "folder", only="http", help="Where it may read and write here; else what it writes is detached."),
+    Argument("move", "flag", only="http", help="Complete a migrate: the session itself, not a fork of it."),
+)
+
+
+def bundles(what: str, words: str, *takes: Argument) -> Route:
+    """A route that works on bundles: lines that tell how far it is."""
+    return Route(
+        "POST",
+        f"/bundle/{what}",
+        "admin",
+        is_machine_wide=True,
+        words=words,
+        takes=takes,
+        gives=PROGRESS,
+        shape="lines",
+    )
+
 
 VERBS = (
     Verb(
@@ -48,7 +72,23 @@ VERBS = (
         ),
         routes=(
             calls("save", "admin"),
-            Route("POST", "/bundle/save", "admin", is_machine_wide=True),
+            bundles(
+                "save",
+                "write a session's bundle to a file of the daemon's machine",
+                NAME,
+                PATH,
+                Argument("to", "number", is_required=False, least=1, help="Up to this seq; all of it unless told."),
+            ),
+            Route(
+                "GET",
+                "/sessions/{name}/bundle",
+                "admin",
+                "path",
+                words="a session's bundle, to be kept by the caller",
+                takes=(NAME,),
+                gives=(),
+                shape="bytes",
+            ),
         ),
         role="contributor",
         is_repeatable=True,
@@ -99,7 +139,18 @@ VERBS = (
                 only="terminal",
             ),
         ),
-        routes=(Route("POST", "/bundle/load", "admin", is_machine_wide=True),),
+        routes=(
+            bundles(
+                "load",
+                "bring in a bundle that lies on the daemon's machine, or an archived session",
+                PATH._replace(is_required=False),
+                NAME._replace(is_required=False, help="An archived session, instead of a path."),
+                *LOADED,
+            ),
+            bundles("import", "bring in the bundle that is the body of the request", *LOADED)._replace(
+                takes_any_type=True, is_upload=True
+            ),
+        ),
         role="contributor",
     ),
     Verb(
@@ -126,8 +177,8 @@ VERBS = (
             Argument("dry_run", "flag", "--dry-run", help="With --due: only say which, and why.", only="terminal"),
         ),
         routes=(
-            Route("POST", "/bundle/archive", "admin", is_machine_wide=True),
-            Route("POST", "/bundle/due", "admin", is_machine_wide=True),
+            bundles("archive", "archive one session", NAME),
+            bundles("due", "archive all that retention allows", Argument("dry_run", "flag", only="http")),
         ),
         undo="load",
         role="maintainer",
@@ -175,7 +226,13 @@ VERBS = (
         ),
         routes=(
             calls("migrate", "admin"),
-            Route("POST", "/bundle/move", "admin", is_machine_wide=True),
+            bundles(
+                "move",
+                "freeze a session, and cut the bundle that another host loads",
+                NAME,
+                PATH,
+                Argument("to", help="Where it goes, in words."),
+            ),
         ),
         undo="migrate",
         role="maintainer",
@@ -394,6 +451,20 @@ VERBS = (
                 only="terminal",
             ),
         ),
-        routes=(Route("POST", "/replay", "admin"),),
+        routes=(
+            Route(
+                "POST",
+                "/replay",
+                "admin",
+                takes=(
+                    NAME,
+                    Argument("run", "number", least=1),
+                    Argument("command", is_repeated=True, is_required=False, help="Another command instead."),
+                    Argument("keep", "folder", is_required=False, help="Keep the copy it ran in, at this path."),
+                ),
+                gives=REPLAYED,
+                shape="lines",
+            ),
+        ),
     ),
 )

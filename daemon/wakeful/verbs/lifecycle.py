@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.verb import ANSWER, HELD, KEY, NAME, Argument, Verb, calls, reads
+from wakeful.verbs.verb import ANSWER, HELD, KEY, NAME, Argument, Field, Verb, calls, reads
+
+QUESTION = reads("/sessions/{name}/question", "path")._replace(
+    words="the question that waits for a person, and what changed since the last success",
+    takes=(NAME,),
+    gives=(
+        Field("session", "text", "the session's name"),
+        Field("asks", "text", "question, permission or run; null: nothing is asked"),
+        Field("words", "text", "the question, or null"),
+        Field("until", "moment", "when it is denied by itself, or null"),
+        Field("causes", "list", "of a run: what would wake it"),
+        Field("changes", "list", "of a run: what changed, with the difference"),
+        Field("call", "object", "of a permission: the call of a tool, or null"),
+        Field("last_answer", "object", "who answered last, and why, or null"),
+    ),
+)
 
 VERBS = (
     Verb(
@@ -123,7 +138,7 @@ VERBS = (
             ),
             KEY,
         ),
-        routes=(calls("answer", "admin"), reads("/sessions/{name}/question", "path")),
+        routes=(calls("answer", "admin"), QUESTION),
         role="contributor",
         is_repeatable=True,
         answer=ANSWER,

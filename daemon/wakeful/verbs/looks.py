@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
+from wakeful.verbs.answers import CONTEXT, ROW, SESSION, WHY
 from wakeful.verbs.verb import NAME, Argument, Field, Route, Verb, reads
 
 # `log` and `history` are one route, `facts` and `recall` another.
 RECORDS = reads("/sessions/{name}/log", "path", is_for_runs=True)
 FACTS = reads("/sessions/{name}/facts", "path", is_for_runs=True)
 
-# The fields of a session in a list.
-ROW = (
-    Field("name", "text", "the session's name"),
-    Field("id", "text", "its identity, which a rename keeps"),
-    Field("state", "text", "suspended, running, sleeping, terminated or archived"),
-    Field("reason", "text", "why it sleeps, or null"),
-    Field("agent", "text", "the agent that works in it, or null"),
-    Field("priority", "number", "0 to 100"),
-    Field("queued", "text", "what its wake waits for, or null"),
-    Field("owed", "list", "the bindings with a newer version than the one last seen"),
-    Field("runs", "number", "how many runs it has had"),
-    Field("last_run", "object", "run, outcome, started_at, finished_at and causes, or null"),
-    Field("seq", "number", "the seq of its newest record"),
-    Field("run", "object", "the run under way: run and started_at, or null"),
-    Field("command", "text", "its command in one line; null where an agent works, or nothing runs"),
-    Field("folder", "text", "the folder in its name, or null"),
-    Field("template", "text", "the template that it comes from, or null"),
-    Field("tags", "list", "the tags of its spec"),
-    Field("needs", "object", "the act that it waits for from a person: kind, text and until, or null"),
-    Field("next", "object", "what comes next by itself, and when: what and at, or null"),
-    Field("remark", "text", "why it rests or waits, in a few words; empty: there is nothing to say"),
-    Field("gone", "text", "terminated or undeclared, or null"),
-    Field("today", "object", "the cost of its runs that ended today (UTC): runs, failed, tokens, usd; null: none"),
+# A page of a list.
+PAGES = (
+    Argument("limit", "number", help="At most so many on a page.", least=1, most=10_000, only="http"),
+    Argument("cursor", help="Where the page begins: Wakeful-Cursor of the page before.", only="http"),
+)
+# An event of `live`, see docs/http.md.
+LIVE = (
+    Field("position", "number", "the position of the log up to which it is true", is_optional=True),
+    Field("sessions", "list", "of a snapshot: every row", is_optional=True),
+    Field("people", "list", "of a snapshot or of presence: who is here", is_optional=True),
+    Field("records", "list", "of changes: records in brief", is_optional=True),
+    Field("rows", "list", "of changes: the rows that changed", is_optional=True),
+    Field("gone", "list", "of changes: the ids of sessions that are gone", is_optional=True),
+    Field("session", "text", "of words: the session that speaks, or null", is_optional=True),
+    Field("text", "text", "of words: what it says", is_optional=True),
+)
+# What `follow` adds to a record.
+FOLLOWED = (
+    Field("words", "text", "with words: the record in words, or null", is_optional=True),
+    Field("live", "object", "with live: words in flight, in the place of a record", is_optional=True),
 )
 # The fields of a record.
 RECORD = (
@@ -118,6 +116,12 @@ VERBS = (
             Argument("has_failed", "flag", "--failed", help="Only sessions whose last run failed.", only="terminal"),
             Argument("is_asking", "flag", "--asks", help="Only sessions that wait for an answer.", only="terminal"),
             Argument("present", "flag", help="Who is in each session now, as `present`.", only="http"),
+            Argument("failed", "flag", help="Only sessions whose last run failed.", only="http"),
+            Argument("asks", "flag", help="Only sessions that wait for an answer.", only="http"),
+            Argument("tag", is_repeated=True, help="Only sessions with this tag.", only="http"),
+            Argument("folder", help="Only sessions in this folder, and below it.", only="http"),
+            Argument("text", help="Only sessions with this in name, objective, tags, agent or command.", only="http"),
+            *PAGES,
         ),
         routes=(reads("/sessions", is_filtered=True),),
         answer=ROW,
@@ -190,6 +194,7 @@ VERBS = (
                 completion="position",
             ),
         ),
+        answer=SESSION,
         routes=(reads("/sessions/{name}", "path"),),
     ),
     Verb(
@@ -216,6 +221,8 @@ VERBS = (
                 ),
             ),
             Argument("is_following", "flag", "--follow", help="Go on with what will be recorded.", only="terminal"),
+            Argument("words", "flag", help="Each record also in words.", only="http"),
+            *PAGES,
         ),
         routes=(RECORDS,),
         answer=RECORD,
@@ -308,6 +315,8 @@ VERBS = (
             Argument("words", "flag", help="With `words`: each record in a line of words.", only="http"),
             Argument("live", "flag", help="Also the words of agents as they come.", only="http"),
         ),
+        answer=(*NAMED_RECORD, *FOLLOWED),
+        shape="lines",
         routes=(reads("/follow", "query", is_filtered=True),),
     ),
     Verb(
@@ -322,6 +331,8 @@ VERBS = (
             Argument("name", is_repeated=True, is_required=False, help="Only these sessions.", only="http"),
             Argument("after", help="Go on after this position or stream id.", is_required=False, only="http"),
         ),
+        answer=LIVE,
+        shape="events",
         routes=(reads("/live", "query", is_filtered=True),),
     ),
     Verb(
@@ -349,7 +360,7 @@ VERBS = (
                 least=1,
                 completion="run",
             ),
-            Argument("follow", "flag", "--follow", help="Go on until the present run ends.", only="terminal"),
+            Argument("follow", "flag", "--follow", help="Go on until the present run ends."),
             Argument(
                 "is_raw", "flag", "--raw", help="The bytes as they are, terminal escapes included.", only="terminal"
             ),
@@ -362,6 +373,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        shape="bytes",
         routes=(reads("/sessions/{name}/output", "path"),),
     ),
     Verb(
@@ -411,7 +423,9 @@ VERBS = (
             Argument(
                 "run", "number", "--run", help="Of SESSION, this run: the same as SESSION#N.", metavar="N", least=1
             ),
+            Argument("path", "file", help="The same path made absolute, where `x` may be one.", only="http"),
         ),
+        answer=WHY,
         routes=(reads("/why", is_filtered=True),),
     ),
     Verb(
@@ -431,6 +445,7 @@ VERBS = (
             Argument("agent", option="--for-agent", help="As this agent would see it, asked by name.", metavar="AGENT"),
             Argument("brief", "flag", "--brief", help="Only the parts and their tokens.", only="terminal"),
         ),
+        answer=CONTEXT,
         routes=(reads("/sessions/{name}/context", "path"),),
     ),
     Verb(
@@ -525,6 +540,7 @@ VERBS = (
             Argument(
                 "last", "number", "--last", help="How many at most, 20 unless told.", metavar="N", default=20, least=1
             ),
+            *PAGES,
         ),
         routes=(reads("/search", "query", is_filtered=True),),
         answer=(*NAMED_RECORD, Field("excerpt", "text", "the words around the find")),

@@ -2,14 +2,72 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.verb import Argument, Field, Route, Verb, reads
+from wakeful.verbs.answers import PERSON
+from wakeful.verbs.verb import NAME, Argument, Field, Route, Verb, reads
+
+PERSON_NAME = Argument("name", help="The person's name.")
+FOR_SESSION = Argument("session", is_required=False, help="The session that the role is for; else every session.")
+WORDS = Field("words", "text", "what was done")
+ROLES = ("maintainer", "contributor", "observer")
 
 # The daemon's owner lets people in, never a token.
 PEOPLE = (
-    Route("GET", "/people", "owner"),
-    Route("POST", "/people/add", "owner"),
-    Route("POST", "/people/role", "owner"),
-    Route("POST", "/people/remove", "owner"),
+    Route(
+        "GET",
+        "/people",
+        "owner",
+        words="people, their roles, and what changed",
+        takes=(),
+        gives=(
+            Field(
+                "people",
+                "list",
+                "the people",
+                fields=(
+                    *PERSON,
+                    Field("tokens", "number", "how many tokens they have"),
+                    Field("account", "text", "their account on this machine, or null"),
+                ),
+            ),
+            Field("changes", "list", "at, by, name and words of each change"),
+        ),
+    ),
+    Route(
+        "POST",
+        "/people/add",
+        "owner",
+        words="let a person in",
+        takes=(PERSON_NAME, Argument("role", "choice", choices=ROLES, is_required=True), FOR_SESSION),
+        gives=(*PERSON, WORDS),
+    ),
+    Route(
+        "POST",
+        "/people/role",
+        "owner",
+        words="change a person's role; null takes it away",
+        takes=(PERSON_NAME, Argument("role", "choice", choices=ROLES, is_required=False), FOR_SESSION),
+        gives=(*PERSON, WORDS),
+    ),
+    Route(
+        "POST",
+        "/people/remove",
+        "owner",
+        words="remove a person and their tokens",
+        takes=(PERSON_NAME,),
+        gives=(
+            Field("name", "text", "their name"),
+            WORDS,
+            Field("revoked", "number", "how many tokens were revoked"),
+        ),
+    ),
+)
+
+SAYS_PRESENT = Route(
+    "POST",
+    "/presence",
+    None,
+    words="say that you look at a session, or write to it",
+    takes=(NAME, Argument("doing", "choice", choices=("looks", "writes"), default="looks")),
 )
 
 VERBS = (
@@ -23,7 +81,7 @@ VERBS = (
             "wakeful presence payroll",
         ),
         arguments=(Argument("name", is_required=False, completion="session"),),
-        routes=(reads("/presence", is_filtered=True), Route("POST", "/presence", None)),
+        routes=(reads("/presence", is_filtered=True), SAYS_PRESENT),
         answer=(
             Field("person", "text", "the name of a person, or token:ID"),
             Field("session", "text", "the session's name"),

@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.verb import ANSWER, HELD, NAME, Argument, Route, Verb, calls, reads
+from wakeful.verbs.answers import ATTACHED, TRACE, TRUST_LIST, TRUST_SHOWN, TRUSTED
+from wakeful.verbs.verb import ANSWER, HELD, NAME, Argument, Field, Route, Verb, calls, reads
 
 WEBHOOKS = (reads("/webhooks"), Route("POST", "/webhooks/test", "run", "body"))
 # A person says which specs count, never a token.
 TRUST = (
-    Route("GET", "/trust", "owner"),
-    Route("GET", "/trust/{name}", "owner"),
-    Route("POST", "/trust/accept", "owner"),
-    Route("POST", "/trust/follow", "owner"),
+    Route("GET", "/trust", "owner", words="folders of specs, and what waits for a person", takes=(), gives=TRUST_LIST),
+    Route(
+        "GET",
+        "/trust/{name}",
+        "owner",
+        words="what would be trusted, and how it differs from what was",
+        takes=(NAME,),
+        gives=TRUST_SHOWN,
+    ),
+    Route(
+        "POST",
+        "/trust/accept",
+        "owner",
+        words="trust what was shown",
+        takes=(NAME, Argument("digest", help="That of what was shown.")),
+        gives=TRUSTED,
+    ),
+    Route(
+        "POST",
+        "/trust/follow",
+        "owner",
+        words="follow a project's folder as it is edited, or pin it",
+        takes=(
+            Argument("folder", "folder"),
+            Argument("is_followed", "flag", default=True, is_required=False, help="False: pin it."),
+        ),
+        gives=TRUSTED,
+    ),
 )
-PROJECTS = (Route("POST", "/trust/attach", "owner"), Route("POST", "/trust/detach", "owner"))
+PROJECTS = (
+    Route(
+        "POST",
+        "/trust/attach",
+        "owner",
+        words="attach a project; without digest, only show it",
+        takes=(
+            Argument("folder", "folder"),
+            Argument("project", is_required=False, help="The name its sessions begin with."),
+            Argument("digest", is_required=False, help="That of what was shown."),
+        ),
+        gives=ATTACHED,
+    ),
+    Route(
+        "POST",
+        "/trust/detach",
+        "owner",
+        words="let a project go",
+        takes=(Argument("project"),),
+        gives=TRUSTED,
+    ),
+)
 
 VERBS = (
     Verb(
@@ -168,7 +214,18 @@ VERBS = (
                 only="terminal",
             ),
         ),
-        routes=(reads("/sessions/{name}/spec", "path"),),
+        routes=(
+            reads("/sessions/{name}/spec", "path")._replace(
+                words="the text of a spec that has no file",
+                takes=(NAME,),
+                gives=(
+                    Field("name", "text", "the session's name"),
+                    Field("id", "text", "its id"),
+                    Field("is_filed", "flag", "does a file declare it?"),
+                    Field("text", "text", "the text it was opened with; null: a file declares it"),
+                ),
+            ),
+        ),
     ),
     Verb(
         name="trace",
@@ -206,7 +263,11 @@ VERBS = (
         is_repeatable=True,
         routes=(
             calls("trace", "admin"),
-            reads("/sessions/{name}/trace", "path"),
+            reads("/sessions/{name}/trace", "path")._replace(
+                words="what the latest traced run was denied",
+                takes=(NAME, Argument("run", "number", least=1, is_required=False)),
+                gives=TRACE,
+            ),
         ),
         role="maintainer",
         answer=(*ANSWER, *HELD),
@@ -231,7 +292,19 @@ VERBS = (
             Argument("name", is_required=False, completion="secret"),
             Argument("rest", metavar="", is_repeated=True, only="terminal"),
         ),
-        routes=(Route("GET", "/secrets", "admin"),),
+        routes=(
+            Route(
+                "GET",
+                "/secrets",
+                "admin",
+                words="the names of secrets, and the sessions that need them",
+                takes=(),
+                gives=(
+                    Field("folder", "text", "the folder of secrets that are files"),
+                    Field("secrets", "list", "name, source, problem and sessions of each; never a value"),
+                ),
+            ),
+        ),
     ),
     Verb(
         name="webhook",

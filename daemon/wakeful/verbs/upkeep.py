@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.verb import Argument, Route, Verb, reads
+from wakeful.verbs.answers import HEALTH, TOKEN
+from wakeful.verbs.verb import SCOPES, Argument, Field, Route, Verb, reads
 
 # A token, not even an admin's, cannot make tokens that outlive it.
-TOKENS = (Route("GET", "/tokens", "owner"), Route("POST", "/tokens", "owner"), Route("POST", "/tokens/revoke", "owner"))
+TOKENS = (
+    Route("GET", "/tokens", "owner", words="the tokens there are", takes=(), gives=TOKEN, shape="list"),
+    Route(
+        "POST",
+        "/tokens",
+        "owner",
+        words="a new token, told this once",
+        takes=(
+            Argument("scopes", "choice", choices=SCOPES, is_repeated=True, is_required=False, help="What it opens."),
+            Argument("session", is_required=False, help="The only session it reaches."),
+            Argument("seconds", "decimal", is_required=False, help="How long it lasts; else until it is revoked."),
+            Argument("note", is_required=False, help="Who has it and what for."),
+            Argument("person", is_required=False, help="The person whose token it is."),
+        ),
+        gives=(*TOKEN, Field("token", "text", "the token itself")),
+    ),
+    Route(
+        "POST",
+        "/tokens/revoke",
+        "owner",
+        words="revoke a token",
+        takes=(Argument("id"),),
+        gives=(Field("id", "text", "its id"), Field("words", "text", "what was done")),
+    ),
+)
 
 # Where the log is that a verb is about.
 STATE = Argument(
@@ -83,6 +108,7 @@ VERBS = (
             ),
         ),
         routes=(reads("/doctor"),),
+        answer=HEALTH,
     ),
     Verb(
         name="backup",
@@ -196,6 +222,12 @@ VERBS = (
             Argument("is_closing", "flag", "--close", help="Log every browser out, and close the port."),
         ),
         routes=(Route("POST", "/dashboard", "owner"),),
+        answer=(
+            Field("url", "text", "where the port listens; null: it is closed"),
+            Field("link", "text", "the link that logs one browser in", is_optional=True),
+            Field("ends_at", "moment", "when the link ends", is_optional=True),
+            Field("words", "text", "with is_closing: what was done", is_optional=True),
+        ),
     ),
     Verb(
         name="notify",

@@ -72,6 +72,26 @@ class Argument(NamedTuple):
         return not self.option and not self.is_repeated and self.default is None and self.only != "http"
 
 
+class Field(NamedTuple):
+    """One field of an answer. Its help says `null` where it may be null."""
+
+    name: str
+    kind: Literal["text", "number", "flag", "moment", "list", "object"]
+    help: str
+    # It is absent where it says nothing.
+    is_optional: bool = False
+    # Of an object, or of the objects of a list: its fields, where they are described.
+    fields: tuple[Field, ...] = ()
+
+    @property
+    def is_nullable(self) -> bool:
+        return "null" in self.help
+
+
+# The form of an answer: one document, a list of them, one a line, server-sent events, or bytes.
+Shape = Literal["document", "list", "lines", "events", "bytes"]
+
+
 class Route(NamedTuple):
     """An address of the HTTP API, and who reaches it.
 
@@ -92,20 +112,20 @@ class Route(NamedTuple):
     is_filtered: bool = False
     # It reaches the machine or every session: of people, the daemon's owner alone may call it.
     is_machine_wide: bool = False
+    # What it does, in a few words, where that is not what its verb does.
+    words: str = ""
+    # The fields of its body or query, those of its answer, and the answer's form; None: those of its verb.
+    takes: tuple[Argument, ...] | None = None
+    gives: tuple[Field, ...] | None = None
+    shape: Shape | None = None
+    # Its body is a file.
+    is_upload: bool = False
+    # Its body and its answer are another's to define: a protocol's, or a program's of this release alone.
+    is_open: bool = False
 
     @property
     def key(self) -> str:
         return f"{self.method} {self.path}"
-
-
-class Field(NamedTuple):
-    """One field of an answer."""
-
-    name: str
-    kind: Literal["text", "number", "flag", "moment", "list", "object"]
-    help: str
-    # It is absent where it says nothing.
-    is_optional: bool = False
 
 
 class Verb(NamedTuple):
@@ -128,10 +148,9 @@ class Verb(NamedTuple):
     is_repeatable: bool = False
     # It closes, removes, replaces or goes back: never suggested to a person who mistyped.
     is_dangerous: bool = False
-    # The fields of its answer over HTTP; empty where they are not described.
+    # The fields of its answer over HTTP, of each of its documents.
     answer: tuple[Field, ...] = ()
-    # The answer is one document, a list of them, or a stream with one a line.
-    shape: Literal["document", "list", "lines"] = "document"
+    shape: Shape = "document"
 
     @property
     def is_call(self) -> bool:

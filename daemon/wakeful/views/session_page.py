@@ -43,6 +43,7 @@ from wakeful.views.causes import view_causes, view_last_run, view_open_run
 from wakeful.views.knowledge import view_forks, view_knowledge
 from wakeful.views.session_rows import list_row
 from wakeful.views.times import show_time, show_time_or_none
+from wakeful.views.why_not import find_next_look, say_binding
 
 
 def show(
@@ -64,7 +65,7 @@ def show(
     return {
         **list_row(core, session, moment),
         **recorded,
-        "bindings": [_view_bound(core, session, bound, describe) for bound in bounds],
+        "bindings": [_view_bound(core, session, bound, moment, describe) for bound in bounds],
         "upstream": sorted(core.graph.upstreams.get(session.name, {})),
         "readers": sorted(core.graph.readers.get(session.name, ())),
         # Sessions that a failure wakes: those that this one wakes, and those that wake this one.
@@ -230,7 +231,9 @@ def _view_marks(session: Session, bound: Bound) -> dict[str, Any]:
     }
 
 
-def _view_bound(core: Core, session: Session, bound: Bound, describe: Callable[[str], str | None]) -> dict[str, Any]:
+def _view_bound(
+    core: Core, session: Session, bound: Bound, moment: Moment, describe: Callable[[str], str | None]
+) -> dict[str, Any]:
     look = core.looked.target(bound)
     version = version_now(core.state, core.looked, session, bound)
     clock = core.looked.clocks.get((session.id, bound.key))
@@ -241,6 +244,8 @@ def _view_bound(core: Core, session: Session, bound: Bound, describe: Callable[[
         # The target no longer has the version its last good run left. Drift is shown, never a cause by itself (rule 7).
         "drift": _has_drifted(session, bound, version),
         "next_due": show_time_or_none(clock.next_due) if clock is not None else None,
+        "next_look": show_time_or_none(find_next_look(look, moment)) if look is not None else None,
+        "why_not": say_binding(core, session, bound, moment),
         **(_view_look(look, describe) if look is not None else {}),
         **_view_signing(core, bound),
     }

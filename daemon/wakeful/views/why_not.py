@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import WaitsForTime, judge_start
 from wakeful.core.deciding.owed import is_activation_owed, is_new
-from wakeful.core.looking.looked import Bound
+from wakeful.core.looking.looked import Bound, TargetLook
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
-from wakeful.views.times import say_time
+from wakeful.views.times import say_time, shorten
 
 
 def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
@@ -88,6 +88,40 @@ def _say_settling(core: Core, session: Session, moment: Moment) -> Iterator[str]
             f"{bound.name} is changing: it is looked at when it was quiet for {settle:g} s, that is at "
             f"{say_time(when)}, or later if it goes on changing."
         )
+
+
+def say_binding(core: Core, session: Session, bound: Bound, moment: Moment) -> str:
+    """Why one binding does not wake its session now, in a sentence."""
+    if not bound.wake:
+        return (
+            "It is written, and wakes nobody here." if bound.is_written else "It never wakes the session: wake: false."
+        )
+    look, clock = core.looked.target(bound), core.looked.clocks.get((session.id, bound.key))
+    if look is not None and look.problem is not None:
+        return f"It cannot be looked at: {look.problem}."
+    if look is not None and look.held is not None:
+        return f"Its look waits: {look.held}."
+    if look is not None and not look.is_looked:
+        return "It was not looked at yet."
+    if look is not None and look.is_dirty:
+        next_look = find_next_look(look, moment)
+        return "It is changing" + (f"; it is looked at again at {say_time(next_look)}." if next_look else ".")
+    if is_new(core.state, core.looked, session, bound):
+        return "It changed, and the session has not dealt with that yet."
+    if clock is not None:
+        return "No slot is to come." if clock.next_due is None else f"Its next slot is at {say_time(clock.next_due)}."
+    seen = session.marks.seen.get(bound.key)
+    return "Nothing came yet." if seen is None else f"Nothing new: the session has dealt with {shorten(seen)}."
+
+
+def find_next_look(look: TargetLook, moment: Moment) -> int | None:
+    """When a target is looked at next by itself, in microseconds; None: when an event says so."""
+    if look.held is not None:
+        return None
+    if look.is_dirty:
+        return moment.wall + round(max(0.0, look.due - moment.mono) * 1e6)
+    every = getattr(look.target, "check_every_seconds", None)
+    return look.looked_at + round(every * 1e6) if every is not None and look.looked_at else None
 
 
 def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:

@@ -26,8 +26,8 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 60.0
 # How long a reader may take nothing of an answer: a person who pages through a long one takes minutes over a page.
 STALLED_SECONDS = 600.0
-# An agent sends the lines of this body as it works, for as long as its run lasts.
-UNHURRIED = ("/work/steps",)
+# An agent sends the lines of its steps as it works, for as long as its run lasts; a bundle may be large.
+UNHURRIED = ("/work/steps", "/bundle/import")
 VERSION_HEADER = "Wakeful-Version"
 # The position of the log at which an answer was true.
 POSITION_HEADER = "Wakeful-Position"

@@ -10,7 +10,7 @@ begins closed. What a client says of its own rights is never read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from starlette.datastructures import QueryParams
 from starlette.routing import Match
@@ -25,34 +25,109 @@ from wakeful.api.requests import decode_name
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import Role
+from wakeful.verbs.answers import VERSION
 from wakeful.verbs.table import list_roles, list_routes
-from wakeful.verbs.verb import Route
+from wakeful.verbs.verb import Argument, Field, Route
 
+# The routes of a run's own process, see routes/agent_work.py: an agent of this release alone speaks them.
+OF_RUNS: tuple[tuple[Literal["GET", "POST"], str, str], ...] = (
+    ("POST", "begin", "begin, with what the model is told"),
+    ("POST", "steps", "have steps recorded"),
+    ("GET", "rules", "read the rules on the way to a folder"),
+    ("GET", "skill", "read a file of a skill"),
+    ("POST", "words", "pass words in flight on"),
+    ("POST", "compress", "put a summary in the place of old conversation"),
+    ("POST", "redact", "have the values of secrets taken out"),
+    ("POST", "images", "keep an image"),
+    ("GET", "images/{address}", "read an image"),
+    ("POST", "subagent", "begin the work of a sub-agent"),
+)
 # The routes that belong to no verb: what a client asks first, MCP, and a run's own, which nobody else reaches.
 OWN_ROUTES = (
-    Route("GET", "/version", None, is_for_runs=True),
+    Route("GET", "/version", None, is_for_runs=True, words="the daemon's version and places", takes=(), gives=VERSION),
+    Route("GET", "/openapi.json", None, words="this description", takes=(), gives=()),
     # The files of the dashboard, and what a browser sends before it is known.
-    Route("GET", "/", None, is_public=True),
-    Route("GET", "/assets/{path:path}", None, is_public=True),
-    Route("POST", "/csp-report", None, is_public=True, takes_any_type=True),
-    Route("POST", "/login", None, is_public=True),
-    Route("POST", "/logout", None),
+    Route("GET", "/", None, is_public=True, words="the dashboard", takes=(), gives=(), shape="bytes"),
+    Route(
+        "GET",
+        "/assets/{path:path}",
+        None,
+        is_public=True,
+        words="a file of the dashboard",
+        takes=(Argument("path"),),
+        gives=(),
+        shape="bytes",
+    ),
+    Route(
+        "POST",
+        "/csp-report",
+        None,
+        is_public=True,
+        takes_any_type=True,
+        words="a browser's report about the policy of the page",
+        takes=(),
+        gives=(),
+        is_open=True,
+    ),
+    Route(
+        "POST",
+        "/login",
+        None,
+        is_public=True,
+        words="exchange a one-time code, or a token, for a browser's token and cookie; over TCP alone",
+        takes=(Argument("code", is_required=False, help="That of a link; without it, the token of the header."),),
+        gives=(
+            Field("token", "text", "the token, which the page keeps"),
+            Field("person", "text", "who is logged in"),
+            Field("scopes", "list", "what it opens"),
+        ),
+    ),
+    Route(
+        "POST",
+        "/logout",
+        None,
+        words="end a browser's login",
+        takes=(),
+        gives=(Field("words", "text", "what was done"),),
+    ),
     # Each call that comes by it is judged by the route of its verb.
-    Route("POST", "/mcp", None, is_for_runs=True),
+    Route(
+        "POST",
+        "/mcp",
+        None,
+        is_for_runs=True,
+        words="the Model Context Protocol: one message of a client",
+        takes=(),
+        gives=(),
+        is_open=True,
+    ),
     # A client of an older revision asks for a stream of its own, and is told that there is none.
-    Route("GET", "/mcp", None, is_for_runs=True),
-    Route("POST", "/work/begin", "owner", is_for_runs=True),
-    Route("POST", "/work/steps", "owner", is_for_runs=True),
-    Route("GET", "/work/rules", "owner", is_for_runs=True),
-    Route("GET", "/work/skill", "owner", is_for_runs=True),
-    Route("POST", "/work/words", "owner", is_for_runs=True),
-    Route("POST", "/work/compress", "owner", is_for_runs=True),
-    Route("POST", "/work/redact", "owner", is_for_runs=True),
-    Route("POST", "/work/images", "owner", is_for_runs=True),
-    Route("GET", "/work/images/{address}", "owner", is_for_runs=True),
-    Route("POST", "/work/subagent", "owner", is_for_runs=True),
+    Route("GET", "/mcp", None, is_for_runs=True, words="there is no such stream", takes=(), gives=(), is_open=True),
     # Programs elsewhere deliver here. They show no token and may send a form: the route judges their signature.
-    Route("POST", "/webhook/{address:path}", None, is_public=True, takes_any_type=True),
+    Route(
+        "POST",
+        "/webhook/{address:path}",
+        None,
+        is_public=True,
+        takes_any_type=True,
+        words="a delivery to a webhook binding; its signature is judged",
+        takes=(Argument("address"),),
+        gives=(),
+        is_open=True,
+    ),
+    *(
+        Route(
+            method,
+            f"/work/{what}",
+            "owner",
+            is_for_runs=True,
+            words=f"of a run's own process: {words}",
+            takes=(),
+            gives=(),
+            is_open=True,
+        )
+        for method, what, words in OF_RUNS
+    ),
 )
 RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN_ROUTES}}
 _ROLES = list_roles()

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.bodies import build, decode_body, read_body
+from wakeful.api.bodies import read_routed
 from wakeful.api.gate.callers import Caller
 from wakeful.api.problems import view_error, view_problem
 from wakeful.api.requests import answer_lines, caller_of, find_named, service_of
@@ -54,34 +53,6 @@ SCRATCH = "scratch"
 _UNDER_WAY: set[asyncio.Task[None]] = set()
 
 
-class SaveBody(Struct, frozen=True, kw_only=True):
-    name: str
-    path: str
-    to: int | None = None
-
-
-class LoadBody(Struct, frozen=True, kw_only=True):
-    """A bundle's `path`; or the `name` of an archived session. `root` is where a fork of it may read and write here."""
-
-    path: str | None = None
-    name: str | None = None
-    new: str | None = None
-    root: str | None = None
-    move: bool = False
-
-
-class ArchiveBody(Struct, frozen=True, kw_only=True):
-    name: str
-
-
-class MoveBody(Struct, frozen=True, kw_only=True):
-    """Freeze `name` and cut its bundle at `path`; `to` says where it goes, in words."""
-
-    name: str
-    path: str
-    to: str
-
-
 class Desk:
     """One request's means: who asks, and how to tell how far it is."""
 
@@ -107,7 +78,7 @@ class Desk:
         return self.state / SCRATCH / session_id
 
 
-async def save(desk: Desk, body: SaveBody) -> Answer:
+async def save(desk: Desk, body: Any) -> Answer:
     session = find_named(desk.service, body.name)
     saved = await asyncio.to_thread(_save, desk, session, Path(body.path), body.to, "save", {})
     return _say_saved(body.name, saved, f"saved to {body.path}")
@@ -138,6 +109,12 @@ def _save(
     )
 
 
+def save_to(desk: Desk, session: Session, path: Path) -> Saved:
+    """Cut a session's bundle into a file that is there and empty. Blocks."""
+    path.unlink()
+    return _save(desk, session, path, None, "save", {})
+
+
 def _say_saved(name: str, saved: Saved, words: str) -> Answer:
     contents = saved.contents
     lost = f"; {count(saved.missing_blobs, 'blob')} no longer there" if saved.missing_blobs else ""
@@ -157,7 +134,7 @@ def _say_saved(name: str, saved: Saved, words: str) -> Answer:
     }
 
 
-async def load(desk: Desk, body: LoadBody) -> Answer:
+async def load(desk: Desk, body: Any) -> Answer:
     if body.name is not None:
         return await _load_archived(desk, body.name)
     if body.path is None:
@@ -178,7 +155,7 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
     return {"name": name, "words": f"{words}: {count(restored, 'payload')}", "path": str(path)}
 
 
-async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
+async def _load_fork(desk: Desk, path: Path, body: Any) -> Answer:
     """Its records as they are, inert; and a session of its own that goes on from their end."""
     _refuse_archived(desk, path)
     staged = desk.scratch(f"{STAGED}{secrets.token_hex(8)}")
@@ -351,7 +328,7 @@ def _take_in(desk: Desk, path: Path, session_id: str, *, has_arrived: bool) -> L
     return loaded
 
 
-async def move(desk: Desk, body: MoveBody) -> Answer:
+async def move(desk: Desk, body: Any) -> Answer:
     """Frozen first, cut then: whatever the bundle does not hold did not happen here (rule 45)."""
     session = find_named(desk.service, body.name)
     path = Path(body.path)
@@ -370,7 +347,7 @@ async def move(desk: Desk, body: MoveBody) -> Answer:
     return {**answer, "move": session.move.id}
 
 
-async def archive(desk: Desk, body: ArchiveBody) -> Answer:
+async def archive(desk: Desk, body: Any) -> Answer:
     """The bundle is on disk and verified before a single payload leaves the log."""
     session = find_named(desk.service, body.name)
     if session.archive is not None:
@@ -399,28 +376,20 @@ def _refuse_restless(session: Session) -> None:
         raise CallerError(f"{session.name} is not at rest: it runs, is owed a run or has open conflicts")
 
 
-Routes = dict[str, tuple[type[Struct], Callable[[Desk, Any], Awaitable[Answer]]]]
-ROUTES: Routes = {
-    "save": (SaveBody, save),
-    "load": (LoadBody, load),
-    "archive": (ArchiveBody, archive),
-    "move": (MoveBody, move),
-}
+Act = Callable[[Desk, Any], Awaitable[Answer]]
+ACTS: dict[str, Act] = {"save": save, "load": load, "archive": archive, "move": move}
 
 
-async def carry(request: Request, routes: Routes = ROUTES) -> Response:
+async def carry(request: Request, acts: dict[str, Act] = ACTS) -> Response:
     """POST /bundle/{verb}."""
     verb = request.path_params["verb"]
-    if verb not in routes:
-        raise CallerError(f"there is no {verb!r} of bundles; there are {', '.join(routes)}")
-    kind, act = routes[verb]
-    body = build(kind, decode_body(await read_body(request)))
-    return answer_lines(_stream(service_of(request), caller_of(request), act, body))
+    if verb not in acts:
+        raise CallerError(f"there is no {verb!r} of bundles; there are {', '.join(acts)}")
+    body = await read_routed(request, f"POST /bundle/{verb}")
+    return answer_lines(stream_act(service_of(request), caller_of(request), acts[verb], body))
 
 
-async def _stream(
-    service: Service, caller: Caller, act: Callable[[Desk, Any], Awaitable[Answer]], body: Any
-) -> AsyncIterator[bytes]:
+async def stream_act(service: Service, caller: Caller, act: Act, body: Any) -> AsyncIterator[bytes]:
     """Progress as it is told, from whatever thread, and the answer at the end."""
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Answer] = asyncio.Queue()

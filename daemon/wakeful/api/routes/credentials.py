@@ -10,46 +10,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.bodies import read_body
+from wakeful.api.bodies import read_routed
 from wakeful.api.gate.people import People
 from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
 from wakeful.api.requests import answer_json, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
-from wakeful.verbs.verb import SCOPES, Scope
+from wakeful.verbs.verb import SCOPES
 from wakeful.views.times import show_time, show_time_or_none
 
 # A century; longer would not fit a time that people can read.
 LONGEST_SECONDS = 100 * 365 * 86400.0
-
-
-class NewBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`session` is the name of the only one it shall reach; `seconds` how long it lasts; `person` whose it is."""
-
-    # A person's token reaches as far as their role, unless it is narrowed.
-    scopes: tuple[Scope, ...] = ()
-    session: str | None = None
-    seconds: float | None = None
-    note: str | None = None
-    person: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.scopes and self.person is None:
-            raise ValueError(f"a token has at least one scope: {', '.join(SCOPES)}")
-        if self.seconds is not None and not 0 < self.seconds <= LONGEST_SECONDS:
-            raise ValueError("a token lasts longer than no time, and at most a hundred years")
-        if self.note is not None and len(self.note) > LONGEST_NOTE:
-            raise ValueError(f"--note has at most {LONGEST_NOTE} characters")
-
-
-class RevokeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
 
 
 async def list_tokens(request: Request) -> Response:
@@ -59,21 +34,32 @@ async def list_tokens(request: Request) -> Response:
 
 async def make_token(request: Request) -> Response:
     service = service_of(request)
-    body = await _read(request, NewBody)
+    body = await read_routed(request, "POST /tokens")
+    _check_new(body)
     now = service.moment().wall
     session = find_named(service, body.session).id if body.session is not None else None
     expires_at = now + int(body.seconds * 1_000_000) if body.seconds is not None else None
     people: People = request.app.state.people
     person = people.get(body.person).name if body.person is not None else None
-    scopes = tuple(one for one in SCOPES if one in body.scopes) or SCOPES
+    scopes = tuple(one for one in SCOPES if one in (body.scopes or ())) or SCOPES
     token, text = _tokens_of(request).make(
         scopes, now, session=session, expires_at=expires_at, note=body.note, person=person
     )
     return answer_json({**_view(service, token), "token": text})
 
 
+def _check_new(body: Any) -> None:
+    # A person's token reaches as far as their role, unless it is narrowed.
+    if not body.scopes and body.person is None:
+        raise WrongBody(f"a token has at least one scope: {', '.join(SCOPES)}")
+    if body.seconds is not None and not 0 < body.seconds <= LONGEST_SECONDS:
+        raise WrongBody("a token lasts longer than no time, and at most a hundred years")
+    if body.note is not None and len(body.note) > LONGEST_NOTE:
+        raise WrongBody(f"--note has at most {LONGEST_NOTE} characters")
+
+
 async def revoke_token(request: Request) -> Response:
-    body = await _read(request, RevokeBody)
+    body = await read_routed(request, "POST /tokens/revoke")
     _tokens_of(request).revoke(body.id)
     return answer_json({"id": body.id, "words": "revoked; it opens nothing from now on"})
 
@@ -98,13 +84,6 @@ def _view(service: Service, token: Token) -> dict[str, Any]:
 def _tokens_of(request: Request) -> Tokens:
     tokens: Tokens = request.app.state.tokens
     return tokens
-
-
-async def _read(request: Request, kind: type[Any]) -> Any:
-    try:
-        return msgspec.json.decode(await read_body(request), type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise WrongBody(f"the body does not fit: {error}") from None
 
 
 async def read_secrets(request: Request) -> Response:

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.bodies import read_body
+from wakeful.api.bodies import read_routed
+from wakeful.api.problems import WrongBody
 from wakeful.api.requests import answer_lines, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished
@@ -27,29 +27,13 @@ from wakeful.run_files.replay import Recorded, Wish
 from wakeful.views.causes import view_causes_file
 
 
-class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`keep` is an absolute path that is not there yet."""
-
-    name: str
-    run: int
-    command: tuple[str, ...] | None = None
-    keep: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.command is not None and (not self.command or not self.command[0]):
-            raise ValueError("a command has at least one word")
-        if self.keep is not None and not self.keep.startswith("/"):
-            raise ValueError("keep is an absolute path")
-
-
 async def replay(request: Request) -> Response:
     service = service_of(request)
-    try:
-        body = msgspec.json.decode(await read_body(request), type=Body)
-    except msgspec.DecodeError as error:
-        raise CallerError(
-            f"a replay is asked for by a JSON object with name and run, and perhaps command and keep: {error}"
-        ) from None
+    body = await read_routed(request, "POST /replay")
+    if body.command is not None and (not body.command or not body.command[0]):
+        raise WrongBody("a command has at least one word")
+    if body.keep is not None and not body.keep.startswith("/"):
+        raise WrongBody("keep is an absolute path")
     session = find_named(service, body.name)
     recorded = await asyncio.to_thread(find_recorded, service, session, body.run)
     prepared = await service.replays.prepare(recorded, Wish(command=body.command, keep=body.keep))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.routes.bundles import ARCHIVE, ROUTES, Answer, ArchiveBody, Desk, Routes, archive, carry
+from wakeful.api.routes.bundles import ACTS, ARCHIVE, Act, Answer, Desk, archive, carry
 from wakeful.api.service import Service
 from wakeful.bundles.blob_archive import BlobArchive, Moved
 from wakeful.bundles.old_outputs import DueOutputs, find_due_outputs
@@ -30,11 +30,13 @@ from wakeful.text.display import count
 OUTPUTS = "outputs"
 
 
-class DueBody(Struct, frozen=True, kw_only=True):
-    dry_run: bool = False
+class Named(NamedTuple):
+    """The body of an archive that nobody asked for by HTTP."""
+
+    name: str
 
 
-async def archive_all(desk: Desk, body: DueBody) -> Answer:
+async def archive_all(desk: Desk, body: Any) -> Answer:
     """`archive --due`: everything that retention allows, or with `dry_run` what that would be."""
     due = await find_due(desk.service)
     outputs = await find_outputs(desk)
@@ -134,15 +136,15 @@ async def archive_due(desk: Desk, due: tuple[Due, ...]) -> list[Answer]:
     answers = []
     for one in due:
         try:
-            answers.append({**await archive(desk, ArchiveBody(name=one.name)), "why": one.why})
+            answers.append({**await archive(desk, Named(one.name)), "why": one.why})
         except CallerError as refused:
             answers.append({"name": one.name, "words": f"left alone: {refused}", "why": one.why})
     return answers
 
 
-ALL_ROUTES: Routes = {**ROUTES, "due": (DueBody, archive_all)}
+ALL_ACTS: dict[str, Act] = {**ACTS, "due": archive_all}
 
 
 async def carry_all(request: Request) -> Response:
     """POST /bundle/{verb}, those that concern all sessions included."""
-    return await carry(request, ALL_ROUTES)
+    return await carry(request, ALL_ACTS)

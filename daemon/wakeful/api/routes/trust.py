@@ -7,43 +7,16 @@ and never the other way round.
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.bodies import build, decode_body, read_body
+from wakeful.api.bodies import read_routed
 from wakeful.api.gate.callers import Caller
 from wakeful.api.requests import answer_json, caller_of, decode_name, service_of
 from wakeful.api.routes.participants import refuse_by_uid
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 from wakeful.trust.desk import Trusting
-
-
-class Accepting(Struct, frozen=True, kw_only=True):
-    """`digest` is that of what was shown."""
-
-    name: str
-    digest: str
-
-
-class Attaching(Struct, frozen=True, kw_only=True):
-    """A project to attach. Without `digest`: show what would be attached, and do nothing."""
-
-    folder: str
-    project: str | None = None
-    digest: str | None = None
-
-
-class Detaching(Struct, frozen=True, kw_only=True):
-    project: str
-
-
-class Following(Struct, frozen=True, kw_only=True):
-    folder: str
-    is_followed: bool = True
 
 
 async def list_trust(request: Request) -> Response:
@@ -56,7 +29,7 @@ async def show_trust(request: Request) -> Response:
 
 async def accept(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
-    asked: Accepting = await _read(request, Accepting)
+    asked = await read_routed(request, "POST /trust/accept")
     trusting = service.trust.prepare(asked.name, asked.digest)
     await _record(service, caller, trusting)
     return answer_json({"name": asked.name, "words": "trusted", "sessions": sorted(trusting.sessions)})
@@ -64,7 +37,7 @@ async def accept(request: Request) -> Response:
 
 async def attach(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
-    asked: Attaching = await _read(request, Attaching)
+    asked = await read_routed(request, "POST /trust/attach")
     if asked.digest is None:
         return answer_json(service.trust.preview(asked.folder, asked.project))
     project = service.trust.attach(asked.folder, asked.project, asked.digest)
@@ -79,7 +52,7 @@ async def attach(request: Request) -> Response:
 
 async def detach(request: Request) -> Response:
     service = service_of(request)
-    asked: Detaching = await _read(request, Detaching)
+    asked = await read_routed(request, "POST /trust/detach")
     project = service.trust.detach(asked.project)
     await service.read_specs()
     return answer_json(
@@ -89,15 +62,11 @@ async def detach(request: Request) -> Response:
 
 async def follow(request: Request) -> Response:
     service = service_of(request)
-    asked: Following = await _read(request, Following)
+    asked = await read_routed(request, "POST /trust/follow")
     project = service.trust.follow(asked.folder, is_followed=asked.is_followed)
     await service.read_specs()
     words = "followed as it is edited" if asked.is_followed else "pinned: what changes waits for your word"
     return answer_json({"name": project.name, "folder": project.folder, "words": words})
-
-
-async def _read(request: Request, kind: type[Struct]) -> Any:
-    return build(kind, decode_body(await read_body(request)))
 
 
 async def _record(service: Service, caller: Caller, trusting: Trusting) -> None:

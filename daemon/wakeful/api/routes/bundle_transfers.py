@@ -1,0 +1,139 @@
+"""Bundles as bodies: `GET /sessions/{name}/bundle` sends one, `POST /bundle/import` takes one.
+
+A caller on another machine has no path here. A bundle passes through a file in the state folder, a piece at a time, so
+that its size is a matter of the disk and not of memory. The file is removed when the transfer ends, however it ends;
+files of a daemon that was killed are removed at the next transfer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from wakeful.api.bodies import build, find_route_body
+from wakeful.api.problems import BodyTooLarge
+from wakeful.api.requests import answer_lines, caller_of, find_session, service_of
+from wakeful.api.routes.bundles import Answer, Desk, load, save_to, stream_act
+from wakeful.api.service import Service
+from wakeful.errors import CallerError, OperatorError
+from wakeful.system.private_folders import make_private
+from wakeful.text.display import tell_nobody
+
+IMPORT = "POST /bundle/import"
+MEDIA_TYPE = "application/vnd.wakeful.bundle"
+FOLDER = "transfers"
+PART_BYTES = 256 * 1024
+# Far above any session; the room on the disk is the bound that counts.
+LARGEST_BUNDLE_BYTES = 64 * 2**30
+# A file that nobody wrote to for so long belongs to a daemon that is gone.
+STALE_SECONDS = 86_400.0
+
+
+class NoRoom(OperatorError):
+    """The disk is nearly full."""
+
+
+async def send_bundle(request: Request) -> Response:
+    """GET /sessions/{name}/bundle: cut it, then send it."""
+    service, caller = service_of(request), caller_of(request)
+    session = find_session(request, service)
+    desk = Desk(service, caller.author, tell_nobody, caller.uid, caller.person)
+    path = await asyncio.to_thread(_make_place, service)
+    try:
+        saved = await asyncio.to_thread(save_to, desk, session, path)
+        size = path.stat().st_size
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    name = quote(f"{session.name.replace('/', '-')}.bundle", safe="")
+    headers = {
+        "Content-Length": str(size),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+        "Wakeful-Digest": saved.contents.digest,
+        "Wakeful-Records": str(saved.contents.records),
+    }
+    return StreamingResponse(_read_parts(path), media_type=MEDIA_TYPE, headers=headers)
+
+
+async def _read_parts(path: Path) -> AsyncIterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            # Gone with its last reader, also when that reader leaves.
+            path.unlink()
+            while part := await asyncio.to_thread(file.read, PART_BYTES):
+                yield part
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def take_bundle(request: Request) -> Response:
+    """POST /bundle/import?new=…&root=…&move=…: the body is the bundle."""
+    service = service_of(request)
+    wishes = _read_wishes(request)
+    path = await asyncio.to_thread(_make_place, service)
+    try:
+        await _write_body(request, service, path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+    async def act(desk: Desk, body: Any) -> Answer:
+        try:
+            answer = await load(desk, body)
+        finally:
+            path.unlink(missing_ok=True)
+        # The file was ours, and is gone.
+        return {name: value for name, value in answer.items() if name != "path"}
+
+    body = build(find_route_body("POST /bundle/load"), {**wishes, "path": str(path)})
+    return answer_lines(stream_act(service, caller_of(request), act, body))
+
+
+def _read_wishes(request: Request) -> dict[str, Any]:
+    """The arguments, which stand in the address: the body is the bundle."""
+    given: dict[str, Any] = dict(request.query_params)
+    if "move" in given:
+        given["move"] = given["move"] == "true"
+    build(find_route_body(IMPORT), given)
+    return given
+
+
+async def _write_body(request: Request, service: Service, path: Path) -> None:
+    size = 0
+    with path.open("r+b") as file:
+        async for part in request.stream():
+            size += len(part)
+            if size > LARGEST_BUNDLE_BYTES:
+                raise BodyTooLarge(f"a bundle has at most {LARGEST_BUNDLE_BYTES:,} bytes")
+            if service.core.looked.shortage is not None:
+                raise NoRoom(f"{service.core.looked.shortage}: the bundle was not taken; make room and send it again")
+            await asyncio.to_thread(_write_all, file, part)
+    if size == 0:
+        raise CallerError("the body is empty; send the bundle as the body, such as with curl --data-binary @FILE")
+
+
+def _write_all(file: BinaryIO, part: bytes) -> None:
+    file.write(part)
+
+
+def _make_place(service: Service) -> Path:
+    """A new file that only we can read. Blocks."""
+    folder = Path(service.places.state) / FOLDER
+    make_private(str(folder))
+    for one in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - one.stat().st_mtime > STALE_SECONDS:
+                one.unlink()
+    path = folder / f"{secrets.token_hex(8)}.bundle"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    return path

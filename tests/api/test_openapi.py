@@ -1,0 +1,115 @@
+"""The description of the API: valid, complete, true to the bodies that routes take, with examples that fit.
+
+Whether answers are as described is judged by every test that speaks to the socket, see described.py.
+"""
+
+import re
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from openapi_spec_validator import validate
+
+from api.conftest import Speaker
+from api.described import description
+from wakeful import __version__
+from wakeful.api.bodies import find_body_type, find_route_body
+from wakeful.api.gate.scopes import RULES
+from wakeful.api.problems import PROBLEMS
+from wakeful.api.routes.calls import CALLS
+from wakeful.verbs.table import VERBS, list_routes
+
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, methods in description()["paths"].items()
+    for method, operation in methods.items()
+}
+
+
+def test_it_is_valid_and_served(speaker: Speaker) -> None:
+    """By a validator that we did not write."""
+    served = speaker.get("/openapi.json").json
+    validate(served)
+    assert served["openapi"].startswith("3.1") and served["info"]["version"] == __version__
+    assert served == msgspec.json.decode(msgspec.json.encode(description()))
+
+
+def test_every_route_is_described_and_no_other() -> None:
+    """As the gate judges them."""
+    assert OPERATIONS.keys() == {re.sub(r"\{(\w+):\w+\}", r"{\1}", key) for key in RULES}
+
+
+def test_every_operation_says_what_it_does_who_reaches_it_and_how_it_fails() -> None:
+    """Words, a scope, an answer, and the problems that any route has."""
+    ids = [one["operationId"] for one in OPERATIONS.values()]
+    assert len(ids) == len(set(ids))
+    for key, one in OPERATIONS.items():
+        assert one["summary"], f"{key} has no words"
+        assert one["x-scope"] in ("any", "owner", "read", "send", "run", "admin")
+        assert {"400", "401", "403", "500", "503"} <= one["responses"].keys(), key
+        assert any(status.startswith("2") for status in one["responses"]), key
+        assert key.startswith("GET") or {"409", "413", "422"} <= one["responses"].keys(), key
+    assert {str(problem.status) for problem in PROBLEMS.values()} <= {
+        status for one in OPERATIONS.values() for status in one["responses"]
+    }
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_body_of_a_call_is_the_one_that_is_taken(name: str) -> None:
+    """The same fields, the same required ones; `key` is taken from every body."""
+    taken = find_body_type(VERBS[name], CALLS[name].object_type)
+    compare(OPERATIONS[f"POST /call/{name}"], taken, {"key"})
+
+
+@pytest.mark.parametrize(
+    "key", [key for key, one in list_routes().items() if one.method == "POST" and one.takes is not None]
+)
+def test_the_body_of_any_other_route_is_the_one_that_is_taken(key: str) -> None:
+    operation = OPERATIONS[key]
+    if list_routes()[key].is_upload:
+        named = {one["name"] for one in operation["parameters"]}
+        assert named == set(find_route_body(key).__struct_fields__)
+        return
+    compare(operation, find_route_body(key), set())
+
+
+def compare(operation: dict[str, Any], taken: type[msgspec.Struct], more: set[str]) -> None:
+    (content,) = operation["requestBody"]["content"].values()
+    schema = content["schema"]
+    fields = {field.encode_name: field for field in msgspec.structs.fields(taken)}
+    assert schema["properties"].keys() == fields.keys() | more and schema["additionalProperties"] is False
+    assert set(schema.get("required", ())) == {name for name, field in fields.items() if field.required}
+    # What is described as an example is taken as it stands.
+    msgspec.convert(content["example"], taken)
+
+
+def test_every_example_fits_its_schema() -> None:
+    """Of bodies, answers and errors."""
+    found = list(find_examples(description()))
+    assert len(found) > 100
+    for schema, example in found:
+        jsonschema.validate(example, schema, jsonschema.Draft202012Validator)
+
+
+def find_examples(node: Any) -> Any:
+    if isinstance(node, dict):
+        if "schema" in node and "example" in node:
+            schema = node["schema"]
+            yield description()["components"]["schemas"]["Problem"] if "$ref" in schema else schema, node["example"]
+        for value in node.values():
+            yield from find_examples(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from find_examples(value)
+
+
+def test_lists_and_streams_are_told_as_such() -> None:
+    """Pages by cursor, events with what each holds, keys of calls that are safe to repeat."""
+    for key in ("GET /sessions", "GET /sessions/{name}/log", "GET /search"):
+        assert {"limit", "cursor"} <= {one["name"] for one in OPERATIONS[key]["parameters"]}
+        assert {"Link", "Wakeful-Cursor"} <= OPERATIONS[key]["responses"]["200"]["headers"].keys()
+    for key in ("GET /live", "GET /follow"):
+        assert "text/event-stream" in OPERATIONS[key]["responses"]["200"]["content"]
+        assert {"after", "Last-Event-ID"} <= {one["name"] for one in OPERATIONS[key]["parameters"]}
+    assert "Idempotency-Key" in {one["name"] for one in OPERATIONS["POST /call/send"]["parameters"]}
