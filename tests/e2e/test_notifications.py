@@ -325,6 +325,24 @@ def test_a_program_gets_the_message(box: Box, tmp_path_factory: pytest.TempPathF
     assert done.returncode == 1 and "ended with 7: the bell is broken" in done.stdout
 
 
+def test_the_desktop_shows_it_by_notify_send(box: Box, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A program of that name stands in for the desktop, which tests do not have. Without one, that is said."""
+    folder = tmp_path_factory.mktemp("desktop")
+    box.write("wakeful.yaml", "notify: {me: {desktop: true}}\n")
+    box.start(env={"PATH": "/nowhere"})
+    done = box.run("notify", "test", "me")
+    assert done.returncode == 1 and "libnotify" in done.stdout
+    box.kill()
+    program = folder / "notify-send"
+    program.write_text(f'#!/bin/sh\nfor word; do echo "$word"; done > "{folder}/shown"\n')
+    program.chmod(0o755)
+    failing(box, more="approve: before_run")
+    box.start(env={"PATH": f"{folder}:{box.environment()['PATH']}"})
+    eventually(lambda: "notification_delivered" in box.kinds("payroll"))
+    shown = (folder / "shown").read_text()
+    assert shown.startswith("--app-name=wakeful\n--urgency=critical\n--\npayroll asks you\nmay it run?")
+
+
 def test_a_program_that_a_run_can_write_is_not_started(box: Box) -> None:
     """Otherwise a run could leave its isolation by it."""
     program = box.write("tell.sh", "#!/bin/sh\ntouch ran\n")

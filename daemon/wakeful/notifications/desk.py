@@ -202,6 +202,7 @@ class NotificationDesk:
     async def close(self) -> None:
         """Write the positions down: the next daemon need not read the same records again."""
         for post in self._posts.values():
+            await self._end_attempt(post)
             await self._save(post)
 
     async def flush(self, seconds: float) -> None:
@@ -446,7 +447,13 @@ class NotificationDesk:
         async with post.writing:
             ledger = post.ledger
             if ledger != post.saved:
-                await asyncio.to_thread(self._files.write, post.notifier.name, ledger)
+                writing = asyncio.ensure_future(asyncio.to_thread(self._files.write, post.notifier.name, ledger))
+                try:
+                    await asyncio.shield(writing)
+                except asyncio.CancelledError:
+                    # The thread writes on: what is written next must come after it.
+                    await writing
+                    raise
                 post.saved = ledger
 
     def list_posts(self) -> list[tuple[Notifier, Ledger | None]]:
