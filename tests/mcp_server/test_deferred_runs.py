@@ -134,7 +134,7 @@ async def test_a_handle_that_was_never_given_and_a_client_that_does_not_know_the
     box.start()
     async with open_client(box, extensions=[Deferring()]) as client:
         for handle in ("nonsense", "run/pay/999", "run/nobody/1"):
-            with pytest.raises(MCPError, match=r"there is no task|nobody"):
+            with pytest.raises(MCPError, match=r"there is no deferred run|nobody"):
                 await ask(client, "tasks/get", handle, State)
     async with open_client(box) as client:
         with pytest.raises(MCPError, match="declares the extension"):

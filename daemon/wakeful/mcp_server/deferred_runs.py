@@ -43,7 +43,7 @@ class Handle(NamedTuple):
 def read_handle(text: str) -> Handle:
     found = _HANDLE.fullmatch(text)
     if found is None:
-        raise CallerError(f"there is no task {text!r}; wakeful_run and wakeful_ask make them")
+        raise CallerError(f"there is no deferred run {text!r}; wakeful_run and wakeful_ask make them")
     return Handle(found["source"], unquote(found["name"]), int(found["record"]))
 
 

@@ -63,7 +63,7 @@ def read_address(uri: str) -> Address:
         case [name] if name:
             return Address(name, "session")
         case [name, "log" | "facts" as part] if name:
-            return Address(name, part)  # type: ignore[arg-type]
+            return Address(name, part)
         case [name, "output", run] if name and run.isascii() and run.isdigit() and len(run) < 10:
             return Address(name, "output", int(run))
         case _:
@@ -110,7 +110,7 @@ def _is_changed(address: Address, record: dict[str, Any]) -> bool:
         case "facts":
             return record["kind"] in _FACT_KINDS
         case "output":
-            return record["run"] == address.run
+            return bool(record["run"] == address.run)
         case _:
             return True
 

@@ -149,7 +149,7 @@ async def wait_for_end(daemon: Daemon, awaited: Awaited, progress: Progress) -> 
 
 async def _next_line(following: AsyncIterator[dict[str, Any]], awaited: Awaited, progress: Progress) -> dict[str, Any]:
     """The next record. While none comes, the client gets a sign of life."""
-    coming = asyncio.ensure_future(anext(following))  # type: ignore[arg-type]
+    coming = asyncio.ensure_future(anext(following))
     try:
         while True:
             done, _ = await asyncio.wait((coming,), timeout=SIGN_SECONDS)

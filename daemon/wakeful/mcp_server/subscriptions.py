@@ -60,7 +60,7 @@ class Watch:
         now = asyncio.get_running_loop().time
         try:
             while True:
-                coming = coming or asyncio.ensure_future(anext(following))  # type: ignore[arg-type]
+                coming = coming or asyncio.ensure_future(anext(following))
                 left = None if news.due is None else max(news.due - now(), 0)
                 done, _ = await asyncio.wait((coming,), timeout=left)
                 if news.due is not None and now() >= news.due:

@@ -87,7 +87,7 @@ class ExternalAgent(RefusesTheRest):
         self._hear = hearing.begin(beginning.turns + 1)
         self._said: list[str] = []
         self._pieces, self._thoughts = SendablePieces(), SendablePieces()
-        self._servers = list(servers)
+        self._servers: list[Any] = list(servers)
         self._calls = ReportedCalls(self._take_down, say)
         self._permitted: dict[str, bool] = {}
         self._is_replaying = False
