@@ -63,7 +63,14 @@ ABANDONED = (
         },
     ),
     Abandoned("job", r"\bjobs?\b", {r"\{job=": "a label of Prometheus"}),
-    Abandoned("task", r"\btasks?\b"),
+    Abandoned(
+        "task",
+        r"\btasks?\b",
+        {
+            r"modelcontextprotocol/tasks|\btasks/(get|cancel|update)|notifications/tasks|[Tt]asks extension|"
+            r"tasks of 2025-11-25|`?resultType: task`?": "what MCP calls a call that is polled"
+        },
+    ),
     Abandoned("paused", r"\bpaused\b"),
     Abandoned("worker", r"\bworkers?\b", {r"\bworker-src\b": "a directive of a browser's policy"}),
 )

@@ -108,6 +108,8 @@ async def test_what_removes_is_refused_unless_it_is_allowed(box: Box) -> None:
         assert "wakeful_forget" not in {tool.name for tool in (await client.list_tools()).tools}
         refused = await client.call_tool("wakeful_forget", {"name": "pay", "key": "currency"})
         assert refused.is_error and "--allow-dangerous" in say(refused)
+        refused = await client.call_tool("wakeful_answer", {"name": "pay", "text": "yes"})
+        assert refused.is_error and "is a person's" in say(refused)
         assert box.json("facts", "pay")
     async with open_client(box, "--allow-dangerous") as client:
         [tool] = [tool for tool in (await client.list_tools()).tools if tool.name == "wakeful_forget"]
@@ -140,6 +142,8 @@ async def test_a_failed_run_is_an_error_with_its_reason_and_output(box: Box, mod
         result = await client.call_tool("wakeful_run", {"name": "pay"}, progress_callback=hear)
         assert result.is_error and result.structured_content["outcome"] == "failed"
         assert "broken" in say(result) and "3" in result.structured_content["reason"]
+        health = await client.call_tool("wakeful_health", {})
+        assert not health.is_error and health.structured_content["healthy"] is False
         await eventually_async(lambda: any("run" in words for words in told))
 
 

@@ -68,6 +68,7 @@ async def test_nobody_listens_to_what_is_not_there(box: Box) -> None:
                     raise AssertionError("it was accepted")
 
 
+@pytest.mark.filterwarnings("ignore:resources/:mcp.MCPDeprecationWarning")
 async def test_a_client_of_before_subscribes_and_unsubscribes(box: Box) -> None:
     declare(box)
     box.start()

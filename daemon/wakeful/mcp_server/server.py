@@ -330,7 +330,7 @@ def _find_offered(reach: Reach) -> dict[str, VerbTool]:
     return {
         name: tool
         for name, tool in list_tools(reach.own).items()
-        if reach.offers(tool.verb.name) and (reach.allows_dangerous or not tool.verb.is_dangerous)
+        if reach.offers(tool.verb.name) and (reach.allows_dangerous or not tool.needs_leave)
     }
 
 
@@ -340,10 +340,11 @@ def _find_tool(reach: Reach, name: str) -> VerbTool:
         raise CallerError(f"{name} is not offered here (wakeful mcp --only)")
     if tool is None:
         raise refuse_unknown(name, _find_offered(reach), is_run=reach.own is not None)
-    if tool.verb.is_dangerous and not reach.allows_dangerous:
+    if tool.needs_leave and not reach.allows_dangerous:
+        does = "closes, removes, replaces or goes back" if tool.verb.is_dangerous else "is a person's"
         raise CallerError(
-            f"{name} closes, removes, replaces or goes back, and is not allowed here; ask the person to do it in a "
-            f"terminal (wakeful {tool.verb.name} --help), or to allow it (wakeful mcp --allow-dangerous)"
+            f"{name} {does}, and is not allowed here; ask the person to do it in a terminal "
+            f"(wakeful {tool.verb.name} --help), or to allow it (wakeful mcp --allow-dangerous)"
         )
     return tool
 

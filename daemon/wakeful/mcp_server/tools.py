@@ -21,6 +21,9 @@ PREFIX = "wakeful_"
 RUN = "wakeful_run"
 LEFT_OUT = {
     "follow": "a stream without an end: subscribe to a resource instead",
+    "live": "a stream without an end: subscribe to a resource instead",
+    "metrics": "numbers for Prometheus: wakeful_health and wakeful_top tell the same in words",
+    "new": "it writes a file: wakeful_show tells what a session's spec says",
     "talk": "a conversation in a terminal: wakeful_ask is the same, one question at a time",
     "export": "a copy of the whole log: wakeful_log and wakeful_search read parts of it",
     "load": "it takes a bundle as a file: a person brings sessions in",
@@ -29,6 +32,8 @@ LEFT_OUT = {
     "add": "a person decides which folders are trusted",
     "token": "a person hands out tokens",
 }
+# What an agent asks a person is answered by a person, unless a person leaves that to an agent.
+FOR_PERSONS = frozenset(("answer",))
 # A log may have a million records, and a model reads few.
 USUAL_RECORDS = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,6 +57,8 @@ _EXTRA: Mapping[str, Mapping[str, dict[str, Any]]] = {
 }
 # The value of `text` in a search is one string, although the command line takes several words.
 _JOINED = {("search", "text")}
+# Arguments that a tool gives by itself. A daemon that is not well is a good answer, and no error.
+_ALWAYS = {("health", "plain"): True}
 _DESCRIPTIONS = {
     ("why", "x"): "A session, SESSION#RUN, or an absolute path.",
     ("plan", "path"): "Absolute paths that change; without one, the tool says what is owed now.",
@@ -84,8 +91,16 @@ class VerbTool(NamedTuple):
         return self.route.method == "GET"
 
     @property
+    def needs_leave(self) -> bool:
+        """Is it offered only where a person allowed that?"""
+        return self.verb.is_dangerous or self.verb.name in FOR_PERSONS
+
+    @property
     def arguments(self) -> tuple[Argument, ...]:
-        return tuple(one for one in self.verb.sent if not (one.name == "name" and self._is_name_known))
+        known = {name for verb, name in _ALWAYS if verb == self.verb.name}
+        if self._is_name_known:
+            known.add("name")
+        return tuple(one for one in self.verb.sent if one.name not in known)
 
     @property
     def _is_name_known(self) -> bool:
@@ -101,6 +116,8 @@ class VerbTool(NamedTuple):
             parts.append(f"Undone by {self.verb.undo}.")
         if self.verb.is_dangerous:
             parts.append("It closes, removes, replaces or goes back: ask the person first.")
+        if self.verb.name in FOR_PERSONS:
+            parts.append("The question was put to a person: ask the person first.")
         return "\n\n".join(parts)
 
     @property
@@ -152,6 +169,7 @@ class VerbTool(NamedTuple):
             return Request("POST", path, body=sent, key=given.get(IDEMPOTENCY_KEY, key))
         if any(one.name == "last" for one in self.verb.sent):
             sent.setdefault("last", self._usual_records)
+        sent |= {name: value for (verb, name), value in _ALWAYS.items() if verb == self.verb.name}
         if self.verb.name == "why" and str(sent["x"]).startswith("/"):
             sent["path"] = sent["x"]
         return Request("GET", path, query=sent)
@@ -286,13 +304,12 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     kind = schema["type"]
     if not isinstance(value, _PYTHON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
-    if kind == "array":
-        return all(_fits(one, schema["items"]) for one in list[Any](value))
+    if isinstance(value, list):
+        return all(_fits(one, schema["items"]) for one in value)
     if "enum" in schema and value not in schema["enum"]:
         return False
-    return not (
-        ("minimum" in schema and value < schema["minimum"]) or ("maximum" in schema and value > schema["maximum"])
-    )
+    least, most = schema.get("minimum"), schema.get("maximum")
+    return (least is None or value >= least) and (most is None or value <= most)
 
 
 def _say_wanted(schema: Mapping[str, Any]) -> str:

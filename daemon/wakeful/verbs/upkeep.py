@@ -314,7 +314,7 @@ VERBS = (
         The verbs are tools, sessions are resources. The daemon's socket is found as by every other command; with
         --http, the daemon is reached over TCP, with the token in WAKEFUL_TOKEN_FILE or WAKEFUL_TOKEN. Inside a run
         there are only the tools that a run may use, for its own session. Verbs that close, remove, replace or go
-        back are left out unless --allow-dangerous is given.""",
+        back, and `answer`, are left out unless --allow-dangerous is given.""",
         examples=(
             "wakeful mcp",
             "claude mcp add wakeful -- wakeful mcp",
@@ -340,7 +340,7 @@ VERBS = (
                 "allows_dangerous",
                 "flag",
                 "--allow-dangerous",
-                help="Offer also the verbs that close, remove, replace or go back.",
+                help="Offer also the verbs that close, remove, replace or go back, and `answer`.",
                 only="terminal",
             ),
         ),
