@@ -254,8 +254,11 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
         headers |= {name: {"$ref": f"#/components/headers/{name}"} for name in (CURSOR_HEADER, "Link")}
     content = _describe_content(shape, gives, route)
     answers: dict[str, Schema] = {"200": {"description": _SAYS[shape], "headers": headers, "content": content}}
-    if route.path == "/csp-report":
-        answers = {"204": {"description": "counted", "headers": headers}}
+    if route.is_open:
+        answers = {
+            "2XX": {"description": "taken", "headers": headers, "content": {"*/*": {}}},
+            "4XX": {"description": "refused", "headers": headers, "content": {"*/*": {}}},
+        }
     if route.is_public and route.method == "GET":
         answers["304"] = {"description": "as it was", "headers": headers}
     by_status: dict[int, list[str]] = {}
@@ -263,6 +266,9 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
         by_status.setdefault(PROBLEMS[name].status, []).append(name)
     for status, names in by_status.items():
         answers[str(status)] = {"$ref": f"#/components/responses/{names[0]}"}
+    if route.path == "/health":
+        # A probe reads the status alone.
+        answers["503"] = {"description": "somebody should look", "headers": headers, "content": content}
     return answers
 
 

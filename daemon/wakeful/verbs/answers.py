@@ -54,12 +54,13 @@ ROW = (
         Field("tokens", "number", "tokens of models"),
         Field("usd", "number", "USD"),
     )),
+    Field("present", "list", "with present: who looks at it or works in it now", is_optional=True),
 )  # fmt: skip
 # The answer of `show`. At a position of the past, only what the log knows is there.
 SESSION = (
     *(field._replace(is_optional=field.name not in {
         "name", "id", "state", "reason", "agent", "priority", "runs", "last_run", "seq", "run", "tags",
-    }, fields=() if field.name == "run" else field.fields) for field in ROW),
+    }, fields=() if field.name == "run" else field.fields) for field in ROW if field.name != "present"),
     Field("opened_at", "moment", "when it was opened"),
     Field("last_active_at", "moment", "when something last happened in it, or null"),
     Field("objective", "text", "the objective of its spec, or null"),
@@ -110,6 +111,10 @@ SESSION = (
         Field("degraded", "text", "why its watch is not what it should be, or null", is_optional=True),
         Field("watched", "text", "how it is watched, or null", is_optional=True),
     )),
+    Field("present", "list", "who looks at it or works in it now", is_optional=True),
+    Field("agents", "list", "the agents that its next message could go to", is_optional=True),
+    Field("wakes_on_failure", "list", "sessions that its failure wakes", is_optional=True),
+    Field("woken_by_failure_of", "list", "sessions whose failure wakes it", is_optional=True),
     Field("upstream", "list", "sessions that feed it", is_optional=True),
     Field("readers", "list", "sessions that read what it writes", is_optional=True),
     Field("forks", "list", "the forks of it", is_optional=True),
@@ -135,6 +140,7 @@ WHY = (
     Field("hint", "text", "what its last run was denied, and what mends it, or null", is_optional=True),
     Field("servers_down", "list", "MCP servers that were not there", is_optional=True),
     Field("wake_causes", "list", "the causes of its open wake", is_optional=True),
+    Field("deliveries", "list", "the latest deliveries to its webhooks", is_optional=True),
     Field("links", "list", "the runs that led to it, back to the first cause", is_optional=True),
     Field("session", "text", "the session of the run", is_optional=True),
     Field("run", "number", "the run", is_optional=True),
@@ -296,4 +302,86 @@ PERSON = (
     Field("reach", "text", "how far they reach, in words"),
     Field("made_at", "moment", "when they were let in"),
     Field("made_by", "text", "who let them in"),
+)
+NOTIFIER = (
+    Field("name", "text", "its name"),
+    Field("kind", "text", "command, webhook, mail, ntfy, url or desktop"),
+    Field("target", "text", "where its messages go"),
+    Field("on", "list", "the events that it tells of"),
+    Field("digest_seconds", "number", "how long messages are gathered, or null"),
+    Field("delivered", "number", "how many messages arrived"),
+    Field("given_up", "number", "how many were given up"),
+    Field("waiting", "number", "how many wait"),
+    Field("missed", "number", "how many were left out because too many waited"),
+    Field("disabled", "text", "why it is disabled, or null"),
+    Field("is_troubled", "flag", "does it fail again and again?"),
+    Field("trying", "object", "the delivery under way: id, attempts, next_at and problem, or null"),
+    Field("ended", "list", "the latest deliveries"),
+)
+DELIVERED = (
+    Field("words", "text", "what became of the delivery"),
+    Field("name", "text", "the session"),
+    Field("binding", "text", "its binding"),
+    Field("delivery", "text", "the id of the delivery"),
+    Field("event", "text", "the name of the event, or null"),
+    Field("position", "number", "its place in the mailbox of the binding; null: it was filtered"),
+    Field("is_filtered", "flag", "did `only` leave it out?"),
+    Field("is_repeated", "flag", "was it known already?"),
+    Field("record", "number", "the seq of its record, or null"),
+)
+# An event of `live`, see docs/http.md.
+LIVE = (
+    Field("position", "number", "the position of the log up to which it is true", is_optional=True),
+    Field("sessions", "list", "of a snapshot: every row", is_optional=True),
+    Field("people", "list", "of a snapshot or of presence: who is here", is_optional=True),
+    Field("records", "list", "of changes: records in brief", is_optional=True),
+    Field("rows", "list", "of changes: the rows that changed", is_optional=True),
+    Field("gone", "list", "of changes: the ids of sessions that are gone", is_optional=True),
+    Field("session", "text", "of words: the session that speaks, or null", is_optional=True),
+    Field("text", "text", "of words: what it says", is_optional=True),
+)
+# What `follow` adds to a record.
+FOLLOWED = (
+    Field("words", "text", "with words: the record in words, or null", is_optional=True),
+    Field("live", "object", "with live: words in flight, in the place of a record", is_optional=True),
+)
+# The fields of a record.
+RECORD = (
+    Field("seq", "number", "its number within its session"),
+    Field("at", "moment", "when it was recorded"),
+    Field("kind", "text", "what was recorded, such as run_finished"),
+    Field("author", "text", "who did it, such as person:ana, run:payroll#7 or wakeful"),
+    Field("run", "number", "the run it belongs to, or null"),
+    Field("payload", "object", "what it says; null: erased or archived"),
+    Field("hash", "text", "the hash of the chain up to it"),
+)
+# A record together with its session.
+NAMED_RECORD = (Field("session", "text", "the name of its session"), Field("id", "text", "its session's id"), *RECORD)
+FACT = (
+    Field("key", "text", "its name"),
+    Field("value", "text", "what is known"),
+    Field("author", "text", "who said so"),
+    Field("seq", "number", "the record that says so"),
+    Field("rationale", "text", "why, or null"),
+    Field("confidence", "number", "0 to 1, or null"),
+    Field("source", "number", "the seq of the record it was drawn from, or null"),
+)
+# The answer of `health`; that of `doctor` has more of the daemon.
+WELL_BEING = (
+    Field("healthy", "flag", "nobody has to look; without a token, the only field"),
+    Field("at", "moment", "when it was true", is_optional=True),
+    Field("version", "text", "the daemon's version", is_optional=True),
+    Field("started_at", "moment", "when the daemon started", is_optional=True),
+    Field("findings", "list", "what, `level`, session, words, since and mend, the worst first", is_optional=True),
+    Field("left_out", "number", "findings that were only counted", is_optional=True),
+    Field("sessions", "object", "how many are in each state, queued, failed and asking", is_optional=True),
+    Field(
+        "log",
+        "object",
+        "position, anchor, read_only, and verified: the last `wakeful verify`, or null",
+        is_optional=True,
+    ),
+    Field("disk", "object", "free_bytes and total_bytes where the log lies", is_optional=True),
+    Field("watches", "object", "targets, and how many of them are polled or cannot be seen", is_optional=True),
+    Field("refusals", "object", "requests turned away since the daemon started, by reason", is_optional=True),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import CONTEXT, ROW, SESSION, WHY
+from wakeful.verbs.answers import CONTEXT, FACT, FOLLOWED, LIVE, NAMED_RECORD, RECORD, ROW, SESSION, WELL_BEING, WHY
 from wakeful.verbs.verb import NAME, Argument, Field, Route, Verb, reads
 
 # `log` and `history` are one route, `facts` and `recall` another.
@@ -14,44 +14,6 @@ PAGES = (
     Argument("limit", "number", help="At most so many on a page.", least=1, most=10_000, only="http"),
     Argument("cursor", help="Where the page begins: Wakeful-Cursor of the page before.", only="http"),
 )
-# An event of `live`, see docs/http.md.
-LIVE = (
-    Field("position", "number", "the position of the log up to which it is true", is_optional=True),
-    Field("sessions", "list", "of a snapshot: every row", is_optional=True),
-    Field("people", "list", "of a snapshot or of presence: who is here", is_optional=True),
-    Field("records", "list", "of changes: records in brief", is_optional=True),
-    Field("rows", "list", "of changes: the rows that changed", is_optional=True),
-    Field("gone", "list", "of changes: the ids of sessions that are gone", is_optional=True),
-    Field("session", "text", "of words: the session that speaks, or null", is_optional=True),
-    Field("text", "text", "of words: what it says", is_optional=True),
-)
-# What `follow` adds to a record.
-FOLLOWED = (
-    Field("words", "text", "with words: the record in words, or null", is_optional=True),
-    Field("live", "object", "with live: words in flight, in the place of a record", is_optional=True),
-)
-# The fields of a record.
-RECORD = (
-    Field("seq", "number", "its number within its session"),
-    Field("at", "moment", "when it was recorded"),
-    Field("kind", "text", "what was recorded, such as run_finished"),
-    Field("author", "text", "who did it, such as person:ana, run:payroll#7 or wakeful"),
-    Field("run", "number", "the run it belongs to, or null"),
-    Field("payload", "object", "what it says; null: erased or archived"),
-    Field("hash", "text", "the hash of the chain up to it"),
-)
-# A record together with its session.
-NAMED_RECORD = (Field("session", "text", "the name of its session"), Field("id", "text", "its session's id"), *RECORD)
-FACT = (
-    Field("key", "text", "its name"),
-    Field("value", "text", "what is known"),
-    Field("author", "text", "who said so"),
-    Field("seq", "number", "the record that says so"),
-    Field("rationale", "text", "why, or null"),
-    Field("confidence", "number", "0 to 1, or null"),
-    Field("source", "number", "the seq of the record it was drawn from, or null"),
-)
-
 # The options by which `log` and `history` choose records; each narrows what the others leave.
 RECORD_FILTERS = (
     Argument("from", "number", "--from", help="The first seq shown.", metavar="SEQ", least=1),
@@ -599,19 +561,7 @@ VERBS = (
         ),
         arguments=(Argument("plain", "flag", help="Answer 200 also where somebody should look.", only="http"),),
         routes=(Route("GET", "/health", "read", is_public=True, is_filtered=True),),
-        answer=(
-            Field("healthy", "flag", "nobody has to look; without a token, the only field"),
-            Field("at", "moment", "when it was true"),
-            Field("version", "text", "the daemon's version"),
-            Field("started_at", "moment", "when the daemon started"),
-            Field("findings", "list", "what, `level`, session, words, since and mend, the worst first"),
-            Field("left_out", "number", "findings that were only counted"),
-            Field("sessions", "object", "how many are in each state, queued, failed and asking"),
-            Field("log", "object", "position, anchor, read_only, and verified: the last `wakeful verify`, or null"),
-            Field("disk", "object", "free_bytes and total_bytes where the log lies"),
-            Field("watches", "object", "targets, and how many of them are polled or cannot be seen"),
-            Field("refusals", "object", "requests turned away since the daemon started, by reason"),
-        ),
+        answer=WELL_BEING,
     ),
     Verb(
         name="metrics",
@@ -619,7 +569,7 @@ VERBS = (
         words="numbers for Prometheus",
         help="""Numbers for Prometheus, in its text format, or as OpenMetrics where `Accept` says so. A session is a
         label only where `metrics: {sessions: […]}` in wakeful.yaml names it.""",
-        routes=(reads("/metrics"),),
+        routes=(reads("/metrics")._replace(shape="bytes"),),
     ),
     Verb(
         name="timeline",

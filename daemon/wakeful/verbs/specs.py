@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import ATTACHED, TRACE, TRUST_LIST, TRUST_SHOWN, TRUSTED
+from wakeful.verbs.answers import ATTACHED, DELIVERED, TRACE, TRUST_LIST, TRUST_SHOWN, TRUSTED
 from wakeful.verbs.verb import ANSWER, HELD, NAME, Argument, Field, Route, Verb, calls, reads
 
-WEBHOOKS = (reads("/webhooks"), Route("POST", "/webhooks/test", "run", "body"))
+WEBHOOKS = (
+    reads("/webhooks")._replace(
+        words="every webhook binding, with its address and its latest deliveries",
+        takes=(),
+        gives=(
+            Field("webhooks", "list", "one for each binding"),
+            Field("unknown_addresses", "number", "deliveries to addresses that nobody has"),
+        ),
+    ),
+    Route(
+        "POST",
+        "/webhooks/test",
+        "run",
+        "body",
+        words="deliver a payload by hand, signed as its sender would",
+        takes=(
+            NAME,
+            Argument("payload", help="The body of the delivery."),
+            Argument("binding", is_required=False, help="Which binding, where there are several."),
+            Argument("event", is_required=False, help="The name of the event."),
+            Argument("delivery", is_required=False, help="The id of the delivery."),
+        ),
+        gives=DELIVERED,
+    ),
+)
 # A person says which specs count, never a token.
 TRUST = (
     Route("GET", "/trust", "owner", words="folders of specs, and what waits for a person", takes=(), gives=TRUST_LIST),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import HEALTH, TOKEN
+from wakeful.verbs.answers import HEALTH, NOTIFIER, TOKEN
 from wakeful.verbs.verb import SCOPES, Argument, Field, Route, Verb, reads
 
 # A token, not even an admin's, cannot make tokens that outlive it.
@@ -246,7 +246,29 @@ VERBS = (
             Argument("what", "choice", choices=("list", "test"), only="terminal"),
             Argument("name", is_required=False, completion="notifier"),
         ),
-        routes=(Route("GET", "/notify", "read"), Route("POST", "/notify/test", "admin")),
+        routes=(
+            Route(
+                "GET",
+                "/notify",
+                "read",
+                words="every notifier, with what it delivered",
+                takes=(),
+                gives=NOTIFIER,
+                shape="list",
+            ),
+            Route(
+                "POST",
+                "/notify/test",
+                "admin",
+                words="send a message to a notifier, now",
+                takes=(Argument("name", help="The notifier's name."),),
+                gives=(
+                    Field("name", "text", "the notifier"),
+                    Field("is_delivered", "flag", "did it arrive?"),
+                    Field("words", "text", "what was answered; null: nothing"),
+                ),
+            ),
+        ),
     ),
     Verb(
         name="install",
