@@ -31,7 +31,13 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
     yield single(
         "wakeful_healthy", "gauge", "1 where wakeful health has nothing for a person to do.", int(health.is_healthy)
     )
-    yield counted("wakeful_findings", "gauge", "Findings of wakeful health.", "level", health.counts)
+    yield counted(
+        "wakeful_findings",
+        "gauge",
+        "Findings of wakeful health.",
+        "level",
+        {str(one): count for one, count in health.counts.items()},
+    )
     states = {state: survey.states[state] for state in STATES}
     yield counted("wakeful_sessions", "gauge", "Sessions by state.", "state", states)
     yield single("wakeful_sessions_failed", "gauge", "Sessions that sleep because their runs failed.", survey.failed)

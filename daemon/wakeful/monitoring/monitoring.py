@@ -5,7 +5,8 @@ One for each daemon. On the loop alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.observations import Moment
@@ -24,8 +25,11 @@ class Monitoring:
         self._core = core
         self._sessions = SessionSurvey()
 
-    def survey(self, moment: Moment) -> Survey:
-        return self._sessions.survey(self._core, moment)
+    async def survey(self, read_moment: Callable[[], Moment]) -> Survey:
+        """In pieces, where thousands of sessions changed since the last time."""
+        while (found := self._sessions.survey(self._core, read_moment())) is None:  # noqa: ASYNC110 - others have a turn
+            await asyncio.sleep(0)
+        return found
 
     def find_reported(self) -> Iterator[Finding]:
         for reporter in self.reporters:

@@ -28,6 +28,8 @@ from wakeful.views.session_rows import find_gone, find_restless
 HELD_SECONDS = 60.0
 # To ask what a wake waits for takes some microseconds; of so many it is asked, the oldest first.
 MOST_HELD_ASKED = 200
+# The first look at a session takes some 20 us: so many are looked at before others have their turn.
+SESSIONS_AT_ONCE = 500
 # Of each kind of finding so many are kept to be told.
 MOST_KEPT = 100
 # A budget of which this share is spent is nearly spent.
@@ -81,18 +83,20 @@ class SessionSurvey:
         self._kept: dict[str, Surveyed] = {}
         self._leaned_on: tuple[object, ...] = ()
 
-    def survey(self, core: Core, moment: Moment) -> Survey:
+    def survey(self, core: Core, moment: Moment) -> Survey | None:
+        """None: many sessions are new or changed, and some of them are to be looked at in the next call."""
         self._forget_outdated(core)
+        left = SESSIONS_AT_ONCE
         restless = find_restless(core)
         kept, found, waiting = self._kept, Survey(), []
         for session_id, session in core.state.sessions.items():
             known = kept.get(session_id)
-            if (
-                known is None
-                or known.session is not session
-                or session_id in restless
-                or (known.until is not None and known.until <= moment.wall)
-            ):
+            if known is None or known.session is not session:
+                if not left:
+                    return None
+                left -= 1
+                known = kept[session_id] = _look_at(core, session, moment)
+            elif session_id in restless or (known.until is not None and known.until <= moment.wall):
                 known = kept[session_id] = _look_at(core, session, moment)
             found.states[known.state] += 1
             if known.findings:

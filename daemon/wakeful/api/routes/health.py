@@ -33,7 +33,7 @@ UNHEALTHY = 503
 
 async def read_health(request: Request) -> Response:
     service = service_of(request)
-    health = find_health(service, _read_refusals(request))
+    health = await find_health(service, _read_refusals(request))
     sight = sight_of(request)
     if not sight.is_whole and not _is_stranger(request):
         health = narrow_health(health, sight.sees_name)
@@ -46,7 +46,7 @@ async def read_health(request: Request) -> Response:
 async def read_metrics(request: Request) -> Response:
     service = service_of(request)
     core = service.core
-    health = find_health(service, _read_refusals(request))
+    health = await find_health(service, _read_refusals(request))
     families = [
         *list_state_families(core, health, service.version, service.started_at),
         *service.monitoring.measures.list_families(),
@@ -60,11 +60,11 @@ async def read_metrics(request: Request) -> Response:
     return Response(text.encode(), headers={"content-type": OPEN_TYPE if is_open else PLAIN_TYPE})
 
 
-def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
+async def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
     log, folder = service.log, service.places.state
     return judge_health(
         service.core,
-        service.monitoring.survey(service.moment()),
+        await service.monitoring.survey(service.moment),
         LogFacts(log.position(), log.read_only, log.read_anchored(), read_verified(folder)),
         measure_disk(folder),
         refused_specs=service.problems(),
@@ -95,4 +95,4 @@ def _is_stranger(request: Request) -> bool:
 def _read_refusals(request: Request) -> Mapping[str, int]:
     """The requests that the gate turned away, by reason."""
     refusals: Refusals = request.app.state.refusals
-    return refusals.read()
+    return {str(kind): count for kind, count in refusals.read().items()}
