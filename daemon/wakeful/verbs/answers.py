@@ -195,6 +195,7 @@ HEALTH = (
     Field("tokens", "object", "the file of tokens, and its problem"),
     Field("connections", "object", "how many are connected"),
     Field("http", "object", "where the TCP port listens, and what was refused"),
+    Field("notifiers", "list", "the notifiers, as GET /notify lists them"),
 )
 VERSION = (
     Field("version", "text", "the daemon's version"),
