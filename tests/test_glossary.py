@@ -58,7 +58,7 @@ ABANDONED = (
             r"file\s+events|lost events?|event queue|watched by events|not events|\bevents are lost": "a report of the kernel or of git",
             r"events\.db|memory\.events|event-stream|event loop": "names of files and of other systems",
             r"--event\b|\{event: |`event(\.type)?`|X-Git(Hub|lab)-Event(-UUID)?|event_id": "what senders of webhooks call it",
-            r"[Ss]erver-sent events?|Last-Event-ID|\bevent: |an event `\w+`|events `\w+`|\| event \| data|live event": "what browsers call it",
+            r"[Ss]erver-sent events?|Last-Event-ID|\bevent: |an event `\w+`|events `\w+`|\| event \| data|live event|one\s+event|one event|x-event": "what browsers call it",
             r"\{event\}": "a name in the messages of notifiers",
         },
     ),

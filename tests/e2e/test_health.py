@@ -84,7 +84,7 @@ def test_what_waits_for_a_person_is_told(box: Box) -> None:
     box.spec("wrong", "objective: Nothing.\nrun: {comand: ['true']}\n")
     box.spec("keyed", "objective: Keyed.\nsecrets: [MISSING_KEY]\nrun: {command: ['true']}\n")
     box.start()
-    assert find(box, "asks")["mend"] == "wakeful answer careful yes"
+    assert find(box, "asks")["mend"] == "wakeful answer careful"
     assert "comand" in find(box, "spec")["words"]
     assert "MISSING_KEY" in find(box, "sleeps")["words"]
     assert read_health(box)["sessions"]["asking"] == 1

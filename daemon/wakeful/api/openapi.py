@@ -191,7 +191,7 @@ def _describe_parameters(takes: Sequence[Argument], in_path: list[str], *, in_qu
             "name": "Last-Event-ID",
             "in": "header",
             "required": False,
-            "description": "Go on after this event; counts before `after`.",
+            "description": "Go on after this id of the stream; counts before `after`.",
             "schema": {"type": "string"},
         }
 

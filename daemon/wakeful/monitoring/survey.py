@@ -165,8 +165,8 @@ def _find_trouble(core: Core, session: Session, words: str | None) -> Iterator[F
             mend = f"wakeful why {name}"
             yield Finding(what="failed", session=name, words=f"{name} {hold.words}", since=since, mend=mend)
         elif hold.kind == "asking":
-            words = hold.words.partition(": wakeful answer ")[0]
-            mend = f"wakeful answer {name} yes"
+            words = hold.words.partition(": wakeful answer ")[0].removeprefix("asks: ")
+            mend = f"wakeful answer {name}"
             yield Finding(what="asks", session=name, words=f"{name} asks: {words}", since=since, mend=mend)
         elif hold.kind == "budget":
             mend = f"wakeful costs {name}"

@@ -557,7 +557,7 @@ VERBS = (
         examples=(
             "wakeful health",
             "wakeful health --json | jq .findings",
-            "wakeful health > /dev/null || mail -s 'wakeful: look' ana@example.org < /dev/null",
+            "wakeful health --json            # for a program",
         ),
         arguments=(Argument("plain", "flag", help="Answer 200 also where somebody should look.", only="http"),),
         routes=(Route("GET", "/health", "read", is_public=True, is_filtered=True),),

@@ -24,7 +24,7 @@ WEBHOOKS = (
             NAME,
             Argument("payload", help="The body of the delivery."),
             Argument("binding", is_required=False, help="Which binding, where there are several."),
-            Argument("event", is_required=False, help="The name of the event."),
+            Argument("event", is_required=False, help="What the sender calls it, such as push."),
             Argument("delivery", is_required=False, help="The id of the delivery."),
         ),
         gives=DELIVERED,

@@ -339,7 +339,7 @@ VERBS = (
         back, and `answer`, are left out unless --allow-dangerous is given.""",
         examples=(
             "wakeful mcp",
-            "claude mcp add wakeful -- wakeful mcp",
+            "wakeful mcp    # claude mcp add wakeful -- wakeful mcp",
             "wakeful mcp --http http://127.0.0.1:8420",
         ),
         arguments=(
