@@ -185,5 +185,5 @@ def test_a_token_without_an_end_says_that_it_ends_when_it_is_revoked(rested: Run
     wakeful("token", "new", "--scope", "read")
     wakeful("token", "new", "--scope", "send", "--for", "30d")
     head, *rows = lines(wakeful, "token", "list")
-    assert head.split() == ["ID", "SCOPES", "SESSION", "MADE", "ENDS", "NOTE"]
+    assert head.split() == ["ID", "PERSON", "SCOPES", "SESSION", "MADE", "ENDS", "NOTE"]
     assert sorted(re.search(r"when revoked|in \d+ d", row)[0] for row in rows) == ["in 30 d", "when revoked"]  # type: ignore[index]

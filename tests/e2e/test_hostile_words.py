@@ -146,6 +146,7 @@ def find_unsafe(text: str) -> list[str]:
 
 
 LOOKS = [
+    ("people", "list"), ("presence",), ("webhook", "list"), ("notify", "list"), ("health",),
     ("list",), ("list", "words", "fails"), ("list", "--all"), ("show", "words"), ("show", "words", "--at", "mark"), ("show", "trial"), ("show", "fails"),
     ("show", "closed"), ("show", "broken"), ("show", EVIL), ("log", "words"), ("log", "trial"), ("log", "closed"), ("log", "words", "--author", EVIL),
     ("history", "words"), ("output", "words"), ("output", "fails"), ("output", EVIL), ("facts", "words"), ("recall", "words", EVIL + "x"),
@@ -225,7 +226,7 @@ def test_every_verb_that_shows_words_of_others_was_walked() -> None:
     """A new verb is walked too, or named here with its reason."""
     quiet = {
         "follow": "has a test of its own", "daemon": "has a test of its own", "talk": "has tests of its own", "completion": "prints a script", "schema": "prints a schema",
-        "install": "speaks to systemd", "uninstall": "speaks to systemd",
+        "mcp": "speaks JSON to a program", "dashboard": "prints an address", "install": "speaks to systemd", "uninstall": "speaks to systemd",
         "activate": "planted with", "note": "planted with", "send": "planted with", "remember": "planted with", "fork": "planted with", "terminate": "planted with",
     }  # fmt: skip
     assert set(COMMANDS) - {words[0] for words in LOOKS} <= set(quiet)

@@ -7,7 +7,6 @@ as all the rest of it.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,8 @@ _ASKING = {"asks": "asking"}
 # A row as the daemon sends it (`brief_row` in views/session_rows.py); times are microseconds:
 # name, state, runs, last outcome, when that ended, remark, what comes next by itself, when, why it is gone.
 Row = list[Any]
+# What `list --json` promises to scripts: these keys and no other. The route has more, for the dashboard.
+CONTRACT_KEYS = ("name", "id", "state", "reason", "agent", "priority", "queued", "owed", "runs", "last_run")
 
 
 def list_verb(
@@ -43,7 +44,7 @@ def print_list(
     """`names` are sessions, templates (`ticket@`) or patterns: then only these, every session on a line of its own."""
     client = options.client()
     if options.is_json:
-        _print_json(client.get_bytes("/sessions", state=states, present="true"), names)
+        _print_json(client.get_bytes("/sessions", state=states), names)
         return
     found = json.loads(client.get_bytes("/sessions", brief="true", state=states))
     meant, refused = _pick(found["sessions"], names, lambda row: row[0]), _pick_refused(found["refused"], names)
@@ -90,9 +91,8 @@ def _say_states(states: Sequence[str]) -> str:
 
 
 def _print_json(answer: bytes, names: tuple[str, ...]) -> None:
-    if names:
-        answer = json.dumps(_pick(json.loads(answer), names, lambda row: row["name"])).encode()
-    sys.stdout.buffer.write(answer + b"\n")
+    rows = _pick(json.loads(answer), names, lambda row: row["name"])
+    print(json.dumps([{key: row[key] for key in CONTRACT_KEYS} for row in rows], ensure_ascii=False))
 
 
 def _pick(rows: list[Any], names: tuple[str, ...], name_of: Callable[[Any], str]) -> list[Any]:
