@@ -56,7 +56,7 @@ def check_described(method: str, target: str, status: int, headers: dict[str, st
     if method == "HEAD" or not body:
         return
     response = resolve(told)
-    kind = headers["content-type"].partition(";")[0]
+    kind = headers.get("content-type", "").partition(";")[0]
     content = response["content"].get(kind, response["content"].get("*/*"))
     assert content is not None, f"{method} {target}: {kind} is not described, only {list(response['content'])}"
     if not content:
