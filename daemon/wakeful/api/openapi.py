@@ -256,8 +256,8 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
     answers: dict[str, Schema] = {"200": {"description": _SAYS[shape], "headers": headers, "content": content}}
     if route.is_open:
         answers = {
-            "2XX": {"description": "taken", "headers": headers, "content": {"*/*": {}}},
-            "4XX": {"description": "refused", "headers": headers, "content": {"*/*": {}}},
+            "2XX": {"description": "taken", "headers": headers},
+            "4XX": {"description": "refused", "headers": headers},
         }
     if route.is_public and route.method == "GET":
         answers["304"] = {"description": "as it was", "headers": headers}
