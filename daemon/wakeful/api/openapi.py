@@ -256,13 +256,13 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
     answers: dict[str, Schema] = {"200": {"description": _SAYS[shape], "headers": headers, "content": content}}
     if route.is_open:
         answers = {
-            "2XX": {"description": "taken", "headers": headers, "content": {"*/*": {}}},
-            "4XX": {"description": "refused", "headers": headers, "content": {"*/*": {}}},
+            "2XX": {"description": "taken", "headers": headers},
+            "4XX": {"description": "refused", "headers": headers},
         }
     if route.is_public and route.method == "GET":
         answers["304"] = {"description": "as it was", "headers": headers}
     by_status: dict[int, list[str]] = {}
-    for name in _POST_ERRORS if route.method == "POST" else _GET_ERRORS:
+    for name in _list_errors(route):
         by_status.setdefault(PROBLEMS[name].status, []).append(name)
     for status, names in by_status.items():
         answers[str(status)] = {"$ref": f"#/components/responses/{names[0]}"}
@@ -270,6 +270,13 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
         # A probe reads the status alone.
         answers["503"] = {"description": "somebody should look", "headers": headers, "content": content}
     return answers
+
+
+def _list_errors(route: Route) -> tuple[str, ...]:
+    if route.is_open:
+        # The gate's own; the rest is in the words of the protocol.
+        return tuple(name for name, problem in PROBLEMS.items() if problem.status >= 500)
+    return _POST_ERRORS if route.method == "POST" else _GET_ERRORS
 
 
 _SAYS: dict[Shape, str] = {
