@@ -39,11 +39,7 @@ def test_list_json_is_the_daemons_document(rested: RunningDaemon, wakeful: Comma
     before = run_wakeful("--socket", str(rested.socket), "--json", "list")
     assert json.loads(after.stdout) == json.loads(before.stdout)
     row = json.loads(after.stdout)[1]
-<<<<<<< HEAD
     assert set(row) == {"name", "id", "state", "reason", "agent", "priority", "queued", "owed", "runs", "last_run"}
-=======
-    assert list(row) == [field.name for field in VERBS["list"].answer]
->>>>>>> rest
     assert set(row["last_run"]) == {"run", "outcome", "started_at", "finished_at", "causes"}
 
 
