@@ -247,7 +247,10 @@ def make_answer_schema(fields: Iterable[Field]) -> dict[str, Any]:
 
 def _describe_field(field: Field) -> dict[str, Any]:
     schema = dict[str, Any](_FIELD_TYPES[field.kind])
-    if field.is_optional or "null" in field.help:
+    if field.fields:
+        inner = make_answer_schema(field.fields)
+        schema = {"type": "array", "items": inner} if field.kind == "list" else inner
+    if field.is_optional or field.is_nullable:
         schema["type"] = [schema["type"], "null"]
     return schema | {"description": field.help}
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from wakeful.api.bodies import LARGEST_BODY_BYTES
+from wakeful.api.bodies import LARGEST_BODY_BYTES, read_body
 from wakeful.api.gate.callers import Caller
 from wakeful.api.problems import answer_problem
 from wakeful.api.requests import caller_of
@@ -39,7 +39,17 @@ AnswerAs = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
 
 async def answer_mcp(request: Request) -> Any:
     serving: McpServing = request.app.state.mcp
-    return await serving.find()
+    # Read here, so that too large a body is refused in our words.
+    left: list[Message] = [{"type": "http.request", "body": await read_body(request), "more_body": False}]
+    answer = await serving.find()
+
+    async def answer_read(scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_again() -> Message:
+            return left.pop() if left else await receive()
+
+        await answer(scope, receive_again, send)
+
+    return answer_read
 
 
 async def refuse_stream(request: Request) -> Response:
