@@ -13,6 +13,7 @@ from api.conftest import SocketConnection, Speaker
 from api.event_reader import read_event
 from e2e.box import Box
 from waiting import PATIENCE_SECONDS, eventually
+from wakeful.cli.client import Client
 
 MESSAGES = 30
 ROLES = {"ana": "maintainer", "ben": "contributor", "cai": "observer"}
@@ -107,7 +108,7 @@ def open_stream(box: Box, target: str, token: str) -> Any:
 
 
 def test_they_see_each_other_and_only_what_is_theirs(session_box: Box) -> None:
-    """Presence tells who looks and who writes, in `presence`, `show`, `list --json` and the live stream."""
+    """Presence tells who looks and who writes, in `presence`, `show`, the list of the API and the live stream."""
     box, tokens, speaker = session_box, let_in(session_box), Speaker(session_box.socket)
     connection, answer = open_stream(box, "/live?name=payroll", tokens["cai"])
     assert [one["person"] for one in read_event(answer).data["people"]] == ["cai"]
@@ -129,7 +130,8 @@ def test_they_see_each_other_and_only_what_is_theirs(session_box: Box) -> None:
     assert found == {("ana", "looks"), ("ben", "writes"), ("cai", "looks")}
     assert "ben writes" in box.ask("show", "payroll")
     assert ["cai", "payroll", "looks"] in [line.split()[:3] for line in box.ask("presence", "payroll").splitlines()]
-    row = next(row for row in box.json("list") if row["name"] == "payroll")
+    listed = Client(str(box.socket)).get("/sessions", present="true")
+    row = next(row for row in listed if row["name"] == "payroll")
     assert {one["person"] for one in row["present"]} >= {"ana", "ben", "cai"}
     shown = {one["author"]: one["role"] for one in box.json("show", "payroll")["participants"]}
     assert {shown[f"person:{name}"] for name in ROLES} == set(ROLES.values())

@@ -46,7 +46,6 @@ MEANINGS = {
     "unpause": "`wakeful resume NAME` lifts a hold",
     "continue": "`wakeful resume NAME` lifts a hold",
     "status": f"{_LIST}; {_SHOW}; `wakeful doctor` looks at the service",
-    "health": "`wakeful doctor` tells whether everything is as it should be",
     "ps": f"{_LIST}; `wakeful top` shows what runs",
     "ls": _LIST,
     "sessions": _LIST,

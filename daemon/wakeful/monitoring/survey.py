@@ -7,6 +7,7 @@ a period of its budget, a hold that ends, a secret, an agent. On the loop alone.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -165,7 +166,8 @@ def _find_trouble(core: Core, session: Session, words: str | None) -> Iterator[F
             mend = f"wakeful why {name}"
             yield Finding(what="failed", session=name, words=f"{name} {hold.words}", since=since, mend=mend)
         elif hold.kind == "asking":
-            words = hold.words.partition(": wakeful answer ")[0].removeprefix("asks: ")
+            # Both end with the command by which it is answered, which `mend` says.
+            words = re.split(r":? \(?wakeful answer ", hold.words, maxsplit=1)[0].removeprefix("asks: ")
             mend = f"wakeful answer {name}"
             yield Finding(what="asks", session=name, words=f"{name} asks: {words}", since=since, mend=mend)
         elif hold.kind == "budget":
