@@ -289,7 +289,7 @@ def change(files: StoreFiles, sql: str) -> Report:
             "its author is no text: b'\\xf0b'",
         ),
         (
-            "INSERT INTO idempotency VALUES (2, CAST(x'f062' AS TEXT), 19, 21)",
+            "INSERT INTO idempotency VALUES (2, CAST(x'f062' AS TEXT), 19, 21, NULL)",
             "session b, keys",
             "cannot be read to its end",
         ),
@@ -308,7 +308,11 @@ def change(files: StoreFiles, sql: str) -> Report:
         ),
         ("UPDATE flush SET roll = randomblob(32) WHERE number = 1", "flush 1", "are not those it was made of"),
         ("DELETE FROM flush WHERE number = 2", "flushes", "records after the last flush"),
-        ("INSERT INTO idempotency VALUES (1, 'k', 19, 21)", "session a, key 'k'", "which the session does not have"),
+        (
+            "INSERT INTO idempotency VALUES (1, 'k', 19, 21, NULL)",
+            "session a, key 'k'",
+            "which the session does not have",
+        ),
         ("INSERT INTO clock_step VALUES (1, 3)", "session a, seq 3", "recorded wrongly"),
         ("INSERT INTO session VALUES (9, 'ghost')", "session ghost", "has no records"),
         ("INSERT INTO payload VALUES (999, x'00')", "store", "refers to a row of event that does not exist"),
