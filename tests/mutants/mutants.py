@@ -253,7 +253,7 @@ MUTANTS = (
     # -- calls on history -----------------------------------------------------------------------------
     Mutant(43, "a fork is awake", "core/calls/history.py", '    core.emit(decision, fork_id, ev.SessionSlept(hold=ev.Hold(kind="apart", words=words)), author=called.author)\n', ""),
     Mutant(43, "a fork writes over its parent", "core/calls/history.py", "    if call.root is not None:\n        return", "    if True:\n        return"),
-    Mutant(43, "a fork has its parent's activations", "core/calls/history.py", '_OWN_POSITIONS = ("cron ", "every ", "message", ACTIVATION)', '_OWN_POSITIONS = ("cron ", "every ", "message")'),
+    Mutant(43, "a fork has its parent's activations", "core/calls/history.py", '_OWN_POSITIONS = ("cron ", "every ", "message", "webhook ", ACTIVATION)', '_OWN_POSITIONS = ("cron ", "every ", "message", "webhook ")'),
     Mutant(43, "a fork forgets what its parent saw", "core/calls/history.py", "        seen={key: version for key, version in past.marks.seen.items() if not key.startswith(_OWN_POSITIONS)},\n", ""),
     Mutant(43, "a fork is gone with the daemon", "core/take.py", "        is_unfiled = not session.declaration.is_filed and session.name not in specs\n", "        is_unfiled = False\n"),
     Mutant(43, "a detached fork runs", "core/deciding/holds.py", "    if session.lineage.detached:\n", "    if False:\n"),
