@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from wakeful.notifications.ledger import Ledger
-from wakeful.system.private_folders import make_private, sync_folder
+from wakeful.system.private_files import replace_private
+from wakeful.system.private_folders import make_private
 
 FOLDER = "notify"
 
@@ -40,17 +40,7 @@ class LedgerFiles:
 
     def write(self, name: str, ledger: Ledger) -> None:
         make_private(self.folder)
-        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.folder)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(ledger) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._place(name))
-        except BaseException:
-            os.unlink(temporary)
-            raise
-        sync_folder(self.folder)
+        replace_private(self._place(name), msgspec.json.encode(ledger) + b"\n")
 
     def _place(self, name: str) -> Path:
         return self.folder / f"{name}.json"

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -20,6 +20,7 @@ from msgspec import Struct
 from wakeful.core.spec.session import SECRET_NAME, say_missing
 from wakeful.errors import CallerError, OperatorError
 from wakeful.secrets.shapes import LONGEST_BYTES, find_unfitness
+from wakeful.system.private_files import replace_private
 from wakeful.system.private_folders import make_private
 
 Source = Literal["credential", "file", "environment"]
@@ -119,18 +120,8 @@ def save_secret(folder: str, name: str, value: bytes) -> None:
         raise CallerError(f"secret {name}: {wrong}" if NAME.fullmatch(name) else wrong)
     make_private(folder)
     _check_folder(folder)
-    # A name that no secret has: a crash leaves at worst a file that nobody takes for one.
-    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=folder)
-    try:
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)
-            file.write(value)
-            file.flush()
-            os.fsync(descriptor)
-        os.rename(temporary, f"{folder}/{name}")
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    # A crash leaves at worst a file whose name begins with a dot: nobody takes it for a secret.
+    replace_private(Path(folder, name), value)
 
 
 def remove_secret(folder: str, name: str) -> None:

@@ -8,11 +8,9 @@ scopes.py judges what they reach.
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +20,7 @@ from wakeful.core.calls.roles import PERSON, ROLES
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError, OperatorError
-from wakeful.system.private_folders import sync_folder
+from wakeful.system.private_files import NotOursAlone, PrivateFile, replace_private
 from wakeful.text.display import count
 
 PEOPLE_FILE = "people.json"
@@ -81,11 +79,17 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The form on disk."""
+
     people: tuple[Person, ...] = ()
     changes: tuple[Change, ...] = ()
 
 
-_NOBODY = _File()
+class _Registry(NamedTuple):
+    """The people by name, and the latest changes."""
+
+    people: dict[str, Person]
+    changes: tuple[Change, ...] = ()
 
 
 class People:
@@ -94,17 +98,13 @@ class People:
     def __init__(self, state: Path, owner: str) -> None:
         self.path = state / PEOPLE_FILE
         self._owner = owner
-        self._seen: tuple[int, ...] | None = None
-        self._file = _NOBODY
-        self._known: dict[str, Person] = {}
+        self._file = PrivateFile(self.path, _decode, _Registry({}))
 
     def find(self, name: str) -> Person | None:
-        self._read()
-        return self._known.get(name)
+        return self._read().people.get(name)
 
     def list_all(self) -> list[Person]:
-        self._read()
-        return sorted(self._known.values(), key=lambda one: one.name)
+        return sorted(self._read().people.values(), key=lambda one: one.name)
 
     def list_changes(self) -> tuple[Change, ...]:
         """Oldest first."""
@@ -112,12 +112,12 @@ class People:
 
     def add(self, name: str, role: Role, session: str | None, words: str, *, by: str, now: int) -> Person:
         """Let a person in, durable when this returns. `session` is an id; None: every session."""
-        self._read()
+        people = self._read().people
         self._refuse_name(name)
-        if name in self._known:
+        if name in people:
             raise CallerError(f"{name} is known already; `wakeful people role {name} --role {role}` changes their role")
-        if len(self._known) >= MOST_PEOPLE:
-            raise CallerError(f"there are {len(self._known)} people already; remove those who are gone")
+        if len(people) >= MOST_PEOPLE:
+            raise CallerError(f"there are {len(people)} people already; remove those who are gone")
         person = Person(
             name=name,
             role=role if session is None else None,
@@ -175,59 +175,38 @@ class People:
             raise CallerError(f"{name!r} is a number, and would be taken for a uid; choose a name with a letter")
 
     def _keep(self, name: str, person: Person | None, change: Change) -> None:
-        file = self._read()
-        people = {**self._known}
-        people.pop(name, None)
+        registry = self._read()
+        people = {known: one for known, one in registry.people.items() if known != name}
         if person is not None:
             people[name] = person
-        self._write(_File(people=tuple(people.values()), changes=(*file.changes, change)[-MOST_CHANGES:]))
+        self._write(_File(people=tuple(people.values()), changes=(*registry.changes, change)[-MOST_CHANGES:]))
 
-    def _read(self) -> _File:
+    def _read(self) -> _Registry:
         try:
-            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-                found = os.fstat(file.fileno())
-                self._refuse_loose(found)
-                seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-                if seen != self._seen:
-                    self._file = msgspec.json.decode(file.read(), type=_File)
-                    self._known = {one.name: one for one in self._file.people}
-                    self._seen = seen
-        except FileNotFoundError:
-            self._file, self._known, self._seen = _NOBODY, {}, None
+            return self._file.read()
+        except NotOursAlone as error:
+            raise PeopleUnreadable(
+                f"{error}: nobody but the owner is let in; after a look, chmod 600 {self.path}"
+            ) from error
         except (OSError, msgspec.DecodeError) as error:
             raise PeopleUnreadable(
                 f"{self.path} cannot be read ({error}): nobody but the owner is let in; mend it, or remove it and add "
                 "the people again"
             ) from error
-        return self._file
-
-    def _refuse_loose(self, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise PeopleUnreadable(
-                f"{self.path} is not a file of ours alone: nobody but the owner is let in; "
-                f"after a look, chmod 600 {self.path}"
-            )
 
     def _write(self, file: _File) -> None:
-        """Whole or not at all: the rename is the moment it counts."""
         content = msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
         try:
-            # mkstemp makes it 0600.
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{PEOPLE_FILE}.", dir=self.path.parent)
-            try:
-                with open(descriptor, "wb") as stream:
-                    stream.write(content)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                os.replace(temporary, self.path)
-            except OSError:
-                os.unlink(temporary)
-                raise
-            sync_folder(self.path.parent)
+            replace_private(self.path, content)
         except OSError as error:
             raise PeopleUnwritten(
                 f"{self.path} cannot be written: {error.strerror}; everybody's role is as it was"
             ) from error
+
+
+def _decode(content: bytes) -> _Registry:
+    file = msgspec.json.decode(content, type=_File)
+    return _Registry({one.name: one for one in file.people}, file.changes)
 
 
 def list_roles(people: People, session: Session, find: FindSession) -> dict[str, Role]:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
-import stat
-import tempfile
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from wakeful.errors import CallerError, OperatorError
+from wakeful.system.private_files import NotOursAlone, PrivateFile, replace_private
 from wakeful.verbs.verb import Scope
 
 TOKENS_FILE = "tokens.json"
@@ -93,8 +91,7 @@ class Tokens:
 
     def __init__(self, state: Path) -> None:
         self.path = state / TOKENS_FILE
-        self._seen: tuple[int, ...] | None = None
-        self._known: dict[str, Token] = {}
+        self._file: PrivateFile[dict[str, Token]] = PrivateFile(self.path, _decode, {})
 
     def list_all(self) -> list[Token]:
         return sorted(self._read().values(), key=lambda one: (one.made_at, one.id))
@@ -221,54 +218,26 @@ class Tokens:
 
     def _read(self) -> dict[str, Token]:
         try:
-            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-                found = os.fstat(file.fileno())
-                self._refuse_loose(found)
-                seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-                if seen != self._seen:
-                    self._known = {one.id: one for one in msgspec.json.decode(file.read(), type=list[Token])}
-                    self._seen = seen
-        except FileNotFoundError:
-            self._known, self._seen = {}, None
+            return self._file.read()
+        except NotOursAlone as error:
+            raise TokensUnreadable(f"{error}: no token opens anything; after a look, chmod 600 {self.path}") from error
         except (OSError, msgspec.DecodeError) as error:
             raise TokensUnreadable(
                 f"{self.path} cannot be read ({error}): no token opens anything; remove it and make new ones"
             ) from error
-        return self._known
-
-    def _refuse_loose(self, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise TokensUnreadable(
-                f"{self.path} is not a file of ours alone: no token opens anything; after a look, chmod 600 {self.path}"
-            )
 
     def _write(self, known: dict[str, Token]) -> None:
-        """Whole or not at all: the rename is the moment it counts."""
         content = msgspec.json.format(msgspec.json.encode(list(known.values())), indent=1) + b"\n"
         try:
-            self._replace(content)
+            replace_private(self.path, content)
         except OSError as error:
             raise TokensUnwritten(
                 f"{self.path} cannot be written: {error.strerror}; every token is as it was"
             ) from error
 
-    def _replace(self, content: bytes) -> None:
-        # mkstemp makes it 0600.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{TOKENS_FILE}.", dir=self.path.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        except OSError:
-            os.unlink(temporary)
-            raise
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+
+def _decode(content: bytes) -> dict[str, Token]:
+    return {one.id: one for one in msgspec.json.decode(content, type=list[Token])}
 
 
 def is_token(text: str) -> bool:
