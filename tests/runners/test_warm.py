@@ -17,6 +17,7 @@ from runners.conftest import Bench
 from waiting import eventually_async
 from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.spec.session import Confinement
+from wakeful.runners.contract import StopWord
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.prepare import warm_server
 from wakeful.runners.prepare.warm_server import WarmServer
@@ -128,6 +129,22 @@ async def test_a_run_that_is_stopped_while_it_is_forked_ends(warm: Bench) -> Non
     os.kill(server.pid, signal.SIGCONT)
     ended = await warm.end_of(run_id)
     assert ended.signal == signal.SIGKILL or ended.problem == "stopped before it began"
+
+
+@pytest.mark.parametrize("how", ["kill", "interrupt"])
+async def test_a_stop_reaches_a_fork_that_is_slow_to_lead_its_group(
+    tmp_path: Path, subreaper: None, how: StopWord
+) -> None:
+    server = WarmServer(SERVER, {"PATH": os.environ["PATH"], "SLOW_TO_LEAD": "0.3"}, Children())
+    bench = Bench(tmp_path, warm=server)
+    server.hold("the test", ())
+    await eventually_async(lambda: server.is_ready)
+    run_id = bench.start(do(bench, f"wait {bench.root / 'pid'}"))
+    await asyncio.sleep(0.1)
+    bench.runner.stop(run_id, how, 0.0 if how == "kill" else 600.0)
+    ended = await bench.end_of(run_id)
+    assert (ended.signal, ended.exit_code) == ((signal.SIGKILL, None) if how == "kill" else (None, 128 + signal.SIGINT))
+    await bench.runner.close(1.0)
 
 
 async def test_a_server_ends_by_itself_when_no_run_of_an_agent_was_under_way_for_a_while(

@@ -1,4 +1,6 @@
-"""A small program for the warm server to fork: `python warm_run.py FD`. Does what the variable DO of its run says."""
+"""A small program for the warm server to fork: `python warm_run.py FD`. Does what the variable DO of its run says.
+
+With SLOW_TO_LEAD its forks need so many seconds until they lead a process group, as on a busy machine."""
 
 import os
 import sys
@@ -44,5 +46,17 @@ def run() -> int:
             return 3
 
 
+def slow_down(seconds: float) -> None:
+    lead = os.setsid
+
+    def lead_late() -> None:
+        time.sleep(seconds)
+        lead()
+
+    os.setsid = lead_late
+
+
 if __name__ == "__main__":
+    if "SLOW_TO_LEAD" in os.environ:
+        slow_down(float(os.environ["SLOW_TO_LEAD"]))
     serve(int(sys.argv[1]), run)

@@ -299,31 +299,36 @@ def _take_request(
 
 
 def _fork(daemon: socket.socket, request: ForkRequest, output: int, run: Callable[[], int]) -> int:
-    """Twice: whose parent is gone belongs to the daemon."""
+    """Fork twice: a process whose parent is gone belongs to the daemon.
+
+    The run tells its number itself, once it leads a group and hears an interrupt. A stop that the daemon sends before
+    that would reach nobody.
+    """
     reader, writer = os.pipe()
     parent = os.fork()
     if parent == 0:
-        pid = os.fork()
-        if pid == 0:
+        if os.fork() == 0:
             os.close(reader)
-            os.close(writer)
             daemon.close()
-            _become_run(request, output, run)
-        os.write(writer, str(pid).encode())
+            _become_run(request, output, writer, run)
         os._exit(0)
     os.close(writer)
     with open(reader, "rb") as answer:
         os.waitpid(parent, 0)
-        return int(answer.read())
+        told = answer.read()
+    if not told:
+        raise OSError("the run ended before it could be told of")
+    return int(told)
 
 
-def _become_run(request: ForkRequest, output: int, run: Callable[[], int]) -> NoReturn:
+def _become_run(request: ForkRequest, output: int, teller: int, run: Callable[[], int]) -> NoReturn:
     """Never returns: what ends here must not go on as a second server."""
     code = _EXIT_UNCONFINED
     try:
         os.setsid()
         set_mark(request.mark)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.write(teller, str(os.getpid()).encode())
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
