@@ -57,7 +57,7 @@ LONGEST_SOCKET_BYTES = 107
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a daemon finds its specs, keeps its state and listens; `http` None: wakeful.yaml decides."""
+    """The folders and addresses of a daemon: specs, state, socket, TCP. `http` None: wakeful.yaml decides."""
 
     specs: Path
     state: Path

@@ -130,7 +130,7 @@ class LiveFeed:
         self._to_look: deque[str] = deque()
         self._others: Iterator[str] = iter(())
         self._generation = -1
-        # Who was last told to be present.
+        # The people whose presence was last announced.
         self._presence_version = self._presence.version
         self._told_people = frozenset(self._find_people())
 
@@ -195,7 +195,7 @@ class LiveFeed:
             return None
         for found, batch in enumerate(self._batches, self._first):
             if batch.position > position or batch.before >= position:
-                # What was dropped before the first batch may have been news as well.
+                # A record that was dropped before the first batch may have been news as well.
                 return None if found == self._first > 1 and batch.before > position else found
         return self._end
 

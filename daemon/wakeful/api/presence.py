@@ -1,4 +1,4 @@
-"""Who is here: the people who look at a session, or write to it, within the last minute.
+"""Presence: the people who looked at a session, or wrote to it, within the last minute.
 
 Kept in memory alone, on the loop. The gate notes each request about one session, the routes note calls and hold a place
 for as long as a stream of one session is open. `listen` is for streams that tell others. Nothing ticks while nobody
@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 Doing = Literal["looks", "writes"]
-# How long somebody is here after the last request.
+# A person counts as present for so long after the last request.
 PRESENT_SECONDS = 60.0
 # So many are remembered; the one who was here longest ago makes room.
 MOST_PRESENT = 10_000
@@ -37,7 +37,7 @@ class _Entry:
     wrote_until: float
     # Open streams of this session.
     held: int = 0
-    # What listeners were told last.
+    # The people that listeners were last told of.
     told: Doing = "looks"
 
     def until(self) -> float:

@@ -49,7 +49,7 @@ class TcpPort:
 
     @property
     def url(self) -> str | None:
-        """Where a browser of this machine reaches it; None while it is closed."""
+        """The address for a browser of this machine; None while the port is closed."""
         if self._bound is None or self._entrance is None:
             return None
         shown = TcpAddress("::1" if self._bound.is_v6 else DASHBOARD_HOST, self._bound.port)

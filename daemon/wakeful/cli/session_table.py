@@ -26,7 +26,7 @@ _ASKING = {"asks": "asking"}
 # A row as the daemon sends it (`brief_row` in views/session_rows.py); times are microseconds:
 # name, state, runs, last outcome, when that ended, remark, what comes next by itself, when, why it is gone.
 Row = list[Any]
-# What `list --json` promises to scripts: these keys and no other. The route has more, for the dashboard.
+# The keys that `list --json` promises to scripts, and no other. The route has more, for the dashboard.
 CONTRACT_KEYS = ("name", "id", "state", "reason", "agent", "priority", "queued", "owed", "runs", "last_run")
 
 

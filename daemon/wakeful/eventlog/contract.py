@@ -127,7 +127,7 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """Where an append landed. A duplicate gives the seqs of the first time, and 0 where it had no key of its own.
+    """The place of an append. A duplicate gives the seqs of the first time, and 0 where it had no key of its own.
 
     `digest` is the one that was given with the key; an append itself answers without it."""
 

@@ -56,7 +56,7 @@ class Daemon(Protocol):
 
 
 class Reach(NamedTuple):
-    """What one client may use: the daemon as its caller reaches it.
+    """The port to the daemon for one MCP client, with the rights of its caller.
 
     `own` is the session of the run that calls; None for everybody else. `only` names the verbs that are offered; None:
     all."""

@@ -27,7 +27,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class Address(NamedTuple):
-    """Where the daemon listens: the path of a socket, or a host and port."""
+    """The daemon's address: the path of a socket, or a host and port."""
 
     path: str | None = None
     host: str = ""

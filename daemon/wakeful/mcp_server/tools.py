@@ -32,7 +32,7 @@ LEFT_OUT = {
     "add": "a person decides which folders are trusted",
     "token": "a person hands out tokens",
 }
-# What an agent asks a person is answered by a person, unless a person leaves that to an agent.
+# A question of an agent is answered by a person, unless a person leaves that to an agent.
 FOR_PERSONS = frozenset(("answer",))
 # A log may have a million records, and a model reads few.
 USUAL_RECORDS = 100

@@ -21,7 +21,7 @@ class Part(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True, kw_only=True):
-    """How many tokens each part may take. A session's own texts (prompt, objective, role) are never cut."""
+    """The most tokens of each part. A session's own texts (prompt, objective, role) are never cut."""
 
     rules: int
     facts: int

@@ -1,1 +1,1 @@
-"""How the daemon is doing: findings for people, numbers for Prometheus, spans for OpenTelemetry."""
+"""Monitoring of the daemon: findings for people, numbers for Prometheus, spans for OpenTelemetry."""

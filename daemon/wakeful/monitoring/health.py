@@ -55,7 +55,7 @@ class Watches(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What was found, the worst first."""
+    """All findings, the worst first."""
 
     findings: list[Finding]
     survey: Survey
@@ -64,7 +64,7 @@ class Health(NamedTuple):
     watches: Watches
     refusals: Mapping[str, int]
 
-    # How many findings of each level there are; `findings` has those that anybody reads.
+    # The number of findings of each level; `findings` holds no more of them than anybody reads.
     counts: Mapping[Level, int]
 
     @property

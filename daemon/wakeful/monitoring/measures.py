@@ -1,4 +1,4 @@
-"""What happened since this daemon started, counted: runs, wakes, starts, tokens, flushes, requests.
+"""Counters since this daemon started: runs, wakes, starts, tokens, flushes, requests.
 
 The reactor tells of every decision as it is recorded, so `note_entry` is on the way of each record: it looks up the
 kind of the event and adds to a few numbers. Labels have few values: no name of a session is one. On the loop alone.

@@ -24,7 +24,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def list_state_families(core: Core, health: Health, version: str, started_at: int) -> Iterator[Family]:
-    """What is so now."""
+    """The gauges: values of this moment."""
     survey = health.survey
     yield Family("wakeful_build_info", "gauge", "The version of the daemon.", (Sample(1, {"version": version}),))
     yield single("wakeful_start_time_seconds", "gauge", "When the daemon started, since 1970.", started_at / 1e6)
@@ -133,7 +133,7 @@ def _choose(core: Core, patterns: Sequence[str]) -> list[Session]:
 
 
 def list_process_families(pid: int) -> Iterator[Family]:
-    """What the kernel tells of the daemon's own process."""
+    """The kernel's figures of the daemon's own process."""
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
         # Behind the name in brackets, which may hold spaces.
         fields = file.read().rpartition(")")[2].split()

@@ -163,7 +163,7 @@ class SpanBuilder:
         )
 
     def _end_run(self, seen: Seen, event: ev.RunFinished) -> Iterator[Span]:
-        # What has no end on record: the process was killed, or a person is asked before it goes on.
+        # Steps without an end on record: the process was killed, or a person is asked before it goes on.
         for begun in self._steps.pop(seen.session, {}).values():
             yield _end(begun, seen, {}, "its end is not on record")
         told: dict[str, Attribute] = {"wakeful.outcome": event.outcome, "wakeful.final": event.is_final}

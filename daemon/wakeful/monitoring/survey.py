@@ -42,7 +42,7 @@ _EXPECTED = ("service ", "a fork without a place")
 
 
 class Surveyed(Struct, frozen=True):
-    """What was found of one session, and until when that is so; None: until it is replaced."""
+    """The findings of one session, and the time until which they hold; None: until they are replaced."""
 
     session: Session
     state: StateWord
@@ -57,7 +57,7 @@ class Survey:
     states: Counter[str] = field(default_factory=Counter)
     # Sessions with an open wake and no run, by what they are for.
     queued: Counter[str] = field(default_factory=Counter)
-    # How many findings of each level and kind there are, and as many of them as anybody reads.
+    # The number of findings of each level and kind, and as many of the findings as anybody reads.
     counts: Counter[tuple[Level, What]] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
@@ -228,7 +228,7 @@ def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[F
     reasons: dict[str, list[Session]] = {}
     for session in late[:MOST_HELD_ASKED]:
         queue = find_queue(core, session, moment)
-        # What ends at a known time ends by itself.
+        # A finding with a known end ends by itself.
         if queue is not None and queue.until is None:
             reasons.setdefault(queue.words, []).append(session)
     for words, held in reasons.items():

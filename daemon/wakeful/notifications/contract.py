@@ -1,4 +1,4 @@
-"""What came of one attempt to send a message, and the port that sends."""
+"""The result of one attempt to send a message, and the port that sends."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class NotificationDesk:
         self._read_wall = read_wall
         self._posts: dict[str, Post] = {}
         self._wanted: dict[str, Notifier] = {}
-        # Where the log ended when a notifier came, by name, and whether its ledger may lie before that.
+        # By notifier: the end of the log when it came, and whether its ledger may lie before that.
         self._begins: dict[str, tuple[int, bool]] = {}
         self._has_settings = False
         # Specs, agents or settings were read: any session may be held now, or no longer.
@@ -369,7 +369,7 @@ class NotificationDesk:
         try:
             await self._deliver(post)
         except OSError as error:
-            # What came of it is known to this process, and not to the next: then it is sent again.
+            # This process knows the result and the next one will not: then the message is sent again.
             self._say(f"notifier {post.notifier.name}: its ledger cannot be written: {error.strerror or error}")
             await asyncio.sleep(_UNWRITTEN_SECONDS)
 

@@ -23,7 +23,7 @@ GATHER_SECONDS = 1.0
 # So many messages in a minute are sent one by one; what comes beyond them is one message.
 BURST = 5
 BURST_SECONDS = 60.0
-# What has waited for so long is sent as one, since its moment is past.
+# Messages that waited for so long are sent as one, since their moment is past.
 LATE_SECONDS = 15.0
 # From the first failure on, about 16 hours.
 BACKOFF_SECONDS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0)
@@ -56,7 +56,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """What came of a message: delivered, or given up with the problem."""
+    """The result of a message: delivered, or given up with the problem."""
 
     id: str
     title: str

@@ -40,7 +40,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     at: int
     words: str
     run: int | None = None
-    # How often it happened until the message was made.
+    # The number of times it happened until the message was made.
     times: int = 1
 
     @property
@@ -59,7 +59,7 @@ News = tuple[Literal["failed", "asks", "sleeping", "budget"], str, int | None]
 
 
 def find_news(event: ev.Event) -> News | Ending | None:
-    """What a record says to people: an event with its words and its run, the end of a trouble, or nothing."""
+    """The message in a record: an event with its words and its run, the end of a trouble, or nothing."""
     match event:
         case ev.RunFinished(outcome="failed", is_final=True, run=run, reason=reason, hint=hint):
             words = f"run {run} failed" + (f": {reason}" if reason else "") + (f"; {hint}" if hint else "")
@@ -79,7 +79,7 @@ def find_news(event: ev.Event) -> News | Ending | None:
 
 
 def say_readers(readers: int) -> str:
-    """What a failure means for the sessions that read what it writes: they are not told of one by one."""
+    """The effect of a failure on the sessions that read its output: no message for each of them."""
     return f"; {count(readers, 'session')} after it wait{'s' if readers == 1 else ''} for it" if readers else ""
 
 

@@ -21,7 +21,7 @@ from wakeful.service.voice import Voice
 from wakeful.settings import Places
 from wakeful.system.journal import WARNING
 
-# How a program finds the desktop of its user.
+# Variables by which a program finds the desktop of its user.
 _DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY")
 
 

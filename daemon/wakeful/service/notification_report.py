@@ -1,4 +1,4 @@
-"""What `wakeful health` and Prometheus are told of notifications: those that did not reach anybody, and how many did.
+"""Notifications in `wakeful health` and Prometheus: those that reached nobody, and the number of those that arrived.
 
 Asks the desk, which answers from memory. Wiring adds it to the reporters of `Monitoring`.
 """

@@ -221,7 +221,7 @@ class OtelTraces:
             if record.payload is None or session is None:
                 continue
             event = decode(record.kind, record.payload)
-            # Where imported records leave gaps, a position is that of the page: a restart reads a little more.
+            # Imported records leave gaps. There the position is that of the page, and a restart reads a little more.
             seen = Seen(self._position, record.session, session.name, record.seq, record.at, record.parent, event)
             self._waiting += self._builder.take(seen)
         self._position = position
@@ -230,7 +230,7 @@ class OtelTraces:
     # -- how far it was sent ----------------------------------------------------------------------
 
     def _read_position(self) -> int:
-        """Where the last daemon stopped; where nothing was ever sent, the records since somebody asked."""
+        """The position at which the last daemon stopped, or at which traces were turned on."""
         try:
             found = msgspec.json.decode(self._file.read_bytes(), type=dict[str, int]).get("position")
         except (FileNotFoundError, msgspec.DecodeError):

@@ -17,7 +17,7 @@ from wakeful.specs.yaml_text import shorten
 
 _NOTIFY_URL = re.compile(r"https?://([^/\s?#]+)([/?][^\s#]*)?")
 _MAIL_SERVER = re.compile(r"smtps?://(?:\[[0-9a-fA-F:.]+\]|[^/:@\s\[\]]+)(?::(\d{1,5}))?/?")
-# What servers take, without comments and quoted parts.
+# Addresses as mail servers take them, without comments and quoted parts.
 _MAIL_ADDRESS = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[\w.-]{1,253}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,2000}")

@@ -165,7 +165,7 @@ class NotifierKeys(Keys):
 
 
 class MetricsKeys(Keys):
-    """What `/metrics` tells beside its usual numbers."""
+    """The optional numbers of `/metrics`."""
 
     sessions: PathPatterns = describe(
         (), "Sessions that are told one by one, at most 500: names, or patterns such as hr/*."

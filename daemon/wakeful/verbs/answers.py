@@ -341,7 +341,7 @@ LIVE = (
     Field("session", "text", "of words: the session that speaks, or null", is_optional=True),
     Field("text", "text", "of words: what it says", is_optional=True),
 )
-# What `follow` adds to a record.
+# The fields that `follow` adds to a record.
 FOLLOWED = (
     Field("words", "text", "with words: the record in words, or null", is_optional=True),
     Field("live", "object", "with live: words in flight, in the place of a record", is_optional=True),

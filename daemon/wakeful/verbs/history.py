@@ -7,7 +7,7 @@ from wakeful.verbs.answers import PROGRESS, REPLAYED
 from wakeful.verbs.verb import ANSWER, DRY_RUN, FILES, KEY, NAME, PREVIEW, Argument, Route, Verb, calls
 
 PATH = Argument("path", "file", help="An absolute path on the daemon's machine.")
-# How a bundle is brought in.
+# The ways to bring a bundle in.
 LOADED = (
     Argument("new", only="http", help="The name of the session it becomes."),
     Argument("root", "folder", only="http", help="Where it may read and write here; else what it writes is detached."),

@@ -112,7 +112,7 @@ class Route(NamedTuple):
     is_filtered: bool = False
     # It reaches the machine or every session: of people, the daemon's owner alone may call it.
     is_machine_wide: bool = False
-    # What it does, in a few words, where that is not what its verb does.
+    # Its help in a few words, where that differs from the help of its verb.
     words: str = ""
     # The fields of its body or query, those of its answer, and the answer's form; None: those of its verb.
     takes: tuple[Argument, ...] | None = None

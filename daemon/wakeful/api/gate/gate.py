@@ -89,7 +89,7 @@ class Gate:
         try:
             scope["path"] = scope["raw_path"].decode("ascii")
             if isinstance(peer, NetworkPeer):
-                # What a route is asked for is known before who asks: some are for everybody.
+                # The route is found before the caller is known, since some routes are open to everybody.
                 rule, named = find_rule(self._app.routes, scope)
                 caller = await self._network.identify(scope, peer, rule)
             else:
@@ -147,7 +147,7 @@ class Gate:
         await self._app.state.mcp.close()
 
     def _note_look(self, caller: Caller, rule: Route | None, named: dict[str, str], scope: Scope) -> None:
-        """Whoever asks about a session by its name looks at it."""
+        """A request that names a session counts as looking at it."""
         if caller.run is not None or rule is None or rule.method != "GET" or rule.session is None:
             return
         names = (

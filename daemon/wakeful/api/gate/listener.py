@@ -29,7 +29,7 @@ BACK_OFF_SECONDS = 0.2
 PARTING_SECONDS = 1.0
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-# How long a client may take to agree upon the keys of TLS.
+# The time limit of a TLS handshake.
 HANDSHAKE_SECONDS = 10.0
 PeerT = TypeVar("PeerT")
 PlacedT_contra = TypeVar("PlacedT_contra", contravariant=True)

@@ -14,7 +14,7 @@ from wakeful.core.spec.session import Role
 
 
 class Sight:
-    """What one caller sees."""
+    """The sessions and records that one caller may see."""
 
     def __init__(self, state: State, people: People, caller: Caller) -> None:
         self._state = state

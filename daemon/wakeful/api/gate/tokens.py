@@ -29,7 +29,7 @@ MOST_TOKENS = 1_000
 LONGEST_NOTE = 200
 # A browser that was not used for so long is logged out.
 UNUSED_MICROSECONDS = 30 * 86400 * 1_000_000
-# How often it is written down that a browser was used.
+# The last use of a browser is written down at most this often.
 USE_NOTED_MICROSECONDS = 86400 * 1_000_000
 # Compared with where there is no such token: who guesses ids learns nothing by the time it takes.
 _NOBODY = "0" * 64
@@ -57,7 +57,7 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     session: str | None = None
     note: str | None = None
-    # Whose it is: their role bounds what it reaches, and the log names them. None: the daemon's owner's.
+    # The person it belongs to: their role bounds it, and the log names them. None: the daemon's owner.
     person: str | None = None
     # The digest of the cookie that was given together with it: it is a browser's, and opens nothing without.
     cookie: str | None = None
@@ -77,7 +77,7 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BrowserRights(Struct, frozen=True, kw_only=True):
-    """What a browser shall reach: as much as the person who logs in, or as the token that is exchanged."""
+    """The reach of a browser: that of the person who logs in, or of the token that is exchanged."""
 
     scopes: tuple[Scope, ...] = ("admin",)
     session: str | None = None

@@ -27,7 +27,7 @@ from wakeful.monitoring.metrics import list_process_families, list_session_famil
 from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, Family, counted, write_metrics
 from wakeful.monitoring.verified import read_verified
 
-# What a probe understands: 200 is healthy, 503 is not.
+# A probe reads the status alone: 200 is healthy, 503 is not.
 UNHEALTHY = 503
 
 

@@ -69,7 +69,7 @@ class McpServing:
         self._finding = asyncio.Lock()
 
     async def find(self) -> Any:
-        """What answers the request, as an ASGI application."""
+        """The answer to the request, as an ASGI application."""
         async with self._finding:
             if self._serving is None:
                 self._serving = await self._start()
@@ -156,7 +156,7 @@ class _Exchange:
         try:
             await answer_as(caller, scope, self._receive, self._parts.put)
         finally:
-            # Whoever reads learns of an early end.
+            # The reader learns of an early end.
             with suppress(asyncio.QueueFull):
                 self._parts.put_nowait(None)
 

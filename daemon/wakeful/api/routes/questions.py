@@ -35,16 +35,16 @@ from wakeful.views.causes import view_causes
 from wakeful.views.times import say_time, show_time, show_time_or_none
 from wakeful.views.why import describe_cause
 
-# How far back the call is looked for that an agent asks about: it is of the last turn nearly always.
+# Records read back in search of the call an agent asks about. It belongs to the last turn nearly always.
 MOST_TURNS = 20
-# How far back an answer is looked for.
+# Records read back in search of an answer.
 MOST_ANSWERS = 20
 # A longer diff is cut, and says so: a person reads the files then.
 LONGEST_DIFF = 200_000
 
 
 class LastAnswer(Struct, frozen=True):
-    """Who answered the last question of a session, when, what, and why."""
+    """The answer to the last question of a session: by whom, when, what, and why."""
 
     author: str
     at: int
@@ -215,7 +215,7 @@ def say_refusal(log: LogReader, session: Session) -> list[str]:
 
 @asynccontextmanager
 async def tell_first(service: Service, call: calls.Answer) -> AsyncIterator[None]:
-    """Whoever answers second is told who was first."""
+    """A second answer is refused, with the name of the first person who answered."""
     try:
         yield
     except NothingAsked as refusal:

@@ -58,7 +58,7 @@ async def search(request: Request) -> Response:
 
 
 class Place(NamedTuple):
-    """Where a page of finds begins: so many finds into those up to a moment."""
+    """The beginning of a page: so many finds into those up to a moment."""
 
     until: int
     skipped: int

@@ -57,7 +57,7 @@ async def read_live(request: Request) -> Response:
 
 
 async def _hold_presence(lines: AsyncIterator[bytes], request: Request, ids: set[str]) -> AsyncIterator[bytes]:
-    """Whoever follows sessions by name looks at them for as long as the stream lasts."""
+    """A stream of named sessions counts as looking at them for as long as it lasts."""
     presence: Presence = request.app.state.presence
     caller, wall = caller_of(request), service_of(request).moment().wall
     with ExitStack() as held:

@@ -61,7 +61,7 @@ class NotNow(OperatorError):
 
 
 class Knocks:
-    """What came to each webhook since the daemon started and left no record. On the loop alone."""
+    """Deliveries to each webhook since the daemon started that left no record. On the loop alone."""
 
     def __init__(self) -> None:
         self.duplicates: dict[tuple[str, str], int] = {}

@@ -245,7 +245,7 @@ async def explain_health(request: Request) -> Response:
 
 
 def view_http(request: Request) -> dict[str, Any]:
-    """Where the TCP port listens, None while it is closed; how many are connected; what was refused."""
+    """The TCP port: its address (None while closed), its connections, and its refusals."""
     tcp: TcpPort = request.app.state.tcp
     refusals: Refusals = request.app.state.refusals
     return {"url": tcp.url, "connections": tcp.connections.view(), "refusals": refusals.read()}

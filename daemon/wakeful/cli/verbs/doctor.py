@@ -331,7 +331,7 @@ def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
 
 
 def _check_http(http: dict[str, Any]) -> Iterator[Check]:
-    """Where the TCP port listens, and how often somebody was turned away there."""
+    """The address of the TCP port, and the number of refused requests."""
     if http["url"] is None:
         yield Check("http", "good", "the TCP port is closed; wakeful dashboard opens it")
         return

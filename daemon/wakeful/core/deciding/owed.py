@@ -148,7 +148,7 @@ def find_following_slot(binding: ClockBinding, seen: str, session_id: str) -> st
 
 
 def upstream_position(state: State, binding: SessionBinding) -> int:
-    """Where a `session` binding stands: how many runs of the upstream ended in the way that it counts."""
+    """The position of a `session` binding: the number of upstream runs that ended in the way it counts."""
     session_id = state.ids.get(binding.session)
     if session_id is None:
         return 0
@@ -307,7 +307,7 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
 
 
 def _say_end(state: State, binding: SessionBinding) -> str | None:
-    """How the upstream's last run ended, where a failure counts: a run that was woken by it is told."""
+    """The end of the upstream's last run, where a failure counts. The run that it wakes is told of it."""
     session_id = state.ids.get(binding.session) if binding.minds_failure else None
     last = state.get(session_id).last_run if session_id is not None else None
     if last is None or last.outcome not in ("succeeded", "failed"):

@@ -26,7 +26,7 @@ class DeliveryReceived(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     # The blob of its body, without the values of secrets.
     payload: str | None = None
-    # How the name of its file ends.
+    # The suffix of its file's name.
     suffix: str = ".json"
     is_filtered: bool = False
     reason: str | None = None

@@ -1,4 +1,4 @@
-"""What the log keeps of messages to people: that a notifier told them of a record, or gave up.
+"""Records of messages to people: a notifier delivered one, or gave up.
 
 Part of the union in events.py. Folding one changes nothing: a replay sends nothing again.
 """

@@ -122,7 +122,7 @@ class Declaration(Struct, frozen=True):
     is_filed: bool = True
     # Nobody has trusted it as it stands, in words: it is neither admitted nor recorded, and its session sleeps.
     needs_trust: str | None = None
-    # What its file would say, where a call declares it.
+    # The content of its spec file, where a call declares the session.
     text: str | None = None
 
 

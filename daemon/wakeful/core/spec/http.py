@@ -1,4 +1,4 @@
-"""Where the daemon listens on TCP, and under which names it may be reached: `http:` of wakeful.yaml as values.
+"""The TCP address of the daemon and the names it answers to: `http:` of wakeful.yaml as values.
 
 settings.py makes them from the file, the flag and the variable; api/tcp_port.py listens by them.
 """

@@ -90,7 +90,7 @@ def name_kind(channel: Channel) -> str:
 
 
 def say_target(channel: Channel) -> str:
-    """Where messages go, in words without a secret."""
+    """The destination of messages, in words without a secret."""
     match channel:
         case CommandChannel(argv=argv):
             return " ".join(argv)

@@ -33,7 +33,7 @@ Isolation = Literal["strict", "standard", "observe", "none"]
 # Which commits `each_commit` means: those of the branch's own line, or also those that came in by merges.
 CommitLine = Literal["first-parent", "all"]
 WorkspaceKind = Literal["worktree", "copy"]
-# Whose headers and signatures a webhook binding understands.
+# Senders whose headers and signatures a webhook binding understands.
 Sender = Literal["standard", "github", "gitlab", "stripe", "slack"]
 # Which ends of another session's runs a `session` binding counts. `finished`: both of the others.
 RunEnd = Literal["succeeded", "failed", "finished"]
