@@ -123,7 +123,7 @@ class ForkedDaemon:
 
 
 def serve(tests: socket.socket) -> None:
-    import wakeful.service.wiring  # noqa: F401, PLC0415
+    import wakeful.service.startup  # noqa: F401, PLC0415
     from wakeful.cli import main  # noqa: PLC0415
 
     # Who interrupts the tests does not mean us: we end with them.

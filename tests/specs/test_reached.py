@@ -11,7 +11,7 @@ from wakeful.core.record.state import Declaration, LastRun, OpenRun, Session
 from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.written_places import could_write, list_writable
-from wakeful.service.wiring import find_filed_text
+from wakeful.service.wiring.source_edges import find_filed_text
 from wakeful.trust.possible_writers import LAG_US, PossibleWriters
 
 AT = 1_000_000_000

@@ -6,8 +6,8 @@ import click
 
 from wakeful.cli.client import Options
 from wakeful.core.spec.http import parse_address
+from wakeful.service.startup import run_daemon
 from wakeful.service.voice import Style
-from wakeful.service.wiring import run_daemon
 
 
 def daemon_verb(

@@ -1,0 +1,1 @@
+"""The construction of the daemon: its ground, its edges, and the whole."""

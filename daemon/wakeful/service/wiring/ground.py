@@ -1,0 +1,163 @@
+"""The common ground of all edges: the folded state, the port to the reactor, the secrets, the voice, the places.
+
+`assembly.py` builds it first and hands it to every function that constructs an edge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+from wakeful.bundles.blob_archive import BlobArchive
+from wakeful.bundles.scratch_files import remove_unfinished
+from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
+from wakeful.core.deciding.machine import Core
+from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.spec.session import Settings
+from wakeful.eventlog.contract import DaemonLog
+from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.process.proc import can_tell_ends
+from wakeful.runners.run.kept_runs import KeptRuns
+from wakeful.runners.run.run_folders import open_run_folders
+from wakeful.secrets.known import KnownSecrets, RedactingFormatter
+from wakeful.secrets.store import SecretPlaces, take_places
+from wakeful.service.reports import (
+    ObservationPort,
+    WrittenSpecs,
+)
+from wakeful.service.voice import Style, Voice
+from wakeful.settings import Places, find_settings_file, settings_home
+from wakeful.sources.hints.choice import HintsSwitch
+from wakeful.system.blobs import Blobs
+from wakeful.system.journal import WARNING, find_journal
+from wakeful.system.systemd import HandedOver, find_keeper
+from wakeful.text.repeated_lines import Repeats, RepeatsFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The common ground of all edges: the folded state, the port to the reactor, the secrets, the voice."""
+
+    places: Places
+    loop: asyncio.AbstractEventLoop
+    core: Core
+    log: DaemonLog
+    observe: ObservationPort
+    known: KnownSecrets
+    voice: Voice
+    hints: HintsSwitch
+    blobs: Blobs
+    # The sessions as they were folded at the start.
+    sessions: tuple[Session, ...]
+    run_folders: str
+    # Runs that live on beyond the daemon; None: they end with it.
+    kept: KeptRuns | None
+    written: WrittenSpecs
+    protected: Protected
+
+    @property
+    def state(self) -> str:
+        return str(self.places.state)
+
+    @property
+    def left(self) -> frozenset[str]:
+        """The runs that an earlier daemon left, and that go on."""
+        return self.kept.left if self.kept is not None else frozenset()
+
+
+def build_ground(
+    places: Places,
+    log: DaemonLog,
+    sessions: list[Session],
+    handed_over: HandedOver,
+    settings: Settings,
+    style: Style | None,
+) -> Ground:
+    core, observe = Core(sessions), ObservationPort()
+    known = _build_secrets(
+        core, observe, take_places(str(settings_home(os.environ) / "wakeful" / "secrets"), os.environ)
+    )
+    voice = Voice(
+        is_terminal=sys.stdout.isatty(),
+        journal=find_journal() if style is None else None,
+        style=style or "text",
+        redact=known.redact_text,
+    )
+    if logging.lastResort is not None:
+        say = functools.partial(voice.say, priority=WARNING)
+        logging.lastResort.filters[:] = [RepeatsFilter(Repeats(time.monotonic), say)]
+    for damaged in (session for session in sessions if isinstance(session, DamagedSession)):
+        voice.say(damaged.damage_words, name=damaged.name, priority=WARNING)
+    blobs = Blobs(f"{places.state}/blobs", BlobArchive(places.state / "archive" / "outputs"), known)
+    blobs.remove_unfinished()
+    remove_unfinished(places.state / "scratch")
+    kept, written = _find_kept(handed_over, sessions), WrittenSpecs(sessions)
+    run_folders = open_run_folders(str(places.state), os.environ, kept.left if kept is not None else frozenset())
+    return Ground(
+        places=places,
+        loop=asyncio.get_running_loop(),
+        core=core,
+        log=log,
+        observe=observe,
+        known=known,
+        voice=voice,
+        hints=HintsSwitch(settings.hints),
+        blobs=blobs,
+        sessions=tuple(sessions),
+        run_folders=run_folders,
+        kept=kept,
+        written=written,
+        protected=_find_protected(places, run_folders, known, written),
+    )
+
+
+def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | None:
+    """The keeper of runs that outlive the daemon, with those that the log knows; None: runs end with the daemon."""
+    store = find_keeper()
+    if store is None or not can_tell_ends():
+        return None
+    kept = KeptRuns(store, handed_over.stored)
+    kept.drop_others(session.run.run_id for session in sessions if session.run is not None)
+    return kept
+
+
+def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -> KnownSecrets:
+    """Build the screen for secrets: every observation and call passes it,
+    and so does what libraries write to standard error."""
+
+    def list_all_needed() -> set[str]:
+        declared = [session for session in core.state if session.declaration.is_declared]
+        return {name for session in declared for name in (*list_needed(core, session), *list_signing(session))}
+
+    known = KnownSecrets(places, observe, list_all_needed)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(RedactingFormatter(known))
+    return known
+
+
+def _find_protected(places: Places, run_folders: str, known: KnownSecrets, written: WrittenSpecs) -> Protected:
+    """The places that no run may change, wherever they lie: also what starts the daemon, and what tells it what to
+    trust. `hidden` none may read."""
+    settings = find_settings_file(places.specs)
+    own = settings_home(os.environ)
+    return Protected(
+        specs=str(places.specs),
+        state=str(places.state),
+        hidden=tuple(
+            place for place in (known.places.folder, known.places.credentials, run_folders) if place is not None
+        ),
+        rest=(
+            run_folders,
+            str(places.socket),
+            str(settings),
+            str(own / "wakeful"),
+            str(own / "systemd"),
+            "/etc/systemd",
+        ),
+        written=written.places,
+    )
