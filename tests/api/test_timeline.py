@@ -54,3 +54,14 @@ def test_the_graph_joins_a_writer_to_its_reader_through_the_file(daemon: Running
     assert near["focus"] == "session:b" and {node["id"] for node in near["nodes"]} == {"session:b", middle}
     assert near["all_nodes"] == len(found["nodes"])
     assert speaker.get("/graph?focus=nobody").status == 400
+
+
+def test_a_file_that_only_a_pattern_names_is_a_focus_too(daemon: RunningDaemon, speaker: Speaker) -> None:
+    async def go(small: SmallDaemon) -> None:
+        await small.declare(declare("sums", reads("in", "data/*.csv")), declare("other", reads("in", "notes.md")))
+
+    daemon.do(go)
+    pattern = next(node for node in speaker.get("/graph").json["nodes"] if node["label"] == "data/*.csv")
+    for focus in (pattern["what"].replace("*", "march"), pattern["label"]):
+        near = speaker.get(f"/graph?focus={focus}&depth=1").json
+        assert {node["id"] for node in near["nodes"]} == {pattern["id"], "session:sums"}

@@ -153,7 +153,7 @@ LOOKS = [
     ("context", "words"), ("context", "words", "--for-agent", "reader"), ("context", "words", "--for-agent", "reader", "--brief"), ("context", EVIL), ("context", "words", "--for-agent", EVIL),
     ("why", "words"), ("why", "fails"), ("why", "words#2"), ("why", f"in/{EVIL_NAME}"), ("why", f"out/{EVIL_NAME}"), ("why", "trial"), ("why", EVIL),
     ("plan",), ("plan", f"in/{EVIL_NAME}", f"elsewhere/{EVIL_NAME}"), ("diff", "words@mark", "words", "--contents"), ("diff", "words", "trial", "--contents"),
-    ("search", "owned"), ("search", EVIL), ("costs", "--by", "session,agent,cause,day"), ("top", "--once"), ("doctor",), ("verify",), ("check",),
+    ("search", "owned"), ("search", EVIL), ("costs", "--by", "session,agent,cause,day"), ("timeline",), ("timeline", EVIL), ("graph",), ("graph", EVIL), ("graph", "words"), ("top", "--once"), ("doctor",), ("verify",), ("check",),
     ("rewind", "words", "mark", "--files", "--dry-run"), ("merge", "words", "trial", "--dry-run"), ("compress", "words", "--keep", "0", "--dry-run"),
     ("erase", "words", "7", "--dry-run"), ("erase", "words", "8", "--dry-run"), ("archive", "--due", "--dry-run"), ("replay", "words", "1"), ("replay", "words", "2"),
     ("resolve", "words", EVIL, "--ours", "--because", EVIL), ("ask", EVIL, EVIL), ("ask", "words", EVIL, "--agent", EVIL), ("answer", EVIL, EVIL), ("answer", "words", EVIL), ("resume", EVIL), ("suspend", EVIL), ("interrupt", EVIL), ("cancel", EVIL), ("open", EVIL), ("rename", "trial", EVIL),

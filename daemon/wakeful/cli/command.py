@@ -48,6 +48,8 @@ MODULES = {
     "context": "verbs.context",
     "diff": "verbs.diff",
     "costs": "verbs.costs",
+    "timeline": "verbs.overviews",
+    "graph": "verbs.overviews",
     "export": "verbs.export",
     "replay": "verbs.replay",
     "activate": "verbs.lifecycle",

@@ -573,16 +573,32 @@ VERBS = (
     ),
     Verb(
         name="timeline",
-        section=None,
+        section="Look",
         words="runs and occurrences of a time range",
-        help="""The runs of a time range, and the occurrences that made no run of their own. Only over HTTP.
+        help="""The runs of a time range, and the occurrences that made no run of their own: coalesced, skipped,
+        withdrawn, caught up, failed before start.
 
-        `since` is a day before `until`, and `until` is now, unless told. `limit` is 1,000 unless told.""",
+        Without bounds it is the last day. The dashboard draws the same.""",
+        examples=("wakeful timeline --since 2h", "wakeful timeline payroll --since 7d"),
         arguments=(
-            Argument("name", is_repeated=True, help="Only these sessions.", only="http"),
-            Argument("since", help="RFC 3339, or how long ago, such as 2h.", only="http"),
-            Argument("until", help="The same.", only="http"),
-            Argument("limit", "number", help="How many runs and marks at most.", least=1, most=5000, only="http"),
+            Argument("name", metavar="[NAME]...", is_repeated=True, help="Only these sessions.", completion="session"),
+            Argument(
+                "since",
+                option="--since",
+                help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h; a day before the end "
+                "unless told.",
+                metavar="TIME",
+            ),
+            Argument("until", option="--until", help="The same; now unless told.", metavar="TIME"),
+            Argument(
+                "limit",
+                "number",
+                "--limit",
+                help="How many runs and occurrences at most; 1,000 unless told.",
+                metavar="N",
+                least=1,
+                most=5000,
+            ),
         ),
         routes=(reads("/timeline", "query", is_filtered=True),),
         answer=(
@@ -595,14 +611,29 @@ VERBS = (
     ),
     Verb(
         name="graph",
-        section=None,
-        words="what sessions read and write, around a focus",
-        help="""Files, commits, clocks and sessions, joined the way a change runs. Only over HTTP.
+        section="Look",
+        words="what sessions read and write, and whom a change reaches",
+        help="""Files, commits, clocks and sessions, joined the way a change runs.
 
-        `focus` is a session or a path that one binds; without it the whole graph is told. `depth` is 2 unless told.""",
+        FOCUS is a session, or a file that one binds; without it all sessions are told.""",
+        examples=("wakeful graph", "wakeful graph payroll", "wakeful graph data/rates.csv --depth 4"),
         arguments=(
-            Argument("focus", help="A session's name, or the absolute path of a file.", only="http"),
-            Argument("depth", "number", help="How many steps around the focus.", least=0, most=20, only="http"),
+            Argument(
+                "focus",
+                metavar="[FOCUS]",
+                is_required=False,
+                help="A session's name, or the path of a file (over HTTP: absolute).",
+                completion="session",
+            ),
+            Argument(
+                "depth",
+                "number",
+                "--depth",
+                help="How many steps around the focus; 2 unless told.",
+                metavar="N",
+                least=0,
+                most=20,
+            ),
         ),
         routes=(reads("/graph", is_filtered=True),),
         answer=(

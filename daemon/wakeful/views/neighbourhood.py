@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.looked import Bound
+from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionBinding
 from wakeful.errors import CallerError
@@ -79,14 +80,17 @@ class _Whole:
 
 
 def view_neighbourhood(core: Core, focus: str | None, depth: int, ids: frozenset[str] | None = None) -> dict[str, Any]:
-    """`focus` is the name of a session, or the `id` or `what` of a node. `ids`: only these sessions; None: all."""
+    """`focus` is the name of a session, the `id`, `what` or `label` of a node, or a path that some pattern matches.
+
+    `ids`: only these sessions; None: all.
+    """
     whole = _Whole(core, ids)
-    start = _find_focus(whole, focus) if focus is not None else None
-    kept = _reach(whole, start, depth) if start is not None else list(whole.nodes)
+    starts = _find_focus(whole, focus) if focus is not None else []
+    kept = _reach(whole, starts, depth) if starts else list(whole.nodes)
     is_cut = len(kept) > MOST_NODES
     shown = set(kept[:MOST_NODES])
     return {
-        "focus": start,
+        "focus": starts[0] if starts else None,
         "nodes": [{"id": one, **whole.nodes[one]} for one in kept[:MOST_NODES]],
         "edges": [
             {"from": edge.source, "to": edge.target, "binding": edge.binding, "wake": edge.wake}
@@ -113,23 +117,31 @@ def _name_node(session: Session, bound: Bound) -> tuple[str, str]:
             return f"{bound.kind}:{session.name}:{bound.name}", what
 
 
-def _find_focus(whole: _Whole, focus: str) -> str:
+def _find_focus(whole: _Whole, focus: str) -> list[str]:
+    """The nodes that a person means by a name: a node's own, or every pattern that matches a path."""
     for node in (focus, f"session:{focus}"):
         if node in whole.nodes:
-            return node
-    found = next((node for node, shown in whole.nodes.items() if shown["what"] == focus), None)
-    if found is None:
+            return [node]
+    named = [node for node, shown in whole.nodes.items() if focus in (shown["what"], shown["label"])]
+    if named:
+        return named
+    matching = [
+        node
+        for node, shown in whole.nodes.items()
+        if shown["kind"] == "file" and focus.startswith("/") and parse_under(shown["what"], "/").matches(focus)
+    ]
+    if not matching:
         raise CallerError(f"nothing in the graph is called {focus!r}; give a session's name or a file that one binds")
-    return found
+    return matching
 
 
-def _reach(whole: _Whole, start: str, depth: int) -> list[str]:
+def _reach(whole: _Whole, starts: list[str], depth: int) -> list[str]:
     """The nodes within so many steps, the nearest first."""
     beside: dict[str, list[str]] = {}
     for edge in sorted(whole.edges):
         beside.setdefault(edge.source, []).append(edge.target)
         beside.setdefault(edge.target, []).append(edge.source)
-    steps, waiting = {start: 0}, deque([start])
+    steps, waiting = dict.fromkeys(starts, 0), deque(starts)
     while waiting:
         node = waiting.popleft()
         for other in beside.get(node, ()) if steps[node] < depth else ():
