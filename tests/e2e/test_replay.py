@@ -12,6 +12,7 @@ import pytest
 
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
+from wakeful.runners.isolation.bubblewrap import find_obstacle
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -63,6 +64,26 @@ def test_a_run_is_the_same_again_on_what_it_found_then(words: Box) -> None:
     assert report["output"]["verdict"] == "same"
     assert len(words.log("words")) == records and words.read("out/list.txt") == listed == "two\nthree\n"
     eventually(lambda: replays_left(words) == [])
+
+
+@pytest.mark.parametrize("isolation", ["standard", "strict"])
+def test_a_run_whose_output_did_not_exist_misses_nothing(box: Box, isolation: str) -> None:
+    if isolation == "strict" and (obstacle := find_obstacle()) is not None:
+        pytest.skip(f"nothing can be isolated strictly here: {obstacle}")
+    box.write("data.txt", "1\n")
+    box.write("out/neighbour.txt", "here before\n")
+    box.spec(
+        "sum",
+        f"""
+        isolation: {isolation}
+        bindings: {{data: {{file: data.txt}}, sum: {{file: out/sum.txt, access: write}}}}
+        run: {{script: "cat data.txt > out/sum.txt"}}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("sum", runs=1)
+    done = box.run("replay", "sum", "1")
+    assert (done.returncode, "missing" in done.stdout) == (0, False), done
 
 
 def test_a_changed_program_is_tried_on_what_was_recorded(words: Box) -> None:

@@ -158,7 +158,7 @@ class Keeper:
             # As its last run left it, to the very object: that is kept already.
             if found is None or left != look.members:
                 try:
-                    found = Found(entries=capture.take(run.spec.root, look.members))
+                    found = Found(version=look.version, entries=capture.take(run.spec.root, look.members))
                 except OSError as error:
                     self._say(f"run {run.run_id}: what it will overwrite was not kept: {error}")
                     continue

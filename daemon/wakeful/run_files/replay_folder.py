@@ -56,7 +56,8 @@ def lay_out(blobs: Blobs, files: RunFiles, spec: SessionSpec, versions: dict[str
         if one.before is None:
             missing.append(Missing(one.name, "was not looked at"))
             continue
-        if identity in versions and one.before.version != versions[identity]:
+        # A look without a version was taken by an earlier release, right before the start.
+        if one.before.version not in (None, versions.get(identity, one.before.version)):
             missing.append(Missing(one.name, "moved on between the wake and the start of the run"))
         missing += [lack for entry in read_entries(blobs, one.before) if (lack := _put(blobs, copy, entry)) is not None]
     make_folders(spec, copy)
