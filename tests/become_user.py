@@ -1,4 +1,5 @@
 """The small program behind `ordinary_user`: `become_user.py UID HOME PROGRAM ARGUMENTS…` runs a program as that user. Started by root alone.
+A daemon that is forked (daemon_forks.py) becomes the user by `become`.
 
 The user needs to see the interpreter and this checkout, which may lie in a folder that is closed to others (/root). In a mount namespace of its
 own, each such folder is covered by an empty one in which just these are bound. /etc/passwd and /etc/group are covered by copies with one more line.
@@ -15,12 +16,13 @@ from collections.abc import Iterable
 
 NAME = "ordinary"
 _NEW_MOUNTS = 0x00020000
+_SET_DUMPABLE = 4
 _BIND, _RECURSIVE, _SLAVE = 1 << 12, 1 << 14, 1 << 19
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def main() -> None:
-    uid, home, argv = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+def become(uid: int, home: str) -> None:
+    """The calling process is the user from now on, in a mount namespace of its own."""
     _check(_libc.unshare(_NEW_MOUNTS), "a mount namespace")
     _mount(None, "/", _RECURSIVE | _SLAVE)
     checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -30,7 +32,8 @@ def main() -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    os.execvp(argv[0], argv)
+    # A process that changed its user cannot be looked at in /proc, not even by itself, until it executes a program or says this.
+    _check(_libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0), "a process that can be looked at")
 
 
 def _show(places: Iterable[str]) -> None:
@@ -76,4 +79,6 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, os.strerror(number), what)
 
 
-main()
+if __name__ == "__main__":
+    become(int(sys.argv[1]), sys.argv[2])
+    os.execvp(sys.argv[3], sys.argv[3:])

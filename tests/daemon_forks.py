@@ -26,7 +26,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from become_user import become
+
 LARGEST_REQUEST_BYTES = 200_000
+User = tuple[int, str]
 
 
 class ForkServer:
@@ -47,8 +50,10 @@ class ForkServer:
         self.owner = os.getpid()
         atexit.register(self.close)
 
-    def fork(self, words: Sequence[str], folder: Path, environment: Mapping[str, str], output: int) -> int:
-        request = {"words": list(words), "folder": str(folder), "environment": dict(environment)}
+    def fork(
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], output: int, user: User | None
+    ) -> int:
+        request = {"words": list(words), "folder": str(folder), "environment": dict(environment), "user": user}
         return int(self._ask(request, [output])["pid"])
 
     def reap(self, pid: int) -> int:
@@ -78,10 +83,13 @@ def find_server() -> ForkServer:
 class ForkedDaemon:
     """A daemon that was forked, with the methods of a `subprocess.Popen`."""
 
-    def __init__(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: IO[bytes]) -> None:
+    def __init__(
+        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: IO[bytes], user: User | None = None
+    ) -> None:
+        """`user` is the number and home of an ordinary user, whom root's fork becomes first."""
         self._server = find_server()
         self.args = list(words)
-        self.pid = self._server.fork(words, cwd, env, stdout.fileno())
+        self.pid = self._server.fork(words, cwd, env, stdout.fileno(), user)
         self.returncode: int | None = None
         # Nobody reaps it but us, so the number is still its own.
         self._end = os.pidfd_open(self.pid)
@@ -154,6 +162,8 @@ def become_daemon(request: dict[str, Any], output: int, main: Any) -> NoReturn:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.closerange(3, 100)
+        if request["user"] is not None:
+            become(*request["user"])
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update(request["environment"])

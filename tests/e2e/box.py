@@ -16,12 +16,12 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
 from commands import run_command
-from daemon_forks import ForkedDaemon
+from daemon_forks import ForkedDaemon, User
 from processes import is_stopped
 from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
@@ -112,15 +112,17 @@ class Box:
         out = self.output.open("ab")
         self.said = out.tell()
         words, environment = self.arguments(), self.environment() | (env or {})
-        if self._may_fork(words, environment):
-            self.daemon = ForkedDaemon(words, stdout=out, cwd=self.folder, env=environment)
-        else:
-            self.daemon = subprocess.Popen(
-                words, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, env=environment
-            )
+        self.daemon = self._launch(words, out, environment)
         out.close()
         if is_ready:
             self.wait_ready()
+
+    def _launch(
+        self, words: list[str], out: IO[bytes], environment: dict[str, str], user: User | None = None
+    ) -> subprocess.Popen[bytes] | ForkedDaemon:
+        if self._may_fork(words, environment):
+            return ForkedDaemon(words, stdout=out, cwd=self.folder, env=environment, user=user)
+        return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, env=environment)
 
     def _may_fork(self, words: list[str], environment: dict[str, str]) -> bool:
         """A wrapper starts the daemon itself, and an interpreter reads its own variables once, when it begins."""

@@ -168,33 +168,8 @@ def _say_shutdown(stop: Stop) -> str:
 def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -> ev.RunFinished:
     """The outcome, strongest reason first: a stop that was logged, then the crash, then the process's own word."""
     report = ended.report if ended is not None else None
-    exit_code = report.exit_code if report is not None else None
     is_success = report is not None and has_succeeded(run, report)
-    facts: dict[str, Any] = {
-        "run": run.run,
-        "exit_code": exit_code,
-        "signal": report.signal if report is not None else None,
-    }
-    if ended is not None and report is not None:
-        facts |= {"usage": report.usage, "output": report.output, "files": ended.files}
-        facts |= {
-            "isolation": report.isolation,
-            "undeclared": report.undeclared,
-            "hint": report.hint,
-            "assumed": report.staged is None,
-            "trace": report.trace,
-        }
-        facts["workspace"] = report.workspace
-    if run.agent is not None:
-        usage = report.usage if report is not None else Usage()
-        done = run.progress
-        guessed = done.estimated_tokens + done.reserved_tokens
-        facts["usage"] = replace(usage, tokens=done.spent_tokens, estimated_tokens=guessed, usd=done.spent_usd)
-        facts["subagents"] = (
-            add_spent(done, done.reserved_tokens, done.reserved_tokens, done.reserved_usd)
-            if done.reserved_tokens
-            else done.subs
-        )
+    facts = _gather_facts(run, ended)
     stop = run.stop
     if run.staged is not None:
         # A termination that comes now follows the success (rule 23).
@@ -232,6 +207,40 @@ def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -
             outcome="lost", is_final=False, reason=f"its process was killed by signal {report.signal}", **facts
         )
     return _judge_failure(session, run, report, facts, wall)
+
+
+def _gather_facts(run: OpenRun, ended: Ended | None) -> dict[str, Any]:
+    """The fields of `RunFinished` that do not depend on the outcome."""
+    if ended is None:
+        facts: dict[str, Any] = {"run": run.run, "exit_code": None, "signal": None}
+    else:
+        report = ended.report
+        facts = {
+            "run": run.run,
+            "exit_code": report.exit_code,
+            "signal": report.signal,
+            "usage": report.usage,
+            "output": report.output,
+            "files": ended.files,
+            "isolation": report.isolation,
+            "undeclared": report.undeclared,
+            "hint": report.hint,
+            "assumed": report.staged is None,
+            "trace": report.trace,
+            "workspace": report.workspace,
+        }
+    if run.agent is None:
+        return facts
+    done, usage = run.progress, facts.get("usage", Usage())
+    guessed = done.estimated_tokens + done.reserved_tokens
+    facts["usage"] = replace(usage, tokens=done.spent_tokens, estimated_tokens=guessed, usd=done.spent_usd)
+    # A request that was never answered counts at its worst case, also for the sub-agent that made it.
+    facts["subagents"] = (
+        add_spent(done, done.reserved_tokens, done.reserved_tokens, done.reserved_usd)
+        if done.reserved_tokens
+        else done.subs
+    )
+    return facts
 
 
 def _judge_failure(

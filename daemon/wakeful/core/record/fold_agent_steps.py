@@ -7,6 +7,8 @@ have charged it, too.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from msgspec.structs import replace
 
 from wakeful.core.agents.steps import WRITING_TOOLS, OwnFile, Progress
@@ -20,9 +22,8 @@ from wakeful.core.spec.budget import Budget, Periods, Spent, charge
 UNKNOWN_EFFECT = "network"
 
 
-def fold_turn(
-    session: Session,
-    event: ev.PromptAssembled
+TurnEvent = (
+    ev.PromptAssembled
     | ev.TurnRequested
     | ev.TurnAnswered
     | ev.TurnMetered
@@ -31,60 +32,29 @@ def fold_turn(
     | ev.ToolReturned
     | ev.QuestionAsked
     | ev.WorkHalted
-    | ev.SubagentHalted,
-    at: int,
-) -> Session:
+    | ev.SubagentHalted
+)
+
+
+def fold_turn(session: Session, event: TurnEvent, at: int) -> Session:
     run = session.run
     assert run is not None
     done = run.progress
     match event:
-        case ev.SubagentHalted(sub=SubWork(call=call), words=words):
-            return _put(session, run, replace(done, sub_halts={**done.sub_halts, call: words}), at)
-        case ev.PromptAssembled(sub=SubWork(call=call)):
-            return _put(
-                session,
-                run,
-                replace(done, sub_halts={known: words for known, words in done.sub_halts.items() if known != call}),
-                at,
-            )
-        case ev.TurnRequested(sub=SubWork(agent=agent), input_tokens=taken, max_output_tokens=made, usd=usd):
-            return _put(
-                session,
-                run,
-                replace(done, reserved_tokens=taken + made, reserved_usd=usd or 0.0, reserved_by=agent),
-                at,
-            )
-        case ev.TurnAnswered(sub=SubWork(), usage=usage, usd=usd):
-            return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
-        case ev.ToolReturned(sub=SubWork(), call=call_id, wrote=wrote):
-            return _put(session, run, _come_back(done, call_id, wrote), at)
-        case ev.TurnRequested(turn=turn, input_tokens=taken, max_output_tokens=made, usd=usd, purpose=purpose):
+        case (
+            ev.SubagentHalted()
+            | ev.PromptAssembled(sub=SubWork())
+            | ev.TurnRequested(sub=SubWork())
+            | ev.TurnAnswered(sub=SubWork())
+            | ev.ToolReturned(sub=SubWork())
+        ):
+            return _fold_sub_turn(session, run, event, at)
+        case ev.TurnRequested(turn=turn, purpose=purpose):
             summaries = done.summaries + (max(0, turn - done.turns) if purpose == "summary" else 0)
-            return _put(
-                session,
-                run,
-                replace(
-                    done,
-                    turns=turn,
-                    summaries=summaries,
-                    reserved_tokens=taken + made,
-                    reserved_usd=usd or 0.0,
-                    reserved_by=None,
-                ),
-                at,
-            )
+            return _put(session, run, replace(_reserve(done, event, None), turns=turn, summaries=summaries), at)
         case ev.TurnAnswered(usage=usage, usd=usd, answer=answer, purpose=purpose):
             session = _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
-            if purpose == "summary":
-                return session
-            return replace(
-                session,
-                knowledge=replace(
-                    session.knowledge,
-                    size_tokens=usage.total,
-                    conversation=session.knowledge.conversation.add(answer.words),
-                ),
-            )
+            return session if purpose == "summary" else _add_words(session, answer.words, usage.total)
         case ev.TurnMetered(usage=usage, usd=usd):
             # The worst case of one request stands until more than that is known to be spent.
             metered = replace(
@@ -96,28 +66,65 @@ def fold_turn(
         case ev.ToolCalled(call=call) if call.name in WRITING_TOOLS:
             return _put(session, run, replace(done, writing=(*done.writing, call.id)), at)
         case ev.ToolReturned(call=call_id, text=text, wrote=wrote):
-            session = replace(
-                session, knowledge=replace(session.knowledge, conversation=session.knowledge.conversation.grow(text))
-            )
+            conversation = session.knowledge.conversation.grow(text)
+            session = replace(session, knowledge=replace(session.knowledge, conversation=conversation))
             return _put(session, run, _come_back(done, call_id, wrote), at)
         case ev.TurnFailed(usage=TokenUsage() as usage, usd=usd):
             return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
-        case ev.TurnFailed(fault=fault):
-            return (
-                _settle_unanswered(session, run, at, event.periods)
-                if fault == UNKNOWN_EFFECT
-                else _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
-            )
+        case ev.TurnFailed(fault=fault) if fault == UNKNOWN_EFFECT:
+            return _settle_unanswered(session, run, at, event.periods)
+        case ev.TurnFailed():
+            return _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
         case ev.QuestionAsked(call=call, name=name, text=text, is_permission=is_permission):
-            return replace(
-                session,
-                question=Question(call=call, name=name, text=text, is_permission=is_permission),
-                last_active_at=at,
-            )
+            question = Question(call=call, name=name, text=text, is_permission=is_permission)
+            return replace(session, question=question, last_active_at=at)
         case ev.WorkHalted(hold=hold):
             return replace(session, run=replace(run, halt=hold), last_active_at=at)
         case _:
             return replace(session, last_active_at=at)
+
+
+def _fold_sub_turn(
+    session: Session,
+    run: OpenRun,
+    event: ev.SubagentHalted | ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.ToolReturned,
+    at: int,
+) -> Session:
+    """Fold a step of a sub-agent: it is charged to the run, and leaves the session's own conversation alone."""
+    assert event.sub is not None
+    done, call = run.progress, event.sub.call
+    match event:
+        case ev.SubagentHalted(words=words):
+            return _put(session, run, replace(done, sub_halts={**done.sub_halts, call: words}), at)
+        case ev.PromptAssembled():
+            halts = {known: words for known, words in done.sub_halts.items() if known != call}
+            return _put(session, run, replace(done, sub_halts=halts), at)
+        case ev.TurnRequested():
+            return _put(session, run, _reserve(done, event, event.sub.agent), at)
+        case ev.TurnAnswered(usage=usage, usd=usd):
+            return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
+        case ev.ToolReturned(call=call_id, wrote=wrote):
+            return _put(session, run, _come_back(done, call_id, wrote), at)
+        case _:
+            assert_never(event)
+
+
+def _reserve(done: Progress, asked: ev.TurnRequested, agent: str | None) -> Progress:
+    """Reserve the worst case of a request that is about to be sent; `agent` is the sub-agent that asks."""
+    return replace(
+        done,
+        reserved_tokens=asked.input_tokens + asked.max_output_tokens,
+        reserved_usd=asked.usd or 0.0,
+        reserved_by=agent,
+    )
+
+
+def _add_words(session: Session, words: str, size_tokens: int) -> Session:
+    knowledge = session.knowledge
+    return replace(
+        session,
+        knowledge=replace(knowledge, size_tokens=size_tokens, conversation=knowledge.conversation.add(words)),
+    )
 
 
 def _come_back(done: Progress, call_id: str, wrote: tuple[WroteFile, ...]) -> Progress:
