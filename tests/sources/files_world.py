@@ -40,17 +40,18 @@ class World:
         self.results: dict[str, list[LookResult]] = {}
         self.hints: list[tuple[str, ...]] = []
         self._generation = 0
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._looking: set[str] = set()
+        self.timers: dict[str, asyncio.TimerHandle] = {}
+        self.looking: set[str] = set()
         state.mkdir(exist_ok=True, parents=True)
         # What was said of defects.
         self.told: list[str] = []
+        self.cache = StatCache(state)
         self.source = FileSource(
             self._take,
             self.loop,
             state,
             make_hints,
-            StatCache(state),
+            self.cache,
             mounts=mounts,
             defects=Defects(lambda words, error: self.told.append(words)),
         )
@@ -63,24 +64,24 @@ class World:
                     self._dirty(key)
             case TargetLooked(result):
                 self.results.setdefault(result.target, []).append(result)
-                self._looking.discard(result.target)
+                self.looking.discard(result.target)
                 for key in result.also_dirty:
                     self._dirty(key)
                 if result.is_unstable:
                     self._dirty(result.target)
 
     def _dirty(self, key: str) -> None:
-        if key in self._timers:
-            self._timers[key].cancel()
-        self._timers[key] = self.loop.call_later(QUIET_SECONDS, self._look, key)
+        if key in self.timers:
+            self.timers[key].cancel()
+        self.timers[key] = self.loop.call_later(QUIET_SECONDS, self._look, key)
 
     def _look(self, key: str) -> None:
-        del self._timers[key]
+        del self.timers[key]
         self.look(key)
 
     def look(self, key: str) -> None:
         self._generation += 1
-        self._looking.add(key)
+        self.looking.add(key)
         self.source.look(key, self._generation)
 
     async def follow(self, pattern: str, root: Path | None = None, key: str | None = None, **options: object) -> str:
@@ -92,7 +93,7 @@ class World:
         return name
 
     async def settled(self) -> None:
-        await eventually_async(lambda: not self._timers and not self._looking, what="nothing dirty, no look under way")
+        await eventually_async(lambda: not self.timers and not self.looking, what="nothing dirty, no look under way")
 
     async def hinted(self, change: Callable[[], object]) -> None:
         """Make a change and wait until it was hinted at and looked at."""

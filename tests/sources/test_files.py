@@ -638,7 +638,7 @@ async def test_comparing_by_stat_or_names_reads_no_content(tmp_path: Path) -> No
             await world.follow("*", compare="stat"),
             await world.follow("*", compare="names", key="names"),
         )
-        seen = world.source._cache.seen[str(path)]
+        seen = world.cache.seen[str(path)]
         assert seen.digest == b""
         versions = world.version(by_stat), world.version(by_name)
         await world.hinted(lambda: os.utime(path, (1, 1)))

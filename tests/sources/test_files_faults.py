@@ -124,9 +124,9 @@ async def test_the_sweep_forgets_paths_nobody_means(tmp_path: Path) -> None:
         (world.root / "file").write_text("1")
         key = await world.follow("*")
         world.source.forget([key])
-        assert str(world.root / "file") in world.source._cache.seen
+        assert str(world.root / "file") in world.cache.seen
         await sweep_once(world)
-        assert world.source._cache.seen == {}
+        assert world.cache.seen == {}
 
 
 async def test_a_round_of_the_sweep_is_spread_over_ten_minutes(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_an_old_file_is_not_read_twice(tmp_path: Path) -> None:
         seen = forge(world, path)
         await world.follow("*", key="k")
         assert look_now(world.source, "k").version != await world.truth("*")
-        assert world.source._cache.seen[str(path)] is seen
+        assert world.cache.seen[str(path)] is seen
 
 
 def forge(world: World, path: Path) -> Seen:
@@ -174,7 +174,7 @@ def forge(world: World, path: Path) -> Seen:
     assert key is not None
     seen = Seen(key, "f", b"\1" * DIGEST_BYTES, time.time_ns() + 2 * RACY_NANOSECONDS)
     assert not seen.is_racy
-    world.source._cache.put(str(path), seen)
+    world.cache.put(str(path), seen)
     return seen
 
 
@@ -395,14 +395,14 @@ async def test_after_a_restart_nothing_is_read_that_did_not_change(tmp_path: Pat
         os.utime(path, (1, 1))
         await world.follow("*", key="k")
         # Hashed well after its last change, as almost every file is.
-        seen = world.source._cache.seen[str(path)]
+        seen = world.cache.seen[str(path)]
         seen.hashed_at += 2 * RACY_NANOSECONDS
-        world.source._cache.put(str(path), seen)
+        world.cache.put(str(path), seen)
         before = world.last("k")
     async with open_world(tmp_path) as world:
-        kept = world.source._cache.seen[str(path)]
+        kept = world.cache.seen[str(path)]
         await world.follow("*", key="k")
-        assert world.source._cache.seen[str(path)] is kept
+        assert world.cache.seen[str(path)] is kept
         assert (world.last("k").previous, world.version("k")) == (before.version, before.version)
 
 
@@ -412,7 +412,7 @@ async def test_without_a_complete_memory_the_delta_is_unknown(tmp_path: Path) ->
         for name in ("a", "b"):
             (world.root / name).write_text(name)
         await world.follow("*", key="k")
-        world.source._cache.put(str(world.root / "a"), None)
+        world.cache.put(str(world.root / "a"), None)
     (world.root / "b").write_text("other")
     async with open_world(tmp_path) as world:
         await world.follow("*", key="k")

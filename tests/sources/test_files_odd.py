@@ -286,7 +286,7 @@ async def test_a_large_file_is_hashed_off_the_loop(tmp_path: Path) -> None:
         path.write_bytes(os.urandom(1 << 20) * 8)
         key = await world.follow("large")
         found = read_entry(str(path), None, Demand(wants_content=True))
-        assert world.source._cache.seen[str(path)].digest == found.digest
+        assert world.cache.seen[str(path)].digest == found.digest
         with path.open("r+b") as file:
             file.seek(5 << 20)
             file.write(b"changed")
@@ -419,7 +419,7 @@ async def test_the_state_folder_is_never_watched_walked_or_read(tmp_path: Path) 
             key = await world.follow(pattern)
             assert world.version(key) is None
             assert "state folder" in world.last(key).problem
-        assert not any(path.startswith(f"{state}/") for path in world.source._cache.seen)
+        assert not any(path.startswith(f"{state}/") for path in world.cache.seen)
         link = await world.follow("link")
         before = world.version(link)
         (state / "log.db").write_text("changed")

@@ -40,14 +40,14 @@ def lose_hints(world: World) -> None:
 
 def ask(world: World, key: str) -> None:
     """It has settled."""
-    if (timer := world._timers.pop(key, None)) is not None:
+    if (timer := world.timers.pop(key, None)) is not None:
         timer.cancel()
     world.look(key)
 
 
 async def look_at(world: World, key: str) -> None:
     ask(world, key)
-    await eventually_async(lambda: not world._looking, what="no look under way")
+    await eventually_async(lambda: not world.looking, what="no look under way")
 
 
 def change_and_lose(world: World) -> None:
@@ -93,7 +93,7 @@ async def test_a_look_at_hundreds_of_files_is_made_off_the_loop(tmp_path: Path) 
         change_and_lose(world)
         ask(world, key)
         assert world.source.is_looking
-        await eventually_async(lambda: not world._looking, what="no look under way")
+        await eventually_async(lambda: not world.looking, what="no look under way")
         assert len(world.results[key]) == 2
         assert world.version(key) == await world.truth(PATTERN)
 
@@ -181,7 +181,7 @@ async def test_a_target_that_is_forgotten_while_it_is_read_is_followed_anew_as_a
         ask(world, key)
         world.source.forget([key])
         await eventually_async(lambda: not world.source.is_looking, what="no look under way")
-        world._looking.discard(key)
+        world.looking.discard(key)
         await world.follow(PATTERN, key="one")
         assert world.version(key) == await world.truth(PATTERN)
 
