@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import sys
 
+from msgspec.structs import replace
+
 from wakeful.api.gate import callers as peers
 from wakeful.api.gate import connections, gate, protocol
 from wakeful.cli import main
+from wakeful.core.deciding import loop_guard
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.runners.isolation import file_system_answers as looking
 from wakeful.runners.isolation import programs, reach
@@ -63,6 +66,11 @@ def count_nobody() -> None:
 def spend_every_descriptor() -> None:
     """As many connections were accepted as there were places, whatever the limit of open files."""
     connections.find_most = lambda: (connections.MOST_CONNECTIONS, connections.MOST_PARTING)
+
+
+def pace_from_the_twentieth_start() -> None:
+    """A session is paced from 20 starts a minute on, since a busy machine does not make the 120 of the rule."""
+    loop_guard.COMMANDS = replace(loop_guard.COMMANDS, starts_a_minute=20)
 
 
 def leave_folders_to_the_umask() -> None:
