@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -44,6 +45,10 @@ async def warm(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
 def do(bench: Bench, text: str, **changes: object) -> ProcessEnded:
     # Cold, it would say so and fail: what passes was forked.
     return bench.order("/bin/sh", "-c", "echo cold; exit 9", env={"DO": text}, is_agent=True, **changes)  # type: ignore[return-value]
+
+
+def list_children() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
 
 
 async def test_a_forked_run_is_the_daemons_own_child_with_nothing_of_the_servers(warm: Bench) -> None:
@@ -140,8 +145,9 @@ async def test_a_stop_reaches_a_fork_that_is_slow_to_lead_its_group(
     bench = Bench(tmp_path, warm=server)
     server.hold("the test", ())
     await eventually_async(lambda: server.is_ready)
+    before = list_children()
     run_id = bench.start(do(bench, f"wait {bench.root / 'pid'}"))
-    await asyncio.sleep(0.1)
+    await eventually_async(lambda: list_children() - before, what="the fork, which is ours once its parent is gone")
     bench.runner.stop(run_id, how, 0.0 if how == "kill" else 600.0)
     ended = await bench.end_of(run_id)
     assert (ended.signal, ended.exit_code) == ((signal.SIGKILL, None) if how == "kill" else (None, 128 + signal.SIGINT))
