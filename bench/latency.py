@@ -99,11 +99,11 @@ class Flushes(Contestant):
 
 
 def build(folder: Path) -> Path | None:
-    """The stamp and the floor, side by side; None without a compiler."""
+    """The stamp and the other programs, side by side; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
-    for name in ("stamp", "floor"):
+    for name in ("stamp", "floor", "lines"):
         subprocess.run([compiler, "-O2", "-o", folder / name, REFERENCE / f"{name}.c"], check=True)
     return folder / "stamp"
 

@@ -6,7 +6,9 @@ Every wait here has a deadline and says what it waited for, so that a benchmark 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -39,8 +41,10 @@ def wait_until(is_so: Callable[[], bool], seconds: float, what: str, *, every: f
 class Place:
     """`folder` holds sessions.d/, the state and the socket. The daemon's own words go to a file: a pipe nobody reads would stop it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, has_http: bool = False) -> None:
         self.folder = folder
+        # With a TCP port, any that is free.
+        self._has_http = has_http
         self.specs = folder / "sessions.d"
         self.socket = folder / "s"
         self.said = folder / "said"
@@ -56,6 +60,7 @@ class Place:
             self.runtime = tempfile.mkdtemp(
                 prefix="wakeful-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder
             )
+        given = {"RUNTIME_DIRECTORY": self.runtime} | ({"WAKEFUL_HTTP": "127.0.0.1:0"} if self._has_http else {})
         began = time.monotonic()
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
@@ -63,7 +68,7 @@ class Place:
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env=_environment() | {"RUNTIME_DIRECTORY": self.runtime},
+                env=_environment() | given,
             )
         wait_until(self._is_ready_or_over, READY_SECONDS, "the daemon to be ready", every=0.002)
         if self.process.poll() is not None:
@@ -90,9 +95,34 @@ class Place:
             check=True,
             stdout=subprocess.DEVNULL,
             cwd=self.folder,
+            env=_environment(),
             timeout=READY_SECONDS,
         )
         return time.monotonic() - began
+
+    def read(self, *arguments: str) -> str:
+        """What one `wakeful VERB …` prints."""
+        return subprocess.run(
+            [WAKEFUL, *arguments, "--socket", self.socket],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=_environment(),
+            timeout=READY_SECONDS,
+        ).stdout
+
+    @property
+    def port(self) -> int:
+        """The TCP port, as the line `ready` tells it."""
+        found = re.search(rb"http://127\.0\.0\.1:(\d+)", self.said.read_bytes())
+        assert found is not None, "the daemon has no TCP port"
+        return int(found[1])
+
+    def make_token(self, *scopes: str) -> str:
+        words = [word for scope in scopes for word in ("--scope", scope)]
+        token: str = json.loads(self.read("token", "new", *words, "--json"))["token"]
+        return token
 
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -138,8 +168,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def daemon(folder: Path) -> Iterator[Place]:
-    place = Place(folder)
+def daemon(folder: Path, *, has_http: bool = False) -> Iterator[Place]:
+    place = Place(folder, has_http=has_http)
     try:
         yield place
     finally:

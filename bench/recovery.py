@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from place import WAKEFUL, Place, daemon, wait_until
+from place import Place, daemon, wait_until
 from table import Bar, Row, print_table
 from wakeful.core.record.events import NoteAdded
 from wakeful.core.record.fold import fold
@@ -69,14 +68,7 @@ def lengthen(log: SqliteLog, events: int) -> None:
 
 
 def count_running(place: Place) -> int:
-    told = subprocess.run(
-        [WAKEFUL, "list", "--json", "--socket", place.socket],
-        check=True,
-        capture_output=True,
-        cwd=place.folder,
-        timeout=RUN_SECONDS,
-    )
-    return sum(row["state"] == "running" for row in json.loads(told.stdout))
+    return sum(row["state"] == "running" for row in json.loads(place.read("list", "--json")))
 
 
 def kill_and_start(place: Place) -> tuple[float, float]:
