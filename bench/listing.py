@@ -13,7 +13,7 @@ from place import Place, daemon
 from table import Bar, Row, print_table
 
 SECTION = "wakeful list (CLI), wall"
-BARS = {100: 150.0, 10_000: 300.0}
+BARS = {100: 100.0, 10_000: 300.0}
 ROUNDS = 20
 SPEC = """\
 objective: Be listed.
