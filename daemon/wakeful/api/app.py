@@ -152,8 +152,9 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     # An address with a slash too many is another address.
     app.router.redirect_slashes = False
     app.state.service = service
-    app.state.day = DayCosts()
-    app.state.rows = Rows(lambda session_id: app.state.day.costs.get(session_id))
+    # By its own name: asked for each of 10,000 rows, `app.state` would take a third of the time.
+    day = app.state.day = DayCosts()
+    app.state.rows = Rows(lambda session_id: day.costs.get(session_id))
     app.state.presence = Presence()
     app.state.feed = LiveFeed(service, app.state.rows, app.state.day, app.state.presence)
     app.state.keys = calls.KeysInUse()
