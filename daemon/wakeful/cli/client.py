@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 from wakeful import __version__
 from wakeful.cli.exit_codes import DaemonBusy, Failure, NoDaemon
 from wakeful.cli.places import find_socket, say_project_down
-from wakeful.cli.progress import clear_line, write_over
-from wakeful.cli.text import escape
+from wakeful.cli.text import clear_line, escape, write_over
 from wakeful.system.http_wire import (
     HEAD_END,
     LONGEST_HEAD_BYTES,

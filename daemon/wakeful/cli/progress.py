@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from threading import Event, Thread
 
-from wakeful.cli.text import columns, count, paint
+from wakeful.cli.text import clear_line, columns, count, paint, write_over
 
 
 class Bar:
@@ -47,19 +47,6 @@ class Tally:
     def _tell(self, number: int) -> None:
         if self._is_shown:
             write_over(count(number, self._what))
-
-
-def write_over(text: str) -> None:
-    """In the place of what stands on the line of the terminal, which may be longer.
-
-    Without control codes: not every terminal knows them.
-    """
-    width = columns() - 1
-    print(f"\r{text[:width]:<{width}}", end="", file=sys.stderr, flush=True)
-
-
-def clear_line() -> None:
-    print(f"\r{' ' * columns()}\r", end="", file=sys.stderr, flush=True)
 
 
 def draw_bar(done: int, total: int) -> str:

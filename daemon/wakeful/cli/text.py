@@ -222,3 +222,16 @@ def say_slots(slots: dict[str, Any]) -> str:
     """The slots of commands, and those of agents where one is taken."""
     agents = f", {slots['agents']['used']} of {slots['agents']['of']} for agents" if slots["agents"]["used"] else ""
     return f"{slots['used']} of {count(slots['of'], 'slot')}{agents}"
+
+
+def write_over(text: str) -> None:
+    """In the place of what stands on the line of the terminal, which may be longer.
+
+    Without control codes: not every terminal knows them.
+    """
+    width = columns() - 1
+    print(f"\r{text[:width]:<{width}}", end="", file=sys.stderr, flush=True)
+
+
+def clear_line() -> None:
+    print(f"\r{' ' * columns()}\r", end="", file=sys.stderr, flush=True)

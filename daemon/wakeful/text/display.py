@@ -27,19 +27,20 @@ def count(number: int, noun: str) -> str:
 _MARKS = (
     "\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff"
 )
-_UNSAFE = re.compile(f"[\x00-\x1f{_MARKS}]")
-_UNSAFE_BUT_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{_MARKS}]")
+# Compiled when first needed: that takes a millisecond, and `wakeful list` seldom needs them.
+_UNSAFE = f"[\x00-\x1f{_MARKS}]"
+_UNSAFE_BUT_LINES = f"[\x00-\x08\x0b-\x1f{_MARKS}]"
 
 
 def escape(text: str) -> str:
     """One line in which no character moves a terminal: ESC is shown as \\x1b, a newline as \\n."""
     # Nearly everything is plain, and a list of 10,000 names should not take long.
-    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_show, text)
+    return text if text.isascii() and text.isprintable() else re.sub(_UNSAFE, _show, text)
 
 
 def escape_lines(text: str) -> str:
     """The same for text of several lines: newlines and tabs stay."""
-    return _UNSAFE_BUT_LINES.sub(_show, text)
+    return re.sub(_UNSAFE_BUT_LINES, _show, text)
 
 
 def escape_output(output: bytes) -> str:
