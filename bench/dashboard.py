@@ -31,7 +31,14 @@ CALM_SECONDS = 10.0
 REST_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+)
 # Told to the page before its own scripts run: the moment at which the first session is on the screen.
 WATCH_PAINT = """
 const seen = new MutationObserver(() => {
@@ -100,8 +107,22 @@ def measure_rest(page: Any, place: Place) -> list[Row]:
     seconds = time.monotonic() - began
     note = f"over {REST_SECONDS:.0f} s"
     return [
-        Row(SECTION, "the page at rest", (read_task_seconds() - tasks) / seconds * 100, "% of a core", Bar("<=", 1.0), note),
-        Row(SECTION, "the daemon beside it", (place.cpu_seconds() - spent) / seconds * 100, "% of a core", Bar("<=", 1.0), note),
+        Row(
+            SECTION,
+            "the page at rest",
+            (read_task_seconds() - tasks) / seconds * 100,
+            "% of a core",
+            Bar("<=", 1.0),
+            note,
+        ),
+        Row(
+            SECTION,
+            "the daemon beside it",
+            (place.cpu_seconds() - spent) / seconds * 100,
+            "% of a core",
+            Bar("<=", 1.0),
+            note,
+        ),
     ]
 
 

@@ -28,9 +28,7 @@ class Stream:
 
     def __init__(self, port: int, token: str, target: str) -> None:
         self.connection = socket.create_connection(("127.0.0.1", port))
-        head = (
-            f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n\r\n"
-        )
+        head = f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n\r\n"
         self.connection.sendall(head.encode())
         self._tail = b""
         self.is_open = False

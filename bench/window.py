@@ -73,9 +73,7 @@ class Side:
 
     def say_busy(self) -> str:
         cores = os.cpu_count() or 1
-        return (
-            f"daemon {self.daemon_seconds / self.seconds:.1%} of a core, machine {self.busy_seconds / self.seconds:.0%} of {cores:.0%}"
-        )
+        return f"daemon {self.daemon_seconds / self.seconds:.1%} of a core, machine {self.busy_seconds / self.seconds:.0%} of {cores:.0%}"
 
     def find_quantile(self, share: float) -> float:
         return find_quantile(self.took, share)
@@ -204,7 +202,8 @@ def make_rows(alone: Side, watched: Side, reports: Reports) -> list[Row]:
     took = [milliseconds for _, milliseconds in reports.calls]
     kinds = Counter(kind for kind, _ in reports.calls)
     each = ", ".join(
-        f"{kind} {find_quantile([one for name, one in reports.calls if name == kind], 0.99):.0f}" for kind in sorted(kinds)
+        f"{kind} {find_quantile([one for name, one in reports.calls if name == kind], 0.99):.0f}"
+        for kind in sorted(kinds)
     )
     told = f"p50 {statistics.median(took):.1f}; p99 of {each}; {len(took)} calls, {len(reports.errors)} failed"
     if reports.errors:
@@ -221,7 +220,13 @@ def make_rows(alone: Side, watched: Side, reports: Reports) -> list[Row]:
         missed = f"{watched.missed} of {len(watched.took) + watched.missed} never answered" if watched.missed else ""
         rows += [
             Row(SECTION, f"saved -> started, without, {name}", without, "ms", note=alone.say_busy()),
-            Row(SECTION, f"saved -> started, with, {name}", with_, "ms", note="; ".join(filter(None, (watched.say_busy(), missed)))),
+            Row(
+                SECTION,
+                f"saved -> started, with, {name}",
+                with_,
+                "ms",
+                note="; ".join(filter(None, (watched.say_busy(), missed))),
+            ),
             Row(SECTION, f"with beside without, {name}", with_ / without, "x", Bar("<=", 1.2)),
         ]
     return rows

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from waiting import PATIENCE_SECONDS
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
-from wakeful.api.routes.follow import follow_records
+from wakeful.api.routes.follow import RecordPages, follow_records
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
 from wakeful.core.calls.values import Call, Called, Reply, Work
@@ -121,6 +121,7 @@ class SmallDaemon:
         self._last_look: dict[str, str] = {}
         self._inbox: deque[Observation] = deque()
         self._listeners: set[asyncio.Event] = set()
+        self._pages = RecordPages(self)
         self.redactor = Redactor()
         self.live_words = LiveWords(lambda: self.redactor)
         self.notifications = NotificationDesk(
@@ -289,8 +290,10 @@ class SmallDaemon:
         is_live: bool = False,
         after: int | None = None,
         is_wanted: RecordFilter | None = None,
-    ) -> AsyncIterator[FollowLine | LiveLine]:
-        return follow_records(self, self._listeners, names, is_live=is_live, after=after, is_wanted=is_wanted)
+    ) -> AsyncIterator[list[FollowLine | LiveLine]]:
+        return follow_records(
+            self, self._pages, self._listeners, names, is_live=is_live, after=after, is_wanted=is_wanted
+        )
 
     @contextlib.contextmanager
     def listen(self, heard: asyncio.Event) -> Iterator[None]:

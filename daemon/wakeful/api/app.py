@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wakeful.api.day_costs import DayCosts
+from wakeful.api.event_stream import SendTurns
 from wakeful.api.gate.callers import name_account
 from wakeful.api.gate.codes import Codes
 from wakeful.api.gate.connections import Connections
@@ -156,6 +157,7 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     day = app.state.day = DayCosts()
     app.state.rows = Rows(lambda session_id: day.costs.get(session_id))
     app.state.presence = Presence()
+    app.state.turns = SendTurns()
     app.state.feed = LiveFeed(service, app.state.rows, app.state.day, app.state.presence)
     app.state.keys = calls.KeysInUse()
     app.state.accounts = costs.Accounts()

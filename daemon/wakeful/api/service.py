@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,6 +60,8 @@ class FollowLine:
     record: Record
     # Its position in the order of all sessions.
     position: int
+    # The line as it was written, by the form in which it was asked for. All followers share the line.
+    written: dict[tuple[bool, bool], bytes] = field(default_factory=dict, compare=False, repr=False)
 
 
 # Whether somebody who follows wants to see this record of this session.
@@ -210,8 +212,9 @@ class Service(Protocol):
         is_live: bool = False,
         after: int | None = None,
         is_wanted: RecordFilter | None = None,
-    ) -> AsyncIterator[FollowLine | LiveLine]:
+    ) -> AsyncIterator[list[FollowLine | LiveLine]]:
         """Records of these sessions (None: of all) as they become durable, from now on or after a position.
+        Those that are there together come together.
 
         `is_live`: and the words of their agents, as they come. `is_wanted`: only these records.
         """

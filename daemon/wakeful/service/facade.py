@@ -19,7 +19,7 @@ from typing import Any
 
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
-from wakeful.api.routes.follow import follow_records
+from wakeful.api.routes.follow import RecordPages, follow_records
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
 from wakeful.core.calls.values import Call, Rename, Reply, Work
 from wakeful.core.looking.path_reports import Bounds, Compared
@@ -108,6 +108,7 @@ class Facade:
         self._decided = decided
         self._recorded = recorded
         self._ending = ending
+        self._pages = RecordPages(self)
 
     # -- calls --------------------------------------------------------------------------------
 
@@ -239,8 +240,10 @@ class Facade:
         is_live: bool = False,
         after: int | None = None,
         is_wanted: RecordFilter | None = None,
-    ) -> AsyncIterator[FollowLine | LiveLine]:
-        return follow_records(self, self._recorded.listeners, names, is_live=is_live, after=after, is_wanted=is_wanted)
+    ) -> AsyncIterator[list[FollowLine | LiveLine]]:
+        return follow_records(
+            self, self._pages, self._recorded.listeners, names, is_live=is_live, after=after, is_wanted=is_wanted
+        )
 
     @contextlib.contextmanager
     def listen(self, heard: asyncio.Event) -> Iterator[None]:

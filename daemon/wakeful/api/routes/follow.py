@@ -105,15 +105,54 @@ def _is_asked_again(session: Session) -> bool:
     return any(one.asker is not None and one.position > last for one in session.list_unread())
 
 
+class RecordPage(NamedTuple):
+    """The records after a position, each as a line; those of sessions that are not here any more are left out.
+
+    `reached` is the position behind them."""
+
+    reached: int
+    lines: tuple[FollowLine, ...]
+    has_more: bool
+
+
+class RecordPages:
+    """Pages of records that followers share: all of them wake at once, and most of them want the same records.
+
+    A page is kept for one round of the loop, so it is as fresh as a page of one's own."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._kept: dict[int, RecordPage] = {}
+
+    def read(self, position: int) -> RecordPage:
+        page = self._kept.get(position)
+        if page is None:
+            if not self._kept:
+                asyncio.get_running_loop().call_soon(self._kept.clear)
+            page = self._kept[position] = self._read(position)
+        return page
+
+    def _read(self, position: int) -> RecordPage:
+        log, sessions = self._service.log, self._service.core.state.sessions
+        reached, records = read_placed(log, position)
+        lines = tuple(
+            FollowLine(sessions[record.session].name, record, at)
+            for at, record in records
+            if record.session in sessions
+        )
+        return RecordPage(reached, lines, has_more=bool(records) and reached < log.position())
+
+
 async def follow_records(
     service: Service,
+    pages: RecordPages,
     listeners: set[asyncio.Event],
     names: set[str] | None,
     *,
     is_live: bool,
     after: int | None = None,
     is_wanted: RecordFilter | None = None,
-) -> AsyncIterator[FollowLine | LiveLine]:
+) -> AsyncIterator[list[FollowLine | LiveLine]]:
     """Records as they become durable, of these sessions or of all; `listeners` are set when there are new ones.
 
     `is_live`: and words between them. `after`: the position to begin after, instead of the present one. `is_wanted`:
@@ -125,30 +164,37 @@ async def follow_records(
     if after is not None:
         heard.set()
     live = LiveFollower(service, names, heard) if is_live else None
+
+    def choose(page: RecordPage) -> Iterator[FollowLine]:
+        for line in page.lines:
+            session = service.core.state.sessions.get(line.record.session)
+            if (
+                session is not None
+                and (names is None or session.name in names)
+                and (is_wanted is None or is_wanted(session, line.record))
+            ):
+                yield line
+
     try:
         while True:
             await (heard.wait() if live is None else live.wait())
             heard.clear()
-            position, records = read_placed(service.log, position)
-            if records:
-                # There may be more. Others have their turn before that, and whoever ends this is heard:
-                # a reader that left would read all.
+            page = pages.read(position)
+            position = page.reached
+            found: list[FollowLine | LiveLine] = list(choose(page))
+            if page.has_more:
                 heard.set()
+            if page.lines:
+                # Others have their turn before the next page, and whoever ends this is heard: a reader that left would
+                # read all.
                 await asyncio.sleep(0)
-            # From the end, and none is held here while it is sent.
-            records.reverse()
-            while records:
-                session = service.core.state.sessions.get(records[-1].record.session)
-                if (
-                    session is not None
-                    and (names is None or session.name in names)
-                    and (is_wanted is None or is_wanted(session, records[-1].record))
-                ):
-                    yield records.pop().line(session.name)
-                else:
-                    records.pop()
-            for line in live.read() if live is not None else ():
-                yield line
+            del page
+            found += live.read() if live is not None else ()
+            # None is held here while it is sent.
+            batches = [found] if found else []
+            del found
+            while batches:
+                yield batches.pop()
     finally:
         listeners.discard(heard)
 
@@ -158,9 +204,6 @@ class Placed(NamedTuple):
 
     position: int
     record: Record
-
-    def line(self, session: str) -> FollowLine:
-        return FollowLine(session, self.record, self.position)
 
 
 def read_placed(log: LogReader, position: int) -> tuple[int, list[Placed]]:

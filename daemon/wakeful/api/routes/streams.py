@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, aclosing
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -53,7 +54,7 @@ async def read_live(request: Request) -> Response:
     if caller_of(request).member is not None:
         # Asked anew for every batch: a role may be taken away meanwhile.
         sees = sight.sees if not names else lambda one: one in chosen and sight.sees(one)
-    return answer_events(_hold_presence(feed.stream(after, sees), request, chosen))
+    return answer_events(_hold_presence(feed.stream(after, sees), request, chosen), request)
 
 
 async def _hold_presence(lines: AsyncIterator[bytes], request: Request, ids: set[str]) -> AsyncIterator[bytes]:
@@ -66,6 +67,20 @@ async def _hold_presence(lines: AsyncIterator[bytes], request: Request, ids: set
         async with aclosing(cast("Any", lines)):
             async for line in lines:
                 yield line
+
+
+def _write_lines(lines: list[FollowLine | LiveLine], *, with_words: bool, as_events: bool) -> bytes:
+    """The lines one behind the other, as lines of JSON or as events. That of a record is written once for everybody."""
+    form = with_words, as_events
+    texts: list[bytes] = []
+    for line in lines:
+        text = line.written.get(form) if isinstance(line, FollowLine) else None
+        if text is None:
+            text = (_write_event if as_events else _line_of_follow)(line, with_words)
+        if isinstance(line, FollowLine):
+            line.written[form] = text
+        texts.append(text)
+    return b"".join(texts)
 
 
 def _line_of_follow(line: FollowLine | LiveLine, with_words: bool) -> bytes:
@@ -112,23 +127,29 @@ async def follow(request: Request) -> Response:
     # Subscribed before the headers leave: who has them and then acts, misses nothing.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
     await asyncio.sleep(0)
-    write = _write_line if wants_events(request) else _line_of_follow
+    as_events = wants_events(request)
+    write = partial(_write_lines, with_words=with_words, as_events=as_events)
     ids = {service.core.state.ids[name] for name in names or ()}
-    stream = _hold_presence(_stream_follow(lines, first, lambda line: write(line, with_words)), request, ids)
-    return answer_events(stream) if wants_events(request) else answer_lines(stream)
+    stream = _hold_presence(_stream_follow(lines, first, write), request, ids)
+    return answer_events(stream, request) if as_events else answer_lines(stream)
 
 
-async def _leave_out(lines: AsyncIterator[FollowLine | LiveLine], sight: Sight) -> AsyncIterator[FollowLine | LiveLine]:
+async def _leave_out(
+    batches: AsyncIterator[list[FollowLine | LiveLine]], sight: Sight
+) -> AsyncIterator[list[FollowLine | LiveLine]]:
     """The lines of sessions that the caller sees at that moment."""
-    async with aclosing(cast("Any", lines)):
-        async for line in lines:
-            # Lost words are of no session.
-            if (
-                sight.sees(line.record.session)
-                if isinstance(line, FollowLine)
-                else not line.session or sight.sees_name(line.session)
-            ):
-                yield line
+    async with aclosing(cast("Any", batches)):
+        async for lines in batches:
+            seen = [line for line in lines if _is_seen(line, sight)]
+            if seen:
+                yield seen
+
+
+def _is_seen(line: FollowLine | LiveLine, sight: Sight) -> bool:
+    if isinstance(line, FollowLine):
+        return sight.sees(line.record.session)
+    # Lost words are of no session.
+    return not line.session or sight.sees_name(line.session)
 
 
 def _read_after(request: Request, service: Service) -> int | None:
@@ -144,7 +165,7 @@ def _read_after(request: Request, service: Service) -> int | None:
     return after
 
 
-def _write_line(line: FollowLine | LiveLine, with_words: bool) -> bytes:
+def _write_event(line: FollowLine | LiveLine, with_words: bool) -> bytes:
     """The same line as an event: `record`, or `words` for words in flight, which nobody goes on from."""
     data = _line_of_follow(line, with_words).rstrip(b"\n")
     if isinstance(line, LiveLine):
@@ -153,21 +174,21 @@ def _write_line(line: FollowLine | LiveLine, with_words: bool) -> bytes:
 
 
 async def _stream_follow(
-    lines: AsyncIterator[FollowLine | LiveLine],
-    first: asyncio.Future[FollowLine | LiveLine],
-    write: Callable[[FollowLine | LiveLine], bytes],
+    batches: AsyncIterator[list[FollowLine | LiveLine]],
+    first: asyncio.Future[list[FollowLine | LiveLine]],
+    write: Callable[[list[FollowLine | LiveLine]], bytes],
 ) -> AsyncIterator[bytes]:
-    async with aclosing(cast("Any", lines)):
-        following: Awaitable[FollowLine | LiveLine] = first
+    async with aclosing(cast("Any", batches)):
+        following: Awaitable[list[FollowLine | LiveLine]] = first
         del first
         try:
             while True:
                 text = write(await following)
-                # A reader that does not read has one line here, and a part of it on the way. The awaited future would
-                # hold the record as well, so it is deleted.
+                # A reader that does not read has the text of one page here, and a part of it on the way. The awaited
+                # future would hold the records as well, so it is deleted.
                 del following
                 for start in range(0, len(text), _PART_BYTES):
                     yield text[start : start + _PART_BYTES]
-                following = anext(lines)
+                following = anext(batches)
         except StopAsyncIteration:
             return
