@@ -290,9 +290,17 @@ class SmallDaemon:
         is_live: bool = False,
         after: int | None = None,
         is_wanted: RecordFilter | None = None,
+        pause_seconds: float = 0.0,
     ) -> AsyncIterator[list[FollowLine | LiveLine]]:
         return follow_records(
-            self, self._pages, self._listeners, names, is_live=is_live, after=after, is_wanted=is_wanted
+            self,
+            self._pages,
+            self._listeners,
+            names,
+            is_live=is_live,
+            after=after,
+            is_wanted=is_wanted,
+            pause_seconds=pause_seconds,
         )
 
     @contextlib.contextmanager

@@ -212,11 +212,13 @@ class Service(Protocol):
         is_live: bool = False,
         after: int | None = None,
         is_wanted: RecordFilter | None = None,
+        pause_seconds: float = 0.0,
     ) -> AsyncIterator[list[FollowLine | LiveLine]]:
         """Records of these sessions (None: of all) as they become durable, from now on or after a position.
         Those that are there together come together.
 
-        `is_live`: and the words of their agents, as they come. `is_wanted`: only these records.
+        `is_live`: and the words of their agents, as they come. `is_wanted`: only these records. `pause_seconds`: how
+        long to wait for more of them.
         """
         ...
 

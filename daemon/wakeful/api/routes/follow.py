@@ -118,29 +118,29 @@ class RecordPage(NamedTuple):
 class RecordPages:
     """Pages of records that followers share: all of them wake at once, and most of them want the same records.
 
-    A page is kept for one round of the loop, so it is as fresh as a page of one's own."""
+    A page is kept for one round of the loop, and only while the log has no newer record: it is what a read of one's own
+    would give."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._kept: dict[int, RecordPage] = {}
+        # By the position before it, and that of the log's newest record.
+        self._kept: dict[tuple[int, int], RecordPage] = {}
 
     def read(self, position: int) -> RecordPage:
-        page = self._kept.get(position)
+        newest = self._service.log.position()
+        page = self._kept.get((position, newest))
         if page is None:
             if not self._kept:
                 asyncio.get_running_loop().call_soon(self._kept.clear)
-            page = self._kept[position] = self._read(position)
+            page = self._kept[position, newest] = self._read(position, newest)
         return page
 
-    def _read(self, position: int) -> RecordPage:
-        log, sessions = self._service.log, self._service.core.state.sessions
-        reached, records = read_placed(log, position)
-        lines = tuple(
-            FollowLine(sessions[record.session].name, record, at)
-            for at, record in records
-            if record.session in sessions
-        )
-        return RecordPage(reached, lines, has_more=bool(records) and reached < log.position())
+    def _read(self, position: int, newest: int) -> RecordPage:
+        sessions = self._service.core.state.sessions
+        reached, records = read_placed(self._service.log, position)
+        known = [(at, record) for at, record in records if record.session in sessions]
+        lines = tuple(FollowLine(sessions[record.session].name, record, at) for at, record in known)
+        return RecordPage(reached, lines, has_more=reached < newest)
 
 
 async def follow_records(
@@ -152,11 +152,12 @@ async def follow_records(
     is_live: bool,
     after: int | None = None,
     is_wanted: RecordFilter | None = None,
+    pause_seconds: float = 0.0,
 ) -> AsyncIterator[list[FollowLine | LiveLine]]:
     """Records as they become durable, of these sessions or of all; `listeners` are set when there are new ones.
 
     `is_live`: and words between them. `after`: the position to begin after, instead of the present one. `is_wanted`:
-    only these records.
+    only these records. `pause_seconds`: how long to wait for more of them.
     """
     position = service.log.position() if after is None else after
     heard = asyncio.Event()
@@ -178,13 +179,14 @@ async def follow_records(
     try:
         while True:
             await (heard.wait() if live is None else live.wait())
+            if pause_seconds:
+                await asyncio.sleep(pause_seconds)
             heard.clear()
             page = pages.read(position)
             position = page.reached
             found: list[FollowLine | LiveLine] = list(choose(page))
             if page.has_more:
                 heard.set()
-            if page.lines:
                 # Others have their turn before the next page, and whoever ends this is heard: a reader that left would
                 # read all.
                 await asyncio.sleep(0)

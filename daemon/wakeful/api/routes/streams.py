@@ -39,6 +39,9 @@ from wakeful.views.records import encode_line, view_record
 from wakeful.views.session_page import DAEMON
 
 _PART_BYTES = 64 * 1024
+# Events wait so long for others: a saved file makes four records within 20 ms, and each send to each of many streams
+# delays the run that has just begun. Lines wait for nothing, since programs wait for them.
+TOGETHER_SECONDS = 0.03
 
 
 async def read_live(request: Request) -> Response:
@@ -110,6 +113,7 @@ async def follow(request: Request) -> Response:
     """GET /follow?name=…&after=…: records as they become durable, of these sessions or of all."""
     service = service_of(request)
     is_live, with_words = (request.query_params.get(name) == "true" for name in ("live", "words"))
+    as_events = wants_events(request)
     names, is_wanted = read_filter(request, service)
     after = _read_after(request, service)
     since = read_bound(request, service, "since")
@@ -121,13 +125,13 @@ async def follow(request: Request) -> Response:
         is_live=is_live and is_wanted is None,
         after=after,
         is_wanted=is_wanted,
+        pause_seconds=TOGETHER_SECONDS if as_events else 0.0,
     )
     if caller_of(request).member is not None:
         lines = _leave_out(lines, sight_of(request))
     # Subscribed before the headers leave: who has them and then acts, misses nothing.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
     await asyncio.sleep(0)
-    as_events = wants_events(request)
     write = partial(_write_lines, with_words=with_words, as_events=as_events)
     ids = {service.core.state.ids[name] for name in names or ()}
     stream = _hold_presence(_stream_follow(lines, first, write), request, ids)

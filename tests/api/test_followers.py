@@ -1,0 +1,129 @@
+"""Followers share what they read from the log and what they write: each gets what it would get alone."""
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.conftest import Speaker
+from api.event_reader import read_event
+from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
+from api.test_streams import open_stream
+from wakeful.api.event_stream import SENT_AT_ONCE, SendTurns
+from wakeful.api.routes.follow import RecordPages, read_placed
+from wakeful.core.calls.values import Note
+
+NAMES = ("hr/payroll", "ops/backup")
+NOTES = 40
+
+
+def test_followers_of_every_form_get_what_the_log_has(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """Lines and events, with words and without, of all sessions and of one, at the same time."""
+    for name in NAMES:
+        daemon.do(lambda small, name=name: small.declare(declare(name, reads("input", f"{name}.csv"))))
+    position = speaker.get("/sessions").headers["wakeful-position"]
+    queries = [f"after={position}{words}{name}" for words in ("", "&words=true") for name in ("", f"&name={NAMES[0]}")]
+    streams = [speaker.stream(f"/follow?{query}")[1] for query in queries]
+    events = [open_stream(daemon, f"/follow?{query}") for query in queries]
+    for number in range(NOTES):
+        assert speaker.call("note", name=NAMES[number % 2], text=f"note {number}").status == 200
+    logged = [
+        {"session": name, **line}
+        for name in NAMES
+        for line in speaker.get(f"/sessions/{name.replace('/', '%2F')}/log").lines
+        if line["kind"] == "note_added"
+    ]
+    logged.sort(key=lambda line: int(line["payload"]["text"].split()[1]))
+    for query, stream, event in zip(queries, streams, events, strict=True):
+        wanted = [line for line in logged if "name=" not in query or line["session"] == NAMES[0]]
+        as_lines = [json.loads(stream.readline()) for _ in wanted]
+        as_events = [read_event(event).data for _ in wanted]
+        assert as_lines == as_events
+        words = [line.pop("words", None) for line in as_lines]
+        assert as_lines == wanted
+        assert all(words) == ("words=true" in query)
+
+
+STEP = st.one_of(st.just("note"), st.just("round"), st.integers(0, 60))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEP, max_size=60))
+def test_a_shared_page_is_what_a_read_of_ones_own_gives(tmp_path_factory: Any, steps: list[Any]) -> None:
+    """Whatever is recorded between two reads, also within one round of the loop."""
+
+    async def live(folder: Path) -> None:
+        small = SmallDaemon(folder)
+        await small.declare(declare(NAMES[0], reads("input", "a.csv")))
+        session = small.core.state.by_name(NAMES[0])
+        pages = RecordPages(small)
+        for step in steps:
+            if step == "note":
+                await small.call(Note(name=session.name, text="x" * 3000), author="person:ana", key=None, run=None)
+            elif step == "round":
+                await asyncio.sleep(0)
+            else:
+                reached, records = read_placed(small.log, step)
+                page = pages.read(step)
+                assert [(line.position, line.record) for line in page.lines] == records
+                assert page.reached == reached and page.has_more == (reached < small.log.position())
+
+    asyncio.run(live(tmp_path_factory.mktemp("daemon")))
+
+
+def test_a_follower_misses_no_record_of_a_round_in_which_others_read(tmp_path: Path) -> None:
+    """One follower reads before a record, another one after it: the record reaches both."""
+
+    async def live() -> None:
+        small = SmallDaemon(tmp_path)
+        await small.declare(declare(NAMES[0], reads("input", "a.csv")))
+        session = small.core.state.by_name(NAMES[0])
+        after = small.log.position()
+        heard: list[list[str]] = [[] for _ in range(5)]
+
+        async def follow(own: list[str]) -> None:
+            async for lines in small.follow(None, after=after):
+                own += [json.loads(line.record.payload)["text"] for line in lines]
+
+        following = [asyncio.create_task(follow(own)) for own in heard]
+        for number in range(30):
+            await small.call(Note(name=session.name, text=str(number)), author="person:ana", key=None, run=None)
+            # Another number of rounds each time.
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while any(len(own) < 30 for own in heard):
+                await asyncio.sleep(0)
+        assert heard == [[str(number) for number in range(30)]] * 5
+        for one in following:
+            one.cancel()
+            with suppress(asyncio.CancelledError):
+                await one
+
+    asyncio.run(live())
+
+
+def test_few_streams_send_in_one_round_of_the_loop() -> None:
+    """A saved file waits for a few of a hundred streams, and each of them gets its turn."""
+
+    async def live() -> list[int]:
+        turns, sent, rounds = SendTurns(), 0, []
+
+        async def send() -> None:
+            nonlocal sent
+            await turns.take()
+            sent += 1
+
+        sending = [asyncio.create_task(send()) for _ in range(100)]
+        while sent < len(sending):
+            before = sent
+            await asyncio.sleep(0)
+            rounds.append(sent - before)
+        return rounds
+
+    rounds = asyncio.run(live())
+    assert sum(rounds) == 100 and max(rounds) <= SENT_AT_ONCE
