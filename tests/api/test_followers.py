@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from api.event_reader import read_event
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
 from api.test_streams import open_stream
 from wakeful.api.event_stream import SENT_AT_ONCE, SendTurns
-from wakeful.api.routes.follow import RecordPages, read_placed
-from wakeful.core.calls.values import Note
+from wakeful.api.routes.follow import RecordPages, follow_records, read_placed
+from wakeful.core.record.events import NoteAdded
+from wakeful.eventlog.codec import encode
+from wakeful.eventlog.contract import Append, Draft
 
 NAMES = ("hr/payroll", "ops/backup")
 NOTES = 40
@@ -48,22 +51,33 @@ def test_followers_of_every_form_get_what_the_log_has(daemon: RunningDaemon, spe
         assert all(words) == ("words=true" in query)
 
 
+def append_note(small: SmallDaemon, text: str) -> None:
+    """A record at once, without a turn for anybody else; nobody is told."""
+    session_id = small.core.state.by_name(NAMES[0]).id
+    draft = Draft(*encode(NoteAdded(text=text)), author="person:ana")
+    small.log.append_blocking([Append(session_id, small.log.head(session_id).seq, (draft,))], time.time_ns() // 1000)
+
+
+async def start_daemon(folder: Path) -> SmallDaemon:
+    small = SmallDaemon(folder)
+    await small.declare(declare(NAMES[0], reads("input", "a.csv")))
+    return small
+
+
 STEP = st.one_of(st.just("note"), st.just("round"), st.integers(0, 60))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(STEP, max_size=60))
 def test_a_shared_page_is_what_a_read_of_ones_own_gives(tmp_path_factory: Any, steps: list[Any]) -> None:
     """Whatever is recorded between two reads, also within one round of the loop."""
 
     async def live(folder: Path) -> None:
-        small = SmallDaemon(folder)
-        await small.declare(declare(NAMES[0], reads("input", "a.csv")))
-        session = small.core.state.by_name(NAMES[0])
+        small = await start_daemon(folder)
         pages = RecordPages(small)
         for step in steps:
             if step == "note":
-                await small.call(Note(name=session.name, text="x" * 3000), author="person:ana", key=None, run=None)
+                append_note(small, "x" * 3000)
             elif step == "round":
                 await asyncio.sleep(0)
             else:
@@ -75,30 +89,32 @@ def test_a_shared_page_is_what_a_read_of_ones_own_gives(tmp_path_factory: Any, s
     asyncio.run(live(tmp_path_factory.mktemp("daemon")))
 
 
-def test_a_follower_misses_no_record_of_a_round_in_which_others_read(tmp_path: Path) -> None:
-    """One follower reads before a record, another one after it: the record reaches both."""
+def test_a_record_between_two_followers_of_one_round_reaches_both(tmp_path: Path) -> None:
+    """One follower reads before it, the other one after it. Both were woken before it, and nobody is told again."""
 
     async def live() -> None:
-        small = SmallDaemon(tmp_path)
-        await small.declare(declare(NAMES[0], reads("input", "a.csv")))
-        session = small.core.state.by_name(NAMES[0])
-        after = small.log.position()
-        heard: list[list[str]] = [[] for _ in range(5)]
+        small = await start_daemon(tmp_path)
+        pages, listeners = RecordPages(small), set[asyncio.Event]()
+        got: list[list[str]] = [[], []]
+        signals: list[asyncio.Event] = []
 
         async def follow(own: list[str]) -> None:
-            async for lines in small.follow(None, after=after):
+            async for lines in follow_records(small, pages, listeners, None, is_live=False):
                 own += [json.loads(line.record.payload)["text"] for line in lines]
 
-        following = [asyncio.create_task(follow(own)) for own in heard]
-        for number in range(30):
-            await small.call(Note(name=session.name, text=str(number)), author="person:ana", key=None, run=None)
-            # Another number of rounds each time.
-            for _ in range(number % 4):
-                await asyncio.sleep(0)
+        following = []
+        for own in got:
+            following.append(asyncio.create_task(follow(own)))
+            await asyncio.sleep(0)
+            signals += listeners - set(signals)
+        append_note(small, "first")
+        signals[0].set()
+        # In the same round: between the first follower's turn and the second's.
+        asyncio.get_running_loop().call_soon(lambda: (append_note(small, "second"), signals[0].set()))
+        signals[1].set()
         async with asyncio.timeout(60):
-            while any(len(own) < 30 for own in heard):
+            while got != [["first", "second"]] * 2:
                 await asyncio.sleep(0)
-        assert heard == [[str(number) for number in range(30)]] * 5
         for one in following:
             one.cancel()
             with suppress(asyncio.CancelledError):
