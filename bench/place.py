@@ -112,6 +112,9 @@ class Place:
             timeout=READY_SECONDS,
         ).stdout
 
+    def count_running(self) -> int:
+        return sum(row["state"] == "running" for row in json.loads(self.read("list", "--json")))
+
     @property
     def port(self) -> int:
         """The TCP port, as the line `ready` tells it."""

@@ -5,7 +5,6 @@ The events are notes, written through the log's own door, each session's with th
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 import time
@@ -67,16 +66,12 @@ def lengthen(log: SqliteLog, events: int) -> None:
             log.save_snapshot_blocking(session_id, session.seq, encode_state(session))
 
 
-def count_running(place: Place) -> int:
-    return sum(row["state"] == "running" for row in json.loads(place.read("list", "--json")))
-
-
 def kill_and_start(place: Place) -> tuple[float, float]:
     """Seconds until it was ready again, and until all runs were, too."""
     place.kill()
     began = time.monotonic()
     ready = place.start()
-    wait_until(lambda: count_running(place) == LIVE, RUN_SECONDS, f"{LIVE} runs", every=0.05)
+    wait_until(lambda: place.count_running() == LIVE, RUN_SECONDS, f"{LIVE} runs", every=0.05)
     return ready, time.monotonic() - began
 
 
@@ -92,7 +87,7 @@ def measure() -> list[Row]:
         log.close()
         declare(place, range(LIVE), LIVING)
         place.start()
-        wait_until(lambda: count_running(place) == LIVE, RUN_SECONDS, f"{LIVE} runs", every=0.05)
+        wait_until(lambda: place.count_running() == LIVE, RUN_SECONDS, f"{LIVE} runs", every=0.05)
         ready, again = zip(*(kill_and_start(place) for _ in range(ROUNDS)), strict=True)
     return [
         Row(SECTION, "ready again", min(ready), "s", Bar("<=", 2.0), f"the other time {max(ready):.2f}"),

@@ -1,6 +1,7 @@
 """`make bench`: all benchmarks, or those named, as one table with the machine and the date. Asserts nothing.
 
-python bench/run.py [latency appends scale burst slices histories listing recovery spawn isolation matching templates agents]
+python bench/run.py [latency appends scale burst slices histories listing window dashboard recovery spawn isolation matching
+templates agents]
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 
 import appends
 import burst
+import dashboard
 import histories
 import isolation
 import latency
@@ -21,6 +23,7 @@ import slices
 import spawn
 import templates
 import turns
+import window
 from place import TookTooLong
 from table import Row, describe_machine, print_table
 
@@ -34,6 +37,8 @@ BENCHMARKS = {
         slices,
         histories,
         listing,
+        window,
+        dashboard,
         recovery,
         spawn,
         isolation,
@@ -57,7 +62,7 @@ def main(names: list[str]) -> int:
             measured = BENCHMARKS[name]()
         except TookTooLong as error:
             measured = [Row(name, "not measured", None, "", note=str(error))]
-        # Each as soon as it is there: all of them take a quarter of an hour.
+        # Each as soon as it is there: all of them take twenty minutes.
         print_table(measured)
         sys.stdout.flush()
         rows += measured

@@ -192,10 +192,6 @@ def play_phase(place: Place, saves: Saves, side: Side, first: int) -> int:
     return number
 
 
-def count_running(place: Place) -> int:
-    return sum(row["state"] == "running" for row in json.loads(place.read("list", "--json")))
-
-
 def make_rows(alone: Side, watched: Side, reports: Reports) -> list[Row]:
     if not (alone.took and watched.took and reports.calls):
         return [Row(SECTION, "wakes and calls", None, "ms", note="never answered")]
@@ -241,7 +237,7 @@ def measure() -> list[Row]:
         with daemon(folder / "watched-daemon", has_http=True) as place:
             saves = declare(place, stamp)
             place.start()
-            wait_until(lambda: count_running(place) == PRINTING, START_SECONDS, f"{PRINTING} runs", every=0.2)
+            wait_until(lambda: place.count_running() == PRINTING, START_SECONDS, f"{PRINTING} runs", every=0.2)
             saves.warm_up()
             token = place.make_token("read", "send")
             sides, reports, number = (Side(), Side()), Reports(), 0
