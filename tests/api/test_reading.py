@@ -280,6 +280,41 @@ def test_output_of_a_run_under_way_is_what_came_so_far(daemon: RunningDaemon, sp
     assert speaker.get("/sessions/payroll/output").body == b"one two"
 
 
+def test_output_is_searched_by_the_daemon_and_each_line_has_its_number(rested: RunningDaemon, speaker: Speaker) -> None:
+    """Neither case nor colours matter; a line stands for the gap, so that numbers are those of `wakeful output`."""
+    session = rested.small.core.state.by_name("payroll")
+    head = "one\nTax \x1b[31mRa\x1b[0mte: 3\nüber TAX\ncut of".encode()
+    rested.small.kept[(session.id, 1)] = (head, b"fice\nthe tax rate\xff\ntax", 1000)
+    found = speaker.get("/sessions/payroll/output?find=tax%20rate")
+    assert found.body == b"2:Tax \x1b[31mRa\x1b[0mte: 3\n7:the tax rate\xff\n"
+    told = [found.headers[f"wakeful-{word}"] for word in ("run", "found", "gap", "total")]
+    assert told == ["1", "2", "5", "1000"]
+    assert speaker.get("/sessions/payroll/output?find=%C3%9CBER").body == "3:über TAX\n".encode()
+    # Nothing is found across the gap, and the gap is found by its own words.
+    assert speaker.get("/sessions/payroll/output?find=office").body == b""
+    assert speaker.get("/sessions/payroll/output?run=1&find=not+kept").body.startswith(b"5:[not kept: ")
+    assert speaker.get("/sessions/payroll/output?find=tax").body.endswith(b"\n8:tax\n")
+    for query in ("find=", "find=a%0Ab", "find=a&follow=true"):
+        refused = speaker.get(f"/sessions/payroll/output?{query}")
+        assert refused.status == 400 and "find" in refused.error, query
+
+
+def test_a_search_that_finds_too_much_is_cut_and_counted(rested: RunningDaemon, speaker: Speaker) -> None:
+    """A million lines are searched, a thousand come."""
+    session = rested.small.core.state.by_name("payroll")
+    output = b"y\n" * 1_000_000
+    rested.small.kept[(session.id, 1)] = (output, b"", len(output))
+    found = speaker.get("/sessions/payroll/output?find=Y")
+    assert found.headers["wakeful-found"] == "1000000" and "wakeful-gap" not in found.headers
+    assert found.body.split(b"\n")[-2:] == [b"1000:y", b""]
+
+
+def test_the_output_of_a_run_under_way_is_searched_as_it_stands(daemon: RunningDaemon, speaker: Speaker) -> None:
+    daemon.do(lambda d: d.declare(PAYROLL))
+    daemon.small.live_output = [b"one\ntw", b"o\nthree"]
+    assert speaker.get("/sessions/payroll/output?find=T").body == b"2:two\n3:three\n"
+
+
 def test_follow_tells_records_as_they_become_durable_and_forgets_who_left(
     rested: RunningDaemon, speaker: Speaker
 ) -> None:

@@ -263,6 +263,24 @@ def test_output_shows_escapes_instead_of_sending_them(rested: RunningDaemon, wak
     assert json.loads(wakeful("output", "payroll", "--run", "1", "--json").stdout)["total_bytes"] == 1000
 
 
+def test_output_finds_lines_and_gives_them_as_grep_does(rested: RunningDaemon, wakeful: Command) -> None:
+    """The numbers are those of the whole output; a gap and a cut are told beside it."""
+    session = rested.small.core.state.by_name("payroll")
+    rested.small.kept[(session.id, 1)] = (b"red \x1b[31mTax\xff\nno\n", b"cut\ntax\n", 1000)
+    whole = wakeful("output", "payroll").stdout.splitlines()
+    found = wakeful("output", "payroll", "--find", "TAX")
+    assert found.stdout == "1:red \\x1b[31mTax\\xff\n6:tax\n" and "line 4 stands for output" in found.stderr
+    assert "not kept" in whole[3] and whole[5] == "tax"
+    told = json.loads(wakeful("output", "payroll", "--find", "tax", "--json").stdout)
+    assert (told["found_lines"], told["gap_line"], told["lines"][1]) == (2, 4, {"number": 6, "text": "tax"})
+    nothing = wakeful("output", "payroll", "--find", "gold")
+    assert (nothing.returncode, nothing.stdout) == (0, "") and "no line contains that" in nothing.stderr
+    rested.small.kept[(session.id, 1)] = (b"y\n" * 1200, b"", 2400)
+    assert "the first 1,000 of 1,200 lines" in wakeful("output", "payroll", "--find", "y").stderr
+    for words in (("--find", ""), ("--find", "a", "--follow")):
+        assert wakeful("output", "payroll", *words).returncode == 2, words
+
+
 def test_output_follows_a_run_to_its_end(daemon: RunningDaemon) -> None:
     """--follow ends with the run."""
     daemon.do(lambda d: d.declare(PAYROLL))

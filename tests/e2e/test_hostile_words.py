@@ -149,7 +149,7 @@ LOOKS = [
     ("people", "list"), ("presence",), ("webhook", "list"), ("notify", "list"), ("health",),
     ("list",), ("list", "words", "fails"), ("list", "--all"), ("show", "words"), ("show", "words", "--at", "mark"), ("show", "trial"), ("show", "fails"),
     ("show", "closed"), ("show", "broken"), ("show", EVIL), ("log", "words"), ("log", "trial"), ("log", "closed"), ("log", "words", "--author", EVIL),
-    ("history", "words"), ("output", "words"), ("output", "fails"), ("output", EVIL), ("facts", "words"), ("recall", "words", EVIL + "x"),
+    ("history", "words"), ("output", "words"), ("output", "fails"), ("output", EVIL), ("output", "words", "--find", "owned"), ("output", "words", "--find", EVIL), ("facts", "words"), ("recall", "words", EVIL + "x"),
     ("context", "words"), ("context", "words", "--for-agent", "reader"), ("context", "words", "--for-agent", "reader", "--brief"), ("context", EVIL), ("context", "words", "--for-agent", EVIL),
     ("why", "words"), ("why", "fails"), ("why", "words#2"), ("why", f"in/{EVIL_NAME}"), ("why", f"out/{EVIL_NAME}"), ("why", "trial"), ("why", EVIL),
     ("plan",), ("plan", f"in/{EVIL_NAME}", f"elsewhere/{EVIL_NAME}"), ("diff", "words@mark", "words", "--contents"), ("diff", "words", "trial", "--contents"),

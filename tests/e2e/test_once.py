@@ -58,6 +58,8 @@ def _check_output_without_a_daemon(box: Box) -> None:
     elsewhere = {"WAKEFUL_SOCKET": "", "WAKEFUL_STATE": str(box.state)}
     found = box.run("output", "bad", env=elsewhere)
     assert found.returncode == 0 and f"no daemon answers; read from {box.state}" in found.stderr
+    assert box.run("output", "bad", "--find", "RATES", *state).stdout == "1:no \\x1b[31mrates\n"
+    assert box.run("output", "bad", "--find", "3100", env=elsewhere).stdout.endswith(":3100\n")
     for words, said in (
         (("bad", "--run", "7"), "bad has no run 7"),
         (("nobody",), "no session in this log is called 'nobody'"),

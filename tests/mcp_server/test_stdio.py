@@ -78,6 +78,8 @@ async def test_tools_are_listed_and_their_results_fit_their_schemas(box: Box, mo
         assert (row["name"], row["runs"]) == ("pay", 1)
         written = (await client.call_tool("wakeful_output", {"name": "pay"})).structured_content
         assert written["run"] == 1 and "hello" in written["text"] and written["left_out_bytes"] == 0
+        found = (await client.call_tool("wakeful_output", {"name": "pay", "find": "HELLO"})).structured_content
+        assert found["found_lines"] == 1 and found["text"].endswith(":hello\n")
 
 
 async def test_an_error_is_told_in_the_words_of_the_daemon(box: Box) -> None:

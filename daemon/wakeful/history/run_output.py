@@ -6,6 +6,7 @@ changes nothing. The bytes are data of others: whoever prints them, escapes them
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from wakeful.core.record.events import RunFinished
@@ -14,10 +15,14 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
 from wakeful.system.blobs import Blobs, UnknownBlob
+from wakeful.text.display import describe_gap
 
 # The part of a failed run's output that people see without asking.
 TAIL_LINES = 40
 TAIL_BYTES = 8 * 1024
+# The most lines that a search gives; the count tells of all.
+MOST_FOUND = 1000
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class RunOutput(NamedTuple):
@@ -35,6 +40,16 @@ class Tail(NamedTuple):
 
     lines: list[str]
     is_whole: bool
+
+
+class Found(NamedTuple):
+    """The lines of an output that contain a text, each as `12:line`. `count` also counts lines beyond MOST_FOUND.
+
+    `gap` is the number of the line that stands for the part that was not kept; None: all of it was kept."""
+
+    lines: list[bytes]
+    count: int
+    gap: int | None = None
 
 
 def check_run(session: Session, run: int | None) -> int:
@@ -75,6 +90,33 @@ def _say_gone(session: Session, run: int) -> str:
             f"`wakeful load {session.name}` brings it back"
         )
     return f"what run {run} of {session.name} printed was erased"
+
+
+def find_in_output(output: RunOutput, text: str) -> Found:
+    """Search a stored output. A line number is that of `wakeful output`, in which one line stands for the gap."""
+    left_out = output.total_bytes - len(output.head) - len(output.tail)
+    if left_out <= 0:
+        return find_lines(output.head + output.tail, text)
+    gap = describe_gap(left_out).encode()
+    return find_lines(output.head + gap + output.tail, text)._replace(gap=output.head.count(b"\n") + 2)
+
+
+def find_lines(output: bytes, text: str) -> Found:
+    """The lines that contain this text; neither case nor colours matter."""
+    if not text or "\n" in text:
+        raise CallerError("find: expected some text of one line")
+    wanted = text.casefold()
+    # Folded as a whole, and numbered only where something is found: an output may have a million lines.
+    folded = _COLOURS.sub("", output.decode(errors="replace")).casefold()
+    numbers: list[int] = []
+    number, counted, place = 1, 0, folded.find(wanted)
+    while place >= 0:
+        number += folded.count("\n", counted, place)
+        numbers.append(number)
+        counted = folded.find("\n", place)
+        place = folded.find(wanted, counted) if counted >= 0 else -1
+    lines = output.split(b"\n") if numbers else []
+    return Found([b"%d:%s" % (one, lines[one - 1]) for one in numbers[:MOST_FOUND]], len(numbers))
 
 
 def take_tail(output: RunOutput) -> Tail:

@@ -408,6 +408,15 @@ def _choose_fact(facts: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 def _read_output(reply: Reply) -> dict[str, Any]:
+    if "wakeful-found" in reply.headers:
+        text = reply.body[:LONGEST_OUTPUT_BYTES].decode(errors="replace")
+        return {
+            "run": int(reply.headers["wakeful-run"]),
+            "text": text or "(no line contains that)",
+            "total_bytes": int(reply.headers["wakeful-total"]),
+            "left_out_bytes": max(0, len(reply.body) - LONGEST_OUTPUT_BYTES),
+            "found_lines": int(reply.headers["wakeful-found"]),
+        }
     head, total = int(reply.headers.get("wakeful-head", 0)), int(reply.headers.get("wakeful-total", 0))
     parts = [reply.body[:head], reply.body[head:]]
     if len(reply.body) > LONGEST_OUTPUT_BYTES:

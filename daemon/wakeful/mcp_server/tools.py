@@ -199,6 +199,7 @@ OUTPUT_SCHEMA: dict[str, Any] = {
         "total_bytes": {"type": "integer", "description": "all that the run wrote"},
         "left_out_bytes": {"type": "integer", "description": "how much of it is missing here"},
         "hint": {"type": ["string", "null"], "description": "what a confined run was denied, and how to allow it"},
+        "found_lines": {"type": "integer", "description": "with `find`: how many lines contain it; `text` has these"},
     },
     "required": ["run", "text", "total_bytes", "left_out_bytes"],
 }

@@ -26,7 +26,7 @@ from wakeful.eventlog.sqlite.backup import restore
 from wakeful.eventlog.sqlite.files import WAL_KEPT_BYTES, is_affected, measure_wal
 from wakeful.eventlog.sqlite.mend import find_search_damage, mend_store
 from wakeful.eventlog.state_lock import REMOTE, find_file_system, find_holder
-from wakeful.history.run_output import RunOutput, check_run, read_output
+from wakeful.history.run_output import Found, RunOutput, check_run, find_in_output, read_output
 from wakeful.history.stored_sessions import VerifiableLog, load_sessions
 from wakeful.system.blobs import Blobs
 from wakeful.text.display import count
@@ -38,6 +38,7 @@ __all__ = [
     "examine",
     "find_file_system",
     "find_holder",
+    "find_in_stored_output",
     "find_session",
     "is_affected",
     "judge_state",
@@ -78,6 +79,12 @@ def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput
         return read_output(log, blobs, session, check_run(session, run))
     finally:
         log.close()
+
+
+def find_in_stored_output(state_dir: Path, name: str, run: int | None, text: str) -> tuple[int, Found]:
+    """The run, and the lines of its output that contain a text."""
+    output = read_stored_output(state_dir, name, run)
+    return output.run, find_in_output(output, text)
 
 
 def find_session(log: VerifiableLog, name: str) -> Session:

@@ -22,6 +22,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def describe_gap(left_out_bytes: int) -> str:
+    """The line that stands for the middle of an output, which was not kept."""
+    return f"\n[not kept: {count(left_out_bytes, 'byte')}]\n"
+
+
 # Controls, separators that break a line, marks that reorder text, what cannot be seen, and halves of characters.
 # Joiners stay: scripts need them.
 _MARKS = (

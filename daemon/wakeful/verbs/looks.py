@@ -304,11 +304,14 @@ VERBS = (
         help="""What a run wrote to its standard output and error.
 
         Terminal escapes in it are shown, not obeyed, also into a pipe or a file; --raw gives the bytes as they are.
+        --find gives only the lines that contain a text, as `12:line`. The number is that of the line in this output,
+        where one line stands for a middle that was not kept. At most 1,000 lines are given, and the rest is counted.
         Of a run that failed while it was confined, standard error says what it was denied, and the line of its spec
         that allows it. Where no daemon runs, its state folder is read instead, and standard error names it.""",
         examples=(
             "wakeful output payroll          # of the present or last run",
             "wakeful output payroll --run 3 --raw > run3.log",
+            "wakeful output payroll --find 'tax rate'  # the lines that say so, with their numbers",
             "wakeful output payroll --state .wakeful   # without a daemon",
         ),
         arguments=(
@@ -323,6 +326,12 @@ VERBS = (
                 completion="run",
             ),
             Argument("follow", "flag", "--follow", help="Go on until the present run ends."),
+            Argument(
+                "find",
+                option="--find",
+                help="Only the lines that contain this, with their numbers; case and colours do not matter.",
+                metavar="TEXT",
+            ),
             Argument(
                 "is_raw", "flag", "--raw", help="The bytes as they are, terminal escapes included.", only="terminal"
             ),

@@ -32,7 +32,7 @@ from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import hash_state
 from wakeful.history.positions import fold_position
-from wakeful.history.run_output import check_run
+from wakeful.history.run_output import RunOutput, check_run, find_in_output, find_lines
 from wakeful.views.records import view_runs
 from wakeful.views.session_page import show, show_past, view_facts, view_participants
 from wakeful.views.session_rows import WANTED_WORDS, Filter, Rows, list_by_name
@@ -187,10 +187,16 @@ async def read_output(request: Request) -> Response:
     """A run's output as bytes; what the bounds left out lies between `Wakeful-Head` bytes and the rest."""
     service = service_of(request)
     session = find_session(request, service)
-    if request.query_params.get("follow") == "true" and session.run is not None:
+    find = request.query_params.get("find")
+    is_following = request.query_params.get("follow") == "true"
+    if find is not None and is_following:
+        raise CallerError("find searches what a run has written so far; leave follow out")
+    if is_following and session.run is not None:
         return StreamingResponse(service.follow_output(session.id), media_type="application/octet-stream")
     open_run = session.run.run if session.run is not None else None
     run = check_run(session, read_number(request, "run") or open_run)
+    if find is not None:
+        return await _find_in_output(service, session.id, run, find, is_open=run == open_run)
     if run == open_run:
         head, tail = await _read_so_far(service, session.id), b""
         total = len(head)
@@ -201,6 +207,23 @@ async def read_output(request: Request) -> Response:
         # A header is ASCII, and a line.
         headers["Wakeful-Hint"] = json.dumps(hint[:_LONGEST_HINT])
     return Response(head + tail, media_type="application/octet-stream", headers=headers)
+
+
+async def _find_in_output(service: Service, session_id: str, run: int, text: str, *, is_open: bool) -> Response:
+    """The lines of a run's output that contain a text, each as `12:line`. The search blocks, so it has a thread."""
+    if is_open:
+        # The gap of a present output is a line of it.
+        so_far = await _read_so_far(service, session_id)
+        total = len(so_far)
+        found = await asyncio.to_thread(find_lines, so_far, text)
+    else:
+        head, tail, total = await asyncio.to_thread(service.output, session_id, run)
+        found = await asyncio.to_thread(find_in_output, RunOutput(run, head, tail, total), text)
+    headers = {"Wakeful-Run": str(run), "Wakeful-Total": str(total), "Wakeful-Found": str(found.count)}
+    if found.gap is not None:
+        headers["Wakeful-Gap"] = str(found.gap)
+    body = b"".join(line + b"\n" for line in found.lines)
+    return Response(body, media_type="application/octet-stream", headers=headers)
 
 
 async def _read_so_far(service: Service, session_id: str) -> bytes:

@@ -29,9 +29,33 @@ class Printed(NamedTuple):
     hint: str | None
 
 
-def output_verb(options: Options, name: str, run: int | None, follow: bool, is_raw: bool, state: str | None) -> None:
+class Lines(NamedTuple):
+    """The lines that contain a text, each as `12:line`, and how many there are, also beyond those given here.
+
+    `gap` is the number of the line that stands for a middle that was not kept."""
+
+    run: int
+    lines: list[bytes]
+    count: int
+    gap: int | None
+
+
+def output_verb(
+    options: Options,
+    name: str,
+    run: int | None,
+    follow: bool,
+    find: str | None,
+    is_raw: bool,
+    state: str | None,
+) -> None:
     if follow and state is not None:
         raise click.UsageError("--follow waits for a daemon's run; leave --state out")
+    if follow and find is not None:
+        raise click.UsageError("--find searches what was written so far; leave --follow out, or pipe it through grep")
+    if find is not None:
+        _print_found(options, name, find, _find_lines(options, name, run, find, state), is_raw)
+        return
     if follow and run is None:
         _print_pieces(
             options.client().stream(f"/sessions/{quote_name(name)}/output", follow="true"), is_raw, options.is_json
@@ -71,14 +95,8 @@ def _ask_daemon(options: Options, name: str, run: int | None) -> Printed:
     """From the daemon; where none runs, from the folder in which it kept its log."""
     try:
         answer = options.client().get_answer(f"/sessions/{quote_name(name)}/output", run=run)
-    except NoDaemon:
-        folder = Path(find_state())
-        # A socket that was named says nothing of the folder: another daemon's session may have the same name.
-        is_named = options.socket or (os.environ.get("WAKEFUL_SOCKET") and not os.environ.get("WAKEFUL_STATE"))
-        if is_named or not (folder / "log" / "events.db").exists():
-            raise
-        print(paint(f"wakeful: no daemon answers; read from {escape(str(folder))}", "dim"), file=sys.stderr)
-        return _read_folder(folder, name, run)
+    except NoDaemon as error:
+        return _read_folder(_find_folder(options, error), name, run)
     body, head = answer.read(), int(answer.headers["wakeful-head"])
     hint = json.loads(answer.headers["wakeful-hint"]) if answer.headers.get("wakeful-hint") else None
     return Printed(
@@ -89,6 +107,63 @@ def _ask_daemon(options: Options, name: str, run: int | None) -> Printed:
 def _read_folder(folder: Path, name: str, run: int | None) -> Printed:
     # The engine of the log takes longer to import than a daemon takes to answer.
     return Printed(*importlib.import_module("wakeful.service.offline_store").read_stored_output(folder, name, run))
+
+
+def _find_folder(options: Options, error: NoDaemon) -> Path:
+    """The folder of a daemon that does not run."""
+    folder = Path(find_state())
+    # A socket that was named says nothing of the folder: another daemon's session may have the same name.
+    is_named = options.socket or (os.environ.get("WAKEFUL_SOCKET") and not os.environ.get("WAKEFUL_STATE"))
+    if is_named or not (folder / "log" / "events.db").exists():
+        raise error
+    print(paint(f"wakeful: no daemon answers; read from {escape(str(folder))}", "dim"), file=sys.stderr)
+    return folder
+
+
+def _find_lines(options: Options, name: str, run: int | None, find: str, state: str | None) -> Lines:
+    if not find or "\n" in find:
+        raise click.UsageError("--find: expected some text of one line")
+    if state is not None:
+        return _find_in_folder(Path(find_state(state)), name, run, find)
+    try:
+        answer = options.client().get_answer(f"/sessions/{quote_name(name)}/output", run=run, find=find)
+    except NoDaemon as error:
+        return _find_in_folder(_find_folder(options, error), name, run, find)
+    gap = answer.headers.get("wakeful-gap")
+    return Lines(
+        int(answer.headers["wakeful-run"]),
+        answer.read().split(b"\n")[:-1],
+        int(answer.headers["wakeful-found"]),
+        int(gap) if gap is not None else None,
+    )
+
+
+def _find_in_folder(folder: Path, name: str, run: int | None, find: str) -> Lines:
+    store = importlib.import_module("wakeful.service.offline_store")
+    found_run, found = store.find_in_stored_output(folder, name, run, find)
+    return Lines(found_run, found.lines, found.count, found.gap)
+
+
+def _print_found(options: Options, name: str, find: str, found: Lines, is_raw: bool) -> None:
+    if options.is_json:
+        lines = [line.partition(b":") for line in found.lines]
+        shown = [{"number": int(number), "text": text.decode(errors="backslashreplace")} for number, _, text in lines]
+        told = {"name": name, "run": found.run, "find": find, "found_lines": found.count, "gap_line": found.gap}
+        print(json.dumps({**told, "lines": shown}))
+        return
+    for line in found.lines:
+        _write(line + b"\n", is_raw)
+    # Beside the lines, which may go into a pipe.
+    if found.count > len(found.lines):
+        more = f"the first {len(found.lines):,} of {count(found.count, 'line')}; search for more words"
+        print(paint(f"wakeful: run {found.run}: {more}", "warn"), file=sys.stderr)
+    elif not found.count:
+        print(paint(f"wakeful: run {found.run}: no line contains that", "dim"), file=sys.stderr)
+    if found.gap is not None:
+        print(
+            paint(f"wakeful: run {found.run}: line {found.gap} stands for output that was not kept", "dim"),
+            file=sys.stderr,
+        )
 
 
 def _print_pieces(pieces: Iterator[bytes], is_raw: bool, is_json: bool) -> None:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from wakeful.secrets.redact import RedactedStream, Redactor
-from wakeful.text.display import count
+from wakeful.text.display import describe_gap
 
 NOTHING_SECRET = Redactor()
 _CHUNK_BYTES = 64 * 1024
@@ -125,7 +125,7 @@ class Capture:
                 # The next chunk may begin with the end of a secret.
                 lost = len(chunk) - len(redactor.trim_start(chunk))
                 position, chunk = position + lost, chunk[lost:]
-                yield rest + f"\n[not kept: {count(skipped + lost, 'byte')}]\n".encode()
+                yield rest + describe_gap(skipped + lost).encode()
             if chunk or skipped:
                 position += skipped + len(chunk)
                 if shown := stream.push(chunk):
