@@ -65,7 +65,8 @@ const OPTIONS = {
   reason: '--reason', files: '--files', again: '--again', fresh: '--fresh', new: '--as',
 };
 
-const quote = text => (/^[\w@%+=:,./#-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
+/** A word of a shell. */
+export const quote = text => (/^[\w@%+=:,./#-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
 
 /** As a person types it. */
 export function asCommand(verb, body) {

@@ -1,8 +1,9 @@
 /** What a run wrote to its terminal, live while it runs. Colours are kept, every other escape is dropped, lines are capped. */
-import {html, useEffect, useMemo, useState} from '../lib/ui.js';
+import {html, useCallback, useEffect, useRef, useState} from '../lib/ui.js';
 import {at as address, query, request} from '../lib/api.js';
 import {route, setQuery} from '../lib/router.js';
-import {asCurlGet} from '../lib/commands.js';
+import {asCurlGet, quote} from '../lib/commands.js';
+import {useLoad} from '../lib/load.js';
 import {bytes, count} from '../lib/times.js';
 import Anser from '../vendor/anser.js';
 import {Empty, Failure, Loading, Menu, copyText} from '../parts/basics.js';
@@ -13,6 +14,9 @@ const LINE = 20;
 const LONGEST_LINE = 2000;
 const MOST_LINES = 20_000;
 const DRAW_MS = 150;
+/** How long a person pauses before the daemon is asked, and how often a run under way is searched anew. */
+const TYPING_MS = 250;
+const AGAIN_MS = 1000;
 
 export function Output({name, session, row}) {
   const running = row?.run?.run ?? null;
@@ -20,27 +24,66 @@ export function Output({name, session, row}) {
   const asked = route.value.query.run ? Number(route.value.query.run) : null;
   const run = asked ?? running ?? session.last_run?.run ?? null;
   const [find, setFind] = useState('');
-  const {lines, error, size, isLive} = useOutput(name, run, run === running);
-  const shown = useMemo(() => (find ? lines?.filter(one => one.text.toLowerCase().includes(find.toLowerCase())) : lines), [lines, find]);
+  const wanted = useDebounced(find.trim());
+  const {lines, error: outputError, size, isLive} = useOutput(name, run, run === running);
+  const {found, error: findError} = useFound(name, run, wanted, isLive, lines);
+  const error = outputError ?? findError;
+  const shown = wanted ? found?.lines : lines;
+  const clear = event => { if (event.key === 'Escape' && find) { event.preventDefault(); setFind(''); } };
   const path = address(name, `/output${query({run})}`);
   if (run === null) return html`<${Empty} title="It has not run yet" icon="command"><p>What a run prints appears here while it runs.</p><//>`;
   return html`<div class="tool-bar row wrap">
       <label class="row small"><span class="muted">Run</span><select class="select" value=${String(run)} onChange=${event => setQuery({run: event.target.value})}>
         ${[...new Set([run, ...runs])].map(one => html`<option value=${String(one)}>${one}${one === running ? ' (under way)' : ''}</option>`)}</select></label>
-      <label class="search"><${Icon} name="search" /><span class="hidden-words">Find in the output</span><input class="input" type="search" placeholder="Find" value=${find} onInput=${event => setFind(event.target.value)} /></label>
-      <span class="small muted">${lines && `${count(shown.length, 'line')}, ${bytes(size)}`}${isLive ? ' · live' : ''}</span>
+      <label class="search"><${Icon} name="search" /><span class="hidden-words">Find in the output</span><input class="input" type="search" placeholder="Find" value=${find} onInput=${event => setFind(event.target.value)} onKeyDown=${clear} /></label>
+      <span class="small muted" role="status">${shown && (wanted ? sayFound(found) : `${count(shown.length, 'line')}, ${bytes(size)}`)}${isLive ? ' · live' : ''}</span>
       <span class="push row"><button class="button small" onClick=${() => download(path, `${name.replaceAll('/', '-')}-run${run}.log`)}><${Icon} name="download" />Download</button>
       <${Menu} label="Output: copy" items=${[
-        {label: 'Copy as command', icon: 'command', run: () => copyText(`wakeful output ${name} --run ${run}`, 'the command')},
-        {label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(path), 'the curl line')},
+        {label: 'Copy as command', icon: 'command', run: () => copyText(`wakeful output ${quote(name)} --run ${run}${wanted ? ` --find ${quote(wanted)}` : ''}`, 'the command')},
+        {label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(wanted ? findPath(name, run, wanted) : path), 'the curl line')},
       ]} /></span>
     </div>
-    ${error ? html`<div class="pad"><${Failure} error=${error} /></div>` : !lines ? html`<${Loading} />`
-    : !shown.length ? html`<${Empty} title=${find ? 'No line says that' : 'It printed nothing'} icon="command" />`
-    : html`<div class="scroll terminal" tabindex="0" aria-label=${`output of run ${run}`}><${VirtualList} items=${shown} height=${lineHeight} keyOf=${one => one.number} follow=${isLive && !find} draw=${one => html`<${TerminalLine} line=${one} />`} /></div>`}`;
+    ${error ? html`<div class="pad"><${Failure} error=${error} /></div>` : !shown ? html`<${Loading} />`
+    : !shown.length ? html`<${Empty} title=${wanted ? 'No line contains that' : 'It printed nothing'} icon="command" />`
+    : html`<div class="scroll terminal" tabindex="0" aria-label=${`output of run ${run}`}><${VirtualList} items=${shown} height=${lineHeight} keyOf=${one => one.number} follow=${isLive && !wanted} draw=${one => html`<${TerminalLine} line=${one} />`} /></div>`}`;
 }
 
 const lineHeight = () => LINE;
+
+const findPath = (name, run, find) => address(name, `/output${query({run, find})}`);
+const sayFound = ({lines, all}) => (all > lines.length ? `the first ${lines.length.toLocaleString()} of ${count(all, 'line')}` : count(all, 'line'));
+
+function useDebounced(text) {
+  const [settled, setSettled] = useState(text);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(text), TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  // A field that is cleared shows the whole at once.
+  return text && settled;
+}
+
+/** The lines that contain a text, searched by the daemon: it has the whole output, and this page only its end. */
+function useFound(name, run, find, isLive, lines) {
+  const keys = [name, run, find, isLive];
+  const load = useCallback(signal => (find && run !== null ? searchOutput(name, run, find, signal) : Promise.resolve(null)), keys);
+  const {data, error, reload} = useLoad(load, keys);
+  const again = useRef(0);
+  useEffect(() => {
+    if (find && isLive) again.current ||= setTimeout(() => { again.current = 0; reload(); }, AGAIN_MS);
+  }, [lines]);
+  useEffect(() => () => clearTimeout(again.current), []);
+  return {found: data, error};
+}
+
+async function searchOutput(name, run, find, signal) {
+  const answer = await request('GET', findPath(name, run, find), {signal});
+  const lines = (await answer.text()).split('\n').slice(0, -1).map(line => {
+    const colon = line.indexOf(':');
+    return cutLine(Number(line.slice(0, colon)), line.slice(colon + 1));
+  });
+  return {lines, all: Number(answer.headers.get('Wakeful-Found'))};
+}
 
 /** Save an answer as a file: a plain link could not send the token. */
 export async function download(path, name) {
@@ -72,16 +115,28 @@ function useOutput(name, run, isLive) {
   return {...state, isLive};
 }
 
+/** A stored output whose middle was not kept: a line stands for the gap, as it does in a stream. */
+async function insertGap(answer) {
+  const whole = await answer.blob();
+  const [head, total] = ['Wakeful-Head', 'Wakeful-Total'].map(name => Number(answer.headers.get(name)));
+  if (total <= whole.size) return whole.stream();
+  return new Blob([whole.slice(0, head), `\n[not kept: ${count(total - whole.size, 'byte')}]\n`, whole.slice(head)]).stream();
+}
+
+/** A carriage return draws over the line, as a progress bar does: what was drawn last counts. */
+function cutLine(number, text) {
+  const drawn = text.replace(/\r$/, '').split('\r').pop();
+  return {number, text: drawn.slice(0, LONGEST_LINE), isCut: drawn.length > LONGEST_LINE};
+}
+
 async function readOutput(name, run, isLive, signal, setState) {
   const answer = await request('GET', address(name, `/output${query(isLive ? {follow: true} : {run})}`), {signal});
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = (isLive ? answer.body : await insertGap(answer)).pipeThrough(new TextDecoderStream()).getReader();
   const lines = [];
   let rest = '', size = 0, number = 0, timer = 0;
   const add = text => {
     number += 1;
-    // A carriage return draws over the line, as a progress bar does: what was drawn last counts.
-    const drawn = text.replace(/\r$/, '').split('\r').pop();
-    lines.push({number, text: drawn.slice(0, LONGEST_LINE), isCut: drawn.length > LONGEST_LINE});
+    lines.push(cutLine(number, text));
     if (lines.length > MOST_LINES) lines.splice(0, 1000);
   };
   const draw = () => { timer = 0; if (!signal.aborted) setState({lines: lines.slice(), error: null, size}); };
