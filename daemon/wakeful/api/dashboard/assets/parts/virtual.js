@@ -61,7 +61,7 @@ export function VirtualList({items, height, draw, keyOf, reveal = null, follow =
 }
 
 /** The last place that begins at or before `at`. */
-function find(tops, at) {
+export function find(tops, at) {
   let low = 0, high = tops.length - 1;
   while (low < high) {
     const middle = (low + high + 1) >> 1;

@@ -1,17 +1,18 @@
 /** The conversation: who said what, which tools were called, where runs began and ended, and words as they come. */
-import {html, names, useEffect, useLayoutEffect, useMemo, useRef, useState} from '../lib/ui.js';
+import {html, names, useCallback, useEffect, useMemo, useRef, useState} from '../lib/ui.js';
 import {at as address, getLines, query} from '../lib/api.js';
 import {onRecords, words} from '../lib/store.js';
 import {link} from '../lib/router.js';
 import {causeWords} from '../lib/rows.js';
 import {duration, money} from '../lib/times.js';
-import {Empty, Failure, Loading, StateIcon, Time} from '../parts/basics.js';
+import {Empty, Failure, Loading, StateIcon, Time, say} from '../parts/basics.js';
 import {Icon} from '../parts/icons.js';
+import {MeasuredList} from '../parts/measured.js';
 import {Prose} from '../parts/text.js';
 
 const PAGE = 200;
 /** Older ones than these leave the page when newer ones come: the log has them. */
-const MOST_SHOWN = 600;
+const MOST_KEPT = 10_000;
 const KINDS = [
   'message_added', 'message_sent', 'note_added', 'fact_set', 'fact_retracted', 'run_started', 'run_finished', 'turn_answered', 'turn_failed', 'tool_called',
   'tool_returned', 'question_asked', 'question_answered', 'work_halted', 'session_slept', 'session_resumed', 'session_rewound', 'session_forked',
@@ -21,31 +22,33 @@ const KINDS = [
 
 export function Conversation({name, at}) {
   const {records, error, isWhole, loadEarlier, reload} = useConversation(name, at);
-  const scroller = useRef(null);
-  const isAtEnd = useRef(true);
   const live = at === null ? words.value.get(name) : null;
-  const items = useMemo(() => (records ? arrange(records) : []), [records]);
-  useLayoutEffect(() => {
-    if (isAtEnd.current && scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
-  }, [items, live]);
+  const told = useMemo(() => (records ? arrange(records) : []), [records]);
+  const items = useMemo(() => (live ? [...told, {seq: 'live', kind: 'live', live}] : told), [told, live]);
+  const draw = useCallback(item => (item.live ? html`<${LiveWords} live=${item.live} />` : html`<${Item} item=${item} name=${name} />`), [name]);
   if (error) return html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>`;
   if (!records) return html`<${Loading} lines="6" />`;
-  const watch = () => {
-    if (!scroller.current) return;
-    const {scrollTop, scrollHeight, clientHeight} = scroller.current;
-    isAtEnd.current = scrollHeight - scrollTop - clientHeight < 80;
-  };
-  return html`<div class="scroll conversation" ref=${scroller} onScroll=${watch} tabindex="0" aria-label="conversation">
-    ${!isWhole && html`<button class="button small earlier" onClick=${loadEarlier}>Earlier</button>`}
-    ${!items.length && !live && html`<${Empty} title="Nothing was said yet" icon="message"><p>Messages, answers, tool calls and runs appear here as they happen.</p><//>`}
-    ${items.map(item => html`<${Item} key=${item.seq} item=${item} name=${name} />`)}
-    ${live && html`<${LiveWords} live=${live} />`}
+  if (!items.length && isWhole) return html`<${Empty} title="Nothing was said yet" icon="message"><p>Messages, answers, tool calls and runs appear here as they happen.</p><//>`;
+  return html`<div class="scroll conversation" tabindex="0" aria-label="conversation">
+    ${!isWhole && html`<div class="earlier"><button class="button small" onClick=${() => loadEarlier({isAsked: true})}>Earlier</button></div>`}
+    <${MeasuredList} items=${items} estimate=${estimate} keyOf=${item => item.seq} draw=${draw} label="what was said and done" onStart=${isWhole ? undefined : loadEarlier} />
   </div>`;
+}
+
+const LINE_PX = 20;
+const HEIGHTS = {run_started: 40, run_finished: 28, tool_called: 32};
+
+/** Before it was drawn. A bubble has a line for some 80 characters, and its head. */
+function estimate({kind, said}) {
+  const text = said?.text ?? said?.answer?.text;
+  if (text === undefined || kind === 'tool_called') return HEIGHTS[kind] ?? 28;
+  return 46 + LINE_PX * Math.min(60, text.split('\n').reduce((sum, line) => sum + 1 + Math.floor(line.length / 80), 0));
 }
 
 function useConversation(name, at) {
   const [state, setState] = useState({records: null, error: null, isWhole: false});
   const [turn, setTurn] = useState(0);
+  const earlier = useRef(() => {});
   useEffect(() => {
     const stop = new AbortController();
     let last = 0;
@@ -65,19 +68,33 @@ function useConversation(name, at) {
       await read({from: last + 1}).then(found => {
         if (!found.length) return;
         last = found.at(-1).seq;
-        setState(old => ({...old, records: [...(old.records ?? []), ...found].slice(-MOST_SHOWN)}));
+        setState(old => {
+          const records = [...(old.records ?? []), ...found];
+          return records.length <= MOST_KEPT ? {...old, records} : {...old, records: records.slice(-MOST_KEPT), isWhole: false};
+        });
       }, fail);
       isBusy = false;
       if (isAsked) { isAsked = false; more(); }
     };
     const end = at === null ? onRecords((found, isSnapshot) => (isSnapshot || found.some(one => one.session === name)) && more()) : () => {};
+    let isLoading = false, hasFailed = false;
+    earlier.current = async (first, isAsked) => {
+      // After a failure only a click asks again.
+      if (isLoading || (hasFailed && !isAsked)) return;
+      isLoading = true;
+      try {
+        const found = first > 1 ? await read({to: first - 1, last: PAGE}) : [];
+        setState(old => (old.records[0]?.seq === first ? {...old, records: [...found, ...old.records], isWhole: found.length < PAGE} : old));
+      } catch (problem) {
+        hasFailed = true;
+        if (problem.name !== 'AbortError') say({words: problem.message, isBad: true});
+      }
+      isLoading = false;
+    };
     return () => { stop.abort(); end(); };
   }, [name, at, turn]);
-  const loadEarlier = async () => {
-    const first = state.records?.[0]?.seq ?? 1;
-    const found = await getLines(address(name, `/log${query({kind: KINDS, words: true, to: first - 1, last: PAGE})}`));
-    setState(old => ({...old, records: [...found, ...old.records], isWhole: found.length < PAGE}));
-  };
+  const first = state.records?.[0]?.seq ?? 1;
+  const loadEarlier = useCallback(({isAsked = false} = {}) => earlier.current(first, isAsked), [first]);
   return {...state, loadEarlier, reload: () => setTurn(turn + 1)};
 }
 
