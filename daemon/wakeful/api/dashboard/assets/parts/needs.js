@@ -33,9 +33,11 @@ function Need({row, need}) {
   </article>`;
 }
 
-/** `isHere`: the page of the session itself, which need not lead to itself. */
+/** `isHere`: the page of the session itself, which need not lead to itself, and has room for a reason. */
 export function Answer({row, isHere = false}) {
   const [text, setText] = useState('');
+  const [why, setWhy] = useState('');
+  const because = why.trim() ? {rationale: why.trim()} : {};
   const isApproval = ['approval', 'permission'].includes(row.needs?.kind);
   const answer = words => act({verb: 'answer', body: {name: row.name, text: words}, done: () => setText('')});
   const submit = event => { event.preventDefault(); if (text.trim()) answer(text.trim()); };
@@ -45,8 +47,9 @@ export function Answer({row, isHere = false}) {
   }
   if (isApproval) {
     return html`<footer class="row wrap">
-      <${ActionButton} verb="answer" body=${{name: row.name, text: 'yes'}} label=${row.needs.kind === 'approval' ? 'Yes, run' : 'Allow'} primary small />
-      <${ActionButton} verb="answer" body=${{name: row.name, text: 'no'}} label="No" small />
+      ${isHere && html`<input class="input" aria-label="why, for the record" placeholder="Why, for the record" value=${why} onInput=${event => setWhy(event.target.value)} />`}
+      <${ActionButton} verb="answer" body=${{name: row.name, text: 'yes', ...because}} label=${row.needs.kind === 'approval' ? 'Yes, run' : 'Allow'} primary small />
+      <${ActionButton} verb="answer" body=${{name: row.name, text: 'no', ...because}} label="No" small />
       ${!isHere && html`<a class="button small" href=${link('session', row.name)}>Look first</a>`}</footer>`;
   }
   return html`<form class="row" onSubmit=${submit}>

@@ -123,7 +123,8 @@ function Item({item, name}) {
     case 'message_added': return html`<${Bubble} item=${item} who=${said.sender} icon="person" to=${said.agent} name=${name} isOurs><${Prose} text=${said.text} /><//>`;
     case 'turn_answered': return html`<${Bubble} item=${item} who=${said.answer.model?.split(':').pop() ?? 'agent'} icon="agent" meta=${money(said.usd)} name=${name}><${Prose} text=${said.answer.text} /><//>`;
     case 'question_asked': return html`<${Bubble} item=${item} who=${item.author} icon="asks" tone="asks" name=${name}><${Prose} text=${said.text} /><//>`;
-    case 'question_answered': return html`<${Bubble} item=${item} who=${item.author} icon="person" name=${name} isOurs><${Prose} text=${said.text} /><//>`;
+    case 'question_answered': return html`<${Bubble} item=${item} who=${item.author} icon="person" name=${name} isOurs><${Prose} text=${said.rationale ? `${said.text}, because ${said.rationale}` : said.text} /><//>`;
+    case 'wake_withdrawn': return said.rationale ? html`<${Bubble} item=${item} who=${item.author} icon="person" name=${name} isOurs><${Prose} text=${`no, because ${said.rationale}`} /><//>` : html`<${Quiet} item=${item} name=${name} />`;
     case 'note_added': return html`<${Bubble} item=${item} who=${`${item.author} left a hand-off`} icon="file" tone="note" name=${name}><${Prose} text=${said.text} /><//>`;
     case 'tool_called': return html`<${ToolCall} item=${item} name=${name} />`;
     case 'run_started': return html`<div class="run-start"><a href=${link('why', '', {x: `${name}#${item.run}`})}>run ${item.run}</a><span>${causeWords(said.causes)}</span>${said.agent && html`<span class="chip"><${Icon} name="agent" />${said.agent.name}</span>`}<${Time} at=${item.at} class="push" /></div>`;

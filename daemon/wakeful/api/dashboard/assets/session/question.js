@@ -1,9 +1,8 @@
 /** What a session asks, and what a yes would let it work on: the changes since the last success, or the call of its agent. */
-import {html, useCallback, useState} from '../lib/ui.js';
+import {html, useCallback} from '../lib/ui.js';
 import {at as address, get} from '../lib/api.js';
 import {useLoad} from '../lib/load.js';
 import {reasonOf} from '../lib/rows.js';
-import {act} from '../parts/actions.js';
 import {Time} from '../parts/basics.js';
 import {Diff} from '../parts/diff.js';
 import {Answer} from '../parts/needs.js';
@@ -12,8 +11,6 @@ export function Question({row}) {
   const isApproval = ['approval', 'permission'].includes(row.needs.kind);
   const load = useCallback(signal => (isApproval ? get(address(row.name, '/question'), {signal}) : Promise.resolve(null)), [row.name, isApproval]);
   const {data} = useLoad(load, [row.name, row.seq]);
-  const [why, setWhy] = useState('');
-  const refuse = () => act({verb: 'answer', body: {name: row.name, text: 'no', ...(why.trim() ? {rationale: why.trim()} : {})}});
   return html`<section class="need need-asks ask-here" aria-label="it asks you">
     <p><strong>${reasonOf(row)}</strong>${row.needs.until && html` <span class="small">denied <${Time} at=${row.needs.until} /></span>`}</p>
     ${data && html`<div class="asked-changes">${(data.changes ?? []).map(change => html`<div key=${change.binding}>
@@ -21,7 +18,6 @@ export function Question({row}) {
       ${change.diffs.map(one => html`<${Change} change=${one} />`)}</div>`)}
       ${data.call && html`<p class="small quiet">It would call <code>${data.call.name}</code></p>${data.call.diff ? html`<${Change} change=${data.call.diff} />` : html`<pre class="block">${data.call.arguments.slice(0, 8000)}</pre>`}`}</div>`}
     <${Answer} row=${row} isHere />
-    ${isApproval && html`<div class="row"><input class="input" aria-label="why not, for the record" placeholder="Why not, for the record" value=${why} onInput=${event => setWhy(event.target.value)} /><button class="button small" disabled=${!why.trim()} onClick=${refuse}>No, because</button></div>`}
   </section>`;
 }
 

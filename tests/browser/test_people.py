@@ -1,0 +1,114 @@
+"""Three people at once in one session, each in a browser of their own: the owner, an observer and a contributor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from browser.conftest import Door, Tab, opened
+from e2e.box import Box
+from waiting import eventually
+
+pytestmark = pytest.mark.browser
+
+ROLES = {"ana": "observer", "ben": "contributor"}
+SPEC = """
+    objective: Pay what the rates say.
+    approve: before_run
+    bindings: {rates: {file: rates.txt, settle: 10ms}}
+    run: {script: "cat rates.txt >> ledger"}
+"""
+# Who said what, as a page has it.
+SAID = "() => [...document.querySelectorAll('.conversation .bubble')].map(one => [one.querySelector('strong').innerText, one.querySelector('.prose').innerText])"
+# An answer that was clicked waits on its way, until it is let go: somebody else is quicker.
+DELAY_ANSWER = """() => {
+  const real = window.fetch;
+  window.fetch = async (path, options) => {
+    if (String(path).includes('/call/answer')) await new Promise(done => { window.letGo = done; });
+    return real(path, options);
+  };
+}"""
+
+
+@pytest.fixture
+def three(browser: Any, box: Box) -> Iterator[dict[str, Tab]]:
+    """The pages of all three, at the same session, by the names of the people."""
+    box.write("rates.txt", "one\n")
+    box.spec("payroll", SPEC)
+    door = Door(box)
+    door.start()
+    box.wait_for("payroll", state="sleeping")
+    tokens = {"owner": None}
+    for name, role in ROLES.items():
+        box.ask("people", "add", name, "--role", role)
+        tokens[name] = box.ask("token", "new", "--person", name).split()[-1]
+    with ExitStack() as open_tabs:
+        tabs = {name: open_tabs.enter_context(opened(browser, door, token)) for name, token in tokens.items()}
+        for tab in tabs.values():
+            tab.go("#/session/payroll", ".compose")
+        yield tabs
+
+
+def write(tab: Tab, text: str) -> None:
+    tab.page.fill("[data-compose]", text)
+    tab.page.press("[data-compose]", "Enter")
+
+
+def test_three_people_see_each_other_and_one_conversation(three: dict[str, Tab], box: Box) -> None:
+    """Who looks and who writes; one order of messages with their authors in all three pages; the observer is refused."""
+    owner = three["owner"].page.evaluate("sessionStorage.getItem('wakeful.person')")
+    names = {"owner": owner, "ana": "ana", "ben": "ben"}
+    for me, tab in three.items():
+        for other, name in names.items():
+            if other != me:
+                tab.page.wait_for_selector(f".session-head .face[title^='{name} ']")
+    three["ben"].page.type("[data-compose]", "I am typing")
+    for me in ("owner", "ana"):
+        three[me].page.wait_for_selector(".session-head .face[title^='ben writes']")
+        three[me].page.wait_for_selector(".session-head .face[title^='ana looks']")
+    wanted = []
+    for number in range(6):
+        me = ("ben", "owner")[number % 2]
+        write(three[me], f"{me} says {number}")
+        wanted.append([names[me], f"{me} says {number}"])
+        # The other one answers what they have read.
+        three[("owner", "ben")[number % 2]].page.wait_for_selector(f".bubble:has-text('says {number}')")
+    for me, tab in three.items():
+        eventually(lambda tab=tab: tab.page.evaluate(SAID) == wanted, what=f"the same order for {me}")
+    assert [one["author"] for one in box.log("payroll", "--kind", "message_added")] == [
+        f"person:{who}" for who, _ in wanted
+    ]
+    write(three["ana"], "May I?")
+    three["ana"].page.wait_for_selector(".toast.bad:has-text('ana is an observer of payroll')")
+    assert three["ana"].page.input_value("[data-compose]") == "May I?"
+    assert len(box.log("payroll", "--kind", "message_added")) == len(wanted)
+    for me in ("owner", "ben"):
+        three[me].check()
+
+
+@pytest.mark.parametrize("word", ["yes", "no"])
+def test_the_first_answer_counts_and_all_see_whose_it_was(three: dict[str, Tab], box: Box, word: str) -> None:
+    label = {"yes": "Yes, run", "no": "No"}[word]
+    for tab in three.values():
+        tab.page.wait_for_selector(".ask-here")
+    three["owner"].page.evaluate(DELAY_ANSWER)
+    three["owner"].page.click(".ask-here button:text-is('No')")
+    three["ana"].page.click(f".ask-here button:text-is('{label}')")
+    three["ana"].page.wait_for_selector(".toast.bad:has-text('ana is an observer')")
+    three["ben"].page.fill("[aria-label='why, for the record']", "the rates are of May")
+    three["ben"].page.click(f".ask-here button:text-is('{label}')")
+    for tab in three.values():
+        tab.page.wait_for_selector(f".bubble:has-text('{word}, because the rates are of May')")
+        assert ["ben", f"{word}, because the rates are of May"] in tab.page.evaluate(SAID)
+        tab.page.wait_for_selector(".ask-here", state="detached")
+    three["owner"].page.evaluate("letGo()")
+    refused = three["owner"].page.wait_for_selector(".toast.bad").inner_text()
+    assert f"ben said {word}" in refused and "the rates are of May" in refused, refused
+    if word == "yes":
+        box.wait_at_rest("payroll", runs=1)
+        assert box.read("ledger") == "one\n"
+    else:
+        assert box.row("payroll")["runs"] == 0
