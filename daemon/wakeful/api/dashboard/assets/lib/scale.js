@@ -3,6 +3,8 @@
 const FOLD_PX = 28;
 /** Idle time is folded when it is this part of the range or more. */
 const WORTH = 0.06;
+/** The part of a busy stretch that is shown before and after it. */
+const PAD = 0.06;
 
 /**
  * @param {number} from @param {number} to the range in milliseconds
@@ -35,18 +37,19 @@ export function makeScale(from, to, busy, width, isFolding) {
 
 function split(from, to, busy) {
   const worth = (to - from) * WORTH;
-  const pad = worth / 4;
   const merged = [];
   for (const [start, end] of [...busy].sort((a, b) => a[0] - b[0])) {
-    const a = Math.max(from, start - pad), b = Math.min(to, end + pad);
+    const a = Math.max(from, start), b = Math.min(to, end);
     const last = merged[merged.length - 1];
     if (last && a - last[1] < worth) last[1] = Math.max(last[1], b);
-    else if (b > a) merged.push([a, b]);
+    else if (b >= a) merged.push([a, b]);
   }
   if (!merged.length) return [{from, to, isIdle: false}];
+  // Of the longest stretch, and at least a second: short ones beside it would be too narrow to hit.
+  const pad = Math.min(worth / 4, Math.max(1000, ...merged.map(([a, b]) => (b - a) * PAD)));
   const pieces = [];
   let at = from;
-  for (const [a, b] of merged) {
+  for (const [a, b] of merged.map(([start, end]) => [Math.max(from, start - pad), Math.min(to, end + pad)])) {
     if (a - at >= worth) pieces.push({from: at, to: a, isIdle: true});
     else if (a > at && pieces.length) pieces[pieces.length - 1].to = a;
     const start = pieces.length && !pieces[pieces.length - 1].isIdle ? pieces.pop().from : a - at < worth ? at : a;

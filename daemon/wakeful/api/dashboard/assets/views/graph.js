@@ -21,14 +21,15 @@ export function Graph() {
   const isWhole = asked.all === '1';
   const depth = Number(asked.depth ?? 2);
   const wanted = focus || (isWhole ? '' : pickFocus());
-  const path = `/graph${query(isWhole ? {} : {focus: wanted, depth})}`;
-  const {data, error, reload} = useLoad(useCallback(signal => get(path, {signal}), [path]), [path]);
+  const place = `/graph${query(isWhole ? {} : {focus: wanted, depth})}`;
+  const {data, error, reload} = useLoad(useCallback(signal => get(place, {signal}), [place]), [place]);
   useReloadOn(record => ['spec_declared', 'spec_removed', 'session_opened', 'session_renamed'].includes(record.kind), reload, 1000);
   const [hovered, setHovered] = useState(null);
   const [opened, setOpened] = useState(() => new Set());
   const wave = useWave(hovered);
   const glow = useGlow();
   const shown = useMemo(() => data && group(data, opened), [data, opened]);
+  const path = useMemo(() => (wave && shown ? findPath(shown, wave) : null), [wave?.path, wave?.names, shown]);
   const rows = useMemo(() => new Map([...store.rows.value.values()].map(row => [row.name, row])), [store.rows.value]);
   return html`
     <div class="head"><h1>Graph</h1>
@@ -38,16 +39,16 @@ export function Graph() {
       <span class="push row wrap">
         ${!isWhole && html`<div class="segments" role="group" aria-label="steps around the focus">${[1, 2, 3, 5].map(one => html`<button aria-pressed=${one === depth} onClick=${() => setQuery({depth: one})}>${one}</button>`)}</div>`}
         <button class="button small" aria-pressed=${isWhole} onClick=${() => go('graph', '', isWhole ? {} : {all: 1})}>${isWhole ? 'Neighbourhood' : 'Whole graph'}</button>
-        <${Menu} label="Graph: copy" items=${[{label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(path), 'the curl line')}, {label: 'Copy as command', icon: 'command', run: () => copyText(`wakeful plan ${wanted}`, 'the command')}]} />
+        <${Menu} label="Graph: copy" items=${[{label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(place), 'the curl line')}, {label: 'Copy as command', icon: 'command', run: () => copyText(`wakeful plan ${wanted}`, 'the command')}]} />
       </span></div>
     ${error ? html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>` : !shown ? html`<${Loading} />`
     : !shown.nodes.length ? html`<${Empty} title="Nothing is joined yet" icon="graph"><p>Sessions, the files they read and write, and their clocks appear here.</p><//>`
     : html`<p class="graph-words small muted">${wave ? sayWave(wave) : `${data.nodes.length} of ${data.all_nodes} nodes${data.is_cut ? ', the nearest' : ''}. Hover a file to see what a change of it would wake; click to put it in focus.`}</p>
-      <div class="scroll graph" tabindex="0" aria-label="graph"><${Diagram} nodes=${shown.nodes} edges=${tint(shown.edges, wave, glow)} focus=${data.focus} label="what sessions read and write"
-        draw=${node => html`<${Node} node=${node} row=${rows.get(node.what)} isFocus=${node.id === data.focus} wave=${wave} glow=${glow} hover=${setHovered} open=${id => setOpened(new Set(opened).add(id))} />`} /></div>`}`;
+      <div class="scroll graph" tabindex="0" aria-label="graph"><${Diagram} nodes=${shown.nodes} edges=${tint(shown.edges, path, glow)} focus=${data.focus} label="what sessions read and write"
+        draw=${node => html`<${Node} node=${node} row=${rows.get(node.what)} isFocus=${node.id === data.focus} wave=${wave} path=${path} glow=${glow} hover=${setHovered} open=${id => setOpened(new Set(opened).add(id))} />`} /></div>`}`;
 }
 
-/** Without a focus: the session that ran last. */
+/** Without a focus: the session that ran most often. */
 function pickFocus() {
   const ran = [...store.rows.value.values()].filter(row => row.last_run && row.folder !== undefined);
   return ran.sort((a, b) => b.runs - a.runs || a.name.localeCompare(b.name))[0]?.name ?? [...store.rows.value.values()][0]?.name ?? '';
@@ -56,8 +57,8 @@ function pickFocus() {
 /** Large graphs: sessions of one folder or template become one card. */
 function group(data, opened) {
   const sized = data.nodes.map(node => ({...node, ...(node.kind === 'session' ? SESSION : OTHER)}));
-  if (data.nodes.length <= GROUPED_FROM) return {nodes: sized, edges: data.edges.map(edge => ({...edge, name: edge.binding}))};
-  const into = new Map();
+  const into = new Map(data.nodes.map(node => [node.id, node.id]));
+  if (data.nodes.length <= GROUPED_FROM) return {nodes: sized, edges: data.edges.map(edge => ({...edge, name: edge.binding})), into};
   const groups = new Map();
   for (const node of sized) {
     const row = node.kind === 'session' ? store.findRow(node.what) : null;
@@ -71,7 +72,7 @@ function group(data, opened) {
     const from = into.get(edge.from), to = into.get(edge.to);
     if (from && to && from !== to) edges.set(`${from} ${to}`, {from, to, wake: edge.wake, name: ''});
   }
-  return {nodes: [...sized.filter(node => into.get(node.id) === node.id), ...groups.values()], edges: [...edges.values()]};
+  return {nodes: [...sized.filter(node => into.get(node.id) === node.id), ...groups.values()], edges: [...edges.values()], into};
 }
 
 /** What would wake if the file under the pointer changed. */
@@ -79,12 +80,21 @@ function useWave(node) {
   const path = node?.kind === 'file' ? node.what.replace(/[*?[].*$/, match => (match.startsWith('*') ? 'x' + match.slice(1).replaceAll('*', 'x') : 'x')) : null;
   const load = useCallback(signal => (path ? get(`/plan${query({path})}`, {signal}) : Promise.resolve(null)), [path]);
   const {data} = useLoad(load, [path]);
-  return path ? data && {path, waves: data.waves ?? [], names: new Map((data.waves ?? []).flatMap((wave, i) => wave.map(one => [one.session, i + 1])))} : null;
+  return path ? data && {path, id: node.id, waves: data.waves ?? [], names: new Map((data.waves ?? []).flatMap((wave, i) => wave.map(one => [one.session, i + 1])))} : null;
 }
 
 function sayWave({waves, path}) {
   if (!waves.length) return `A change of ${path} would wake nobody.`;
   return `A change would wake ${waves.map((wave, i) => `${i ? 'then ' : ''}${wave.map(one => one.session).join(', ')}`).join('; ')}.`;
+}
+
+/** The nodes that the change would run through: the file, the sessions that it wakes, the files they write, and so on. */
+function findPath({edges, into}, wave) {
+  const woken = new Set([...wave.names.keys()].map(name => into.get(`session:${name}`)));
+  const reached = new Set([wave.id]);
+  const goesOn = edge => reached.has(edge.from) && !reached.has(edge.to) && (!/^(session|group):/.test(edge.to) || (edge.wake && woken.has(edge.to)));
+  for (let next = edges.filter(goesOn); next.length; next = edges.filter(goesOn)) next.forEach(edge => reached.add(edge.to));
+  return reached;
 }
 
 /** Sessions that ran a moment ago, so that a change is seen running through. */
@@ -104,26 +114,26 @@ function useGlow() {
   return found;
 }
 
-function tint(edges, wave, glow) {
+function tint(edges, path, glow) {
   const touched = id => (id.startsWith('session:') ? id.slice(8) : null);
   return edges.map(edge => {
     const from = touched(edge.from), to = touched(edge.to);
-    const isInWave = wave && (wave.names.has(from) || wave.names.has(to)) && (from === null || wave.names.has(from)) && (to === null || wave.names.has(to));
+    const isInWave = path?.has(edge.from) && path.has(edge.to) && (to === null || edge.wake);
     const isLit = glow.has(from) || glow.has(to);
-    return {...edge, tone: names(!edge.wake && to !== null && 'still', wave && !isInWave && 'dim', isInWave && 'wave', isLit && 'lit')};
+    return {...edge, tone: names(!edge.wake && to !== null && 'still', path && !isInWave && 'dim', isInWave && 'wave', isLit && 'lit')};
   });
 }
 
-function Node({node, row, isFocus, wave, glow, hover, open}) {
-  if (node.kind === 'group') return html`<button class="card card-group" onClick=${() => open(node.id)}><strong class="cut">${node.label}</strong><span class="small muted">${node.count} sessions</span></button>`;
+function Node({node, row, isFocus, wave, path, glow, hover, open}) {
+  if (node.kind === 'group') return html`<button class=${names('card card-group', path?.has(node.id) && 'wave')} onClick=${() => open(node.id)}><strong class="cut">${node.label}</strong><span class="small muted">${node.count} sessions</span></button>`;
   const events = {onMouseEnter: () => hover(node), onMouseLeave: () => hover(null), onFocus: () => hover(node), onBlur: () => hover(null)};
   if (node.kind !== 'session') {
-    return html`<a class=${names('card card-other', isFocus && 'focus', wave && node.what !== wave.path && 'faded')} href=${link('graph', node.id)} title=${node.what} ...${events}><${Icon} name=${iconOfKind(node.kind)} /><span class="cut">${shorten(node.label)}</span></a>`;
+    return html`<a class=${names('card card-other', isFocus && 'focus', path && (path.has(node.id) ? 'wave' : 'dim'))} href=${link('graph', node.id)} title=${node.what} ...${events}><${Icon} name=${iconOfKind(node.kind)} /><span class="cut">${shorten(node.label)}</span></a>`;
   }
   const turn = wave?.names.get(node.what);
   return html`<div class=${names('card card-session', isFocus && 'focus', glow.has(node.what) && 'lit', wave && !turn && 'dim', turn && 'wave')} ...${events}>
-    <span class="row">${row && html`<${StateIcon} state=${shownState(row)} />`}<a class="cut plain" href=${link('graph', node.what)} title="put it in focus"><strong>${node.label}</strong></a>${turn && html`<span class="chip push">wave ${turn}</span>`}<a class="push icon-button tiny" href=${link('session', node.what)} aria-label=${`open ${node.what}`}><${Icon} name="chevron" /></a></span>
-    <span class="small muted cut">${row ? reasonOf(row) : ''}</span></div>`;
+    <span class="row">${row && html`<${StateIcon} state=${shownState(row)} />`}<a class="cut plain" href=${link('graph', node.what)} title="put it in focus"><strong>${node.label}</strong></a><a class="push icon-button tiny" href=${link('session', node.what)} aria-label=${`open ${node.what}`}><${Icon} name="chevron" /></a></span>
+    <span class="row"><span class="small muted cut">${row ? reasonOf(row) : ''}</span>${turn && html`<span class="chip push">wave ${turn}</span>`}</span></div>`;
 }
 
 /** The end of a path says most. */

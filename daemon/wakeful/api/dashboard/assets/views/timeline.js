@@ -21,7 +21,10 @@ const MARK_SHAPES = {coalesced: 'M0-4 4 0 0 4-4 0Z', skipped: 'M-4-4 4 4M4-4-4 4
 
 export function Timeline() {
   const {range = '24h', name, fold = '1'} = route.value.query;
-  const path = `/timeline${query({since: range, name, limit: 3000})}`;
+  // A range that somebody chose and sent to a colleague may lie before the last hours.
+  const chosenFrom = Number(route.value.query.from);
+  const since = chosenFrom && chosenFrom < Date.now() - LENGTHS[range] ? new Date(chosenFrom).toISOString() : range;
+  const path = `/timeline${query({since, name, limit: 3000})}`;
   const {data, error, reload} = useLoad(useCallback(signal => get(path, {signal}), [path]), [path]);
   useReloadOn(record => ['run_started', 'run_finished', 'slot_skipped', 'wake_extended'].includes(record.kind), reload, 1000);
   const [chosen, setChosen] = useState(null);
@@ -38,10 +41,10 @@ export function Timeline() {
       </span></div>
     <div class="timeline-area" ref=${area}>
     ${error ? html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>` : !shown || !scale ? html`<${Loading} />`
-    : !shown.lanes.length ? html`<${Empty} title="Nothing ran in this time" icon="timeline"><p>Choose a longer range, or wait: runs appear here as they begin.</p><//>`
+    : !shown.lanes.length && !shown.isZoomed ? html`<${Nothing} />`
     : html`
       <${Brush} data=${shown} range=${range} width=${Math.max(200, width - (labels ? 48 : 32))} />
-      <div class="scroll timeline" tabindex="0" aria-label="runs">
+      ${!shown.lanes.length ? html`<${Nothing} />` : html`<div class="scroll timeline" tabindex="0" aria-label="runs">
         <div class="axis"><span class="lane-label"></span><svg width=${Math.max(200, width - labels - 32)} height="28" aria-hidden="true">
           ${scale.ticks.map(tick => html`<g><line x1=${tick.x} x2=${tick.x} y1="22" y2="28" class="tick" /><text x=${tick.x + 3} y="18"><title>${full(tick.at)}</title>${sayTick(tick)}</text></g>`)}
           ${scale.folds.map(one => html`<g class="fold-mark"><title>${`nothing for ${duration((one.to - one.from) / 1000)}`}</title><path d=${`M${one.x + 8} 14l3-5 4 10 4-10 3 5`} /></g>`)}
@@ -49,13 +52,16 @@ export function Timeline() {
         <${VirtualList} items=${shown.lanes} height=${laneHeight} keyOf=${lane => lane.session} label="sessions"
           draw=${lane => html`<${Lane} lane=${lane} scale=${scale} now=${shown.to} width=${Math.max(200, width - labels - 32)} chosen=${chosen} choose=${setChosen} />`} />
         <div class="foot"></div>
-      </div>
+      </div>`}
       ${data.is_cut && html`<p class="small muted pad">Only the latest are shown. Narrow the range for the rest.</p>`}
       ${chosen && html`<${Detail} item=${chosen} close=${() => setChosen(null)} />`}`}
     </div>`;
 }
 
+const Nothing = () => html`<${Empty} title="Nothing ran in this time" icon="timeline"><p>Choose a longer range, or wait: runs appear here as they begin.</p><//>`;
 const laneHeight = () => LANE;
+/** A part of a drawing that is pressed as a button is. */
+const onPress = run => event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); run(); } };
 
 function useWidth() {
   const area = useRef(null);
@@ -105,11 +111,11 @@ function Lane({lane, scale, width, chosen, choose}) {
         const x = scale.x(run.start), w = Math.max(LEAST_BAR, scale.x(run.end) - x), state = run.outcome ?? 'running';
         const isChosen = chosen?.session === run.session && chosen.run === run.run;
         const words = `run ${run.run} ${state}, ${run.outcome ? duration(run.seconds) : 'under way'}: ${run.causes}`;
-        return html`<g class=${names('run-bar', `is-${state}`, isChosen && 'chosen')} role="button" tabindex="0" aria-label=${words} onClick=${() => choose(run)} onKeyDown=${event => event.key === 'Enter' && choose(run)}>
+        return html`<g class=${names('run-bar', `is-${state}`, isChosen && 'chosen')} role="button" tabindex="0" aria-label=${words} onClick=${() => choose(run)} onKeyDown=${onPress(() => choose(run))}>
           <title>${words}</title><rect class="hit" x=${x + w / 2 - Math.max(w, 24) / 2} y="2" width=${Math.max(w, 24)} height=${LANE - 4} />
           <rect x=${x} y=${MIDDLE - 8} width=${w} height="16" rx="3" fill="currentColor" />${['failed', 'lost'].includes(state) && html`<path d=${`M${x + w / 2} ${MIDDLE - 15}l4 5h-8Z`} fill="currentColor" />`}</g>`;
       })}
-      ${lane.marks.map(mark => html`<g class="mark" role="button" tabindex="0" aria-label=${`${mark.kind}: ${mark.words}`} onClick=${() => choose(mark)} onKeyDown=${event => event.key === 'Enter' && choose(mark)} transform=${`translate(${scale.x(mark.start)} ${MIDDLE + 12})`}>
+      ${lane.marks.map(mark => html`<g class="mark" role="button" tabindex="0" aria-label=${`${mark.kind}: ${mark.words}`} onClick=${() => choose(mark)} onKeyDown=${onPress(() => choose(mark))} transform=${`translate(${scale.x(mark.start)} ${MIDDLE + 12})`}>
         <title>${`${mark.kind}: ${mark.words}`}</title><rect class="hit" x="-10" y="-8" width="20" height="14" /><path d=${MARK_SHAPES[mark.kind] ?? MARK_SHAPES.coalesced} /></g>`)}
     </svg></div>`;
 }
@@ -124,7 +130,7 @@ function Brush({data, width, range}) {
     return found;
   }, [data]);
   const most = Math.max(1, ...bars);
-  const timeAt = event => from + ((event.clientX - event.currentTarget.getBoundingClientRect().left) / width) * (to - from);
+  const timeAt = event => from + Math.max(0, Math.min(1, (event.clientX - event.currentTarget.getBoundingClientRect().left) / width)) * (to - from);
   const down = event => { event.currentTarget.setPointerCapture(event.pointerId); const at = timeAt(event); setDrag([at, at]); };
   const move = event => drag && setDrag([drag[0], timeAt(event)]);
   const up = () => {

@@ -1,0 +1,137 @@
+"""The graph and the timeline, by pointer and keyboard: what would run, what runs, and a range that one chooses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from browser.conftest import Door, Tab, opened
+from browser.house import House
+from waiting import eventually
+
+pytestmark = pytest.mark.browser
+
+SALARIES = ".card-other[title$='/salaries.csv']"
+LIT = "() => [...document.querySelectorAll('.card-session.lit strong')].map(one => one.innerText)"
+
+
+def waves_of(tab: Tab) -> dict[str, str]:
+    """The sessions of the wave that is shown, and their turn."""
+    cards = tab.page.locator(".card-session.wave")
+    return {card.locator("strong").inner_text(): card.locator(".chip").inner_text() for card in cards.all()}
+
+
+def test_hovering_a_file_shows_the_wave_that_would_run(tab: Tab) -> None:
+    """The sessions in their turn, the way of the change, and nothing beside it; by keyboard as well."""
+    tab.go("#/graph/hr%2Fpayroll", ".card-session")
+    wanted = {"hr/payroll": "wave 1", "hr/payroll-trial": "wave 1", "hr/social-insurance-filing": "wave 2"}
+    for show, hide in (
+        (lambda: tab.page.hover(SALARIES), lambda: tab.page.mouse.move(5, 5)),
+        (lambda: tab.page.focus(SALARIES), lambda: tab.page.locator(SALARIES).blur()),
+    ):
+        show()
+        tab.page.wait_for_selector(
+            ".graph-words:has-text('A change would wake hr/payroll, hr/payroll-trial; then hr/social-insurance-filing')"
+        )
+        assert waves_of(tab) == wanted
+        # The file itself and what is written on the way belong to it; another file that payroll reads does not.
+        assert "wave" in tab.page.get_attribute(SALARIES, "class").split()
+        assert "dim" in tab.page.get_attribute(".card-other[title$='/month.txt']", "class").split()
+        assert tab.page.locator(".edge.wave").count() >= 3 and tab.page.locator(".edge.dim").count() >= 1
+        hide()
+        tab.page.wait_for_selector(".graph-words:has-text('Hover a file')")
+        assert waves_of(tab) == {} and tab.page.locator(".edge.wave, .edge.dim").count() == 0
+    tab.check()
+
+
+def test_a_change_lights_up_what_it_runs_through_and_the_light_goes_out(tab: Tab, lived_in: tuple[House, Door]) -> None:
+    house = lived_in[0]
+    tab.go("#/graph/hr%2Fpayroll", ".card-session")
+    assert tab.page.evaluate(LIT) == []
+    seen: set[str] = set()
+    runs = house.box.row("hr/payroll")["runs"]
+    house.change_salary(40_000 + runs)
+
+    def has_run_through() -> bool:
+        seen.update(tab.page.evaluate(LIT))
+        return {"hr/payroll", "hr/social-insurance-filing"} <= seen
+
+    eventually(has_run_through, what="both sessions lit")
+    assert tab.page.locator(".edge.lit").count() >= 2
+    eventually(lambda: tab.page.evaluate(LIT) == [], what="the light to go out")
+    house.box.wait_at_rest("hr/social-insurance-filing")
+    tab.check()
+
+
+def test_a_range_is_chosen_by_dragging_and_stands_in_the_address(tab: Tab) -> None:
+    tab.go("#/timeline?range=1h", ".run-bar")
+    bars = tab.page.locator(".run-bar")
+    eventually(lambda: bars.count() > 5)
+    whole = bars.count()
+    strip = tab.page.locator(".brush svg").bounding_box()
+    middle = strip["y"] + strip["height"] / 2
+    # The first part of the hour, before anything ran: from the left over the edge of the page.
+    tab.page.mouse.move(strip["x"] + strip["width"] * 0.3, middle)
+    tab.page.mouse.down()
+    tab.page.mouse.move(strip["x"] + strip["width"] * 0.1, middle, steps=4)
+    tab.page.mouse.move(strip["x"] - 40, middle, steps=4)
+    tab.page.mouse.up()
+    tab.wait_for_place("#/timeline?range=1h&from=")
+    chosen = tab.page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.split('?')[1]))")
+    minutes = (int(chosen["to"]) - int(chosen["from"])) / 60_000
+    assert 16 < minutes < 20, minutes
+    tab.page.wait_for_selector("text=Nothing ran in this time")
+    # The address is the view: another page that is opened with it shows the same.
+    tab.page.reload()
+    tab.page.wait_for_selector("text=Nothing ran in this time")
+    tab.page.click("text=Show all of 1h")
+    eventually(lambda: bars.count() >= whole)
+    assert "from=" not in tab.page.evaluate("location.hash")
+    tab.check()
+
+
+def test_every_bar_can_be_hit_and_says_what_it_is(tab: Tab) -> None:
+    """Runs of some milliseconds in a whole day: each is 24 pixels wide for a pointer, and reached by keyboard."""
+    tab.go("#/timeline?range=24h", ".run-bar")
+    eventually(lambda: tab.page.locator(".run-bar").count() > 5)
+    boxes = [one.bounding_box() for one in tab.page.locator(".run-bar .hit").all()]
+    assert all(box["width"] >= 24 and box["height"] >= 24 for box in boxes), boxes
+    bar = tab.page.locator(".lane:has-text('ops/nightly-backup') .run-bar").first
+    edge = bar.locator(".hit").bounding_box()
+    tab.page.mouse.click(edge["x"] + 2, edge["y"] + 2)
+    tab.page.wait_for_selector(".detail:has-text('ops/nightly-backup#')")
+    tab.page.keyboard.press("Escape")
+    tab.page.wait_for_selector(".detail", state="detached")
+    bar.focus()
+    tab.page.keyboard.press("Space")
+    tab.page.wait_for_selector(".detail:has-text('ops/nightly-backup#1')")
+    tab.page.click(".detail >> text=Why")
+    tab.wait_for_place("#/why?x=ops%2Fnightly-backup%231")
+    tab.check()
+
+
+def test_idle_time_is_folded_until_it_is_asked_for(tab: Tab) -> None:
+    """The house is minutes old: of a day, nearly all is idle."""
+    tab.go("#/timeline?range=24h", ".run-bar")
+    tab.page.wait_for_selector(".fold-mark", state="attached")
+    assert tab.page.locator(".fold-mark title").first.text_content().startswith("nothing for 2")
+    lane = tab.page.locator(".lane:has-text('hr/payroll')").first
+    folded = lane.locator(".run-bar").first.bounding_box()["x"]
+    tab.page.uncheck("text=Fold idle time")
+    tab.wait_for_place("#/timeline?range=24h&fold=0")
+    tab.page.wait_for_selector(".fold-mark", state="detached")
+    assert lane.locator(".run-bar").first.bounding_box()["x"] > folded + 200
+    tab.check()
+
+
+def test_the_axis_stays_in_sight_while_one_scrolls(browser: Any, lived_in: tuple[House, Door]) -> None:
+    with opened(browser, lived_in[1]) as tab:
+        tab.page.set_viewport_size({"width": 1000, "height": 420})
+        tab.go("#/timeline?range=24h", ".run-bar")
+        area = tab.page.locator(".timeline")
+        area.evaluate("one => { one.scrollTop = 1e6 }")
+        eventually(lambda: area.evaluate("one => one.scrollTop") > 50)
+        assert abs(tab.page.locator(".axis").bounding_box()["y"] - area.bounding_box()["y"]) <= 1
+        tab.page.wait_for_selector(".lane:has-text('ticket@21')")
+        tab.check()
