@@ -34,6 +34,8 @@ VIEWS = {
     "graph": ("#/graph/hr%2Fpayroll", ".card-session"),
     "health": ("#/health", ".health-card"),
 }
+# The wave that a change of this file would start is shown.
+HOVERED = {"graph": ".card-other[title$='/salaries.csv']"}
 # Long enough for fonts, worker and the first figures.
 DRAWN_MS = 900
 
@@ -68,6 +70,8 @@ def take_views(browser: Any, folder: Path) -> None:
                     for name, (address, drawn) in VIEWS.items():
                         page.evaluate("address => { location.hash = address }", address)
                         page.wait_for_selector(drawn, state="attached")
+                        if name in HOVERED:
+                            page.hover(HOVERED[name])
                         shoot(page, f"{name}-{width}-{scheme}")
                     page.context.close()
         finally:
@@ -84,6 +88,9 @@ def take_states(browser: Any, folder: Path) -> None:
         page = open_page(browser, door, "1440", "light")
         shoot(page, "empty")
         page.evaluate("location.hash = '#/session/nobody'")
+        page.wait_for_selector("text=No session has this name")
+        shoot(page, "unknown")
+        page.evaluate("location.hash = '#/why?x=nobody'")
         page.wait_for_selector(".problem")
         shoot(page, "error")
         box.spec("hello", "objective: Say hello.\n")

@@ -96,7 +96,7 @@ def test_every_bar_can_be_hit_and_says_what_it_is(tab: Tab) -> None:
     tab.go("#/timeline?range=24h", ".run-bar")
     eventually(lambda: tab.page.locator(".run-bar").count() > 5)
     boxes = [one.bounding_box() for one in tab.page.locator(".run-bar .hit").all()]
-    assert all(box["width"] >= 24 and box["height"] >= 24 for box in boxes), boxes
+    assert all(round(box["width"]) >= 24 and round(box["height"]) >= 24 for box in boxes), boxes
     bar = tab.page.locator(".lane:has-text('ops/nightly-backup') .run-bar").first
     edge = bar.locator(".hit").bounding_box()
     tab.page.mouse.click(edge["x"] + 2, edge["y"] + 2)

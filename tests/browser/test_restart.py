@@ -50,6 +50,10 @@ def test_an_empty_house_says_how_to_begin(browser: Any, box: Box) -> None:
         box.spec("hello", "objective: Say hello.\n")
         tab.page.wait_for_selector(".line-name:has-text('hello')")
         tab.check()
+        # A session that is not there leads back to those that are.
+        tab.go("#/session/nobody", "text=No session has this name")
+        tab.page.click("text=All sessions")
+        tab.page.wait_for_selector(".line-name:has-text('hello')")
 
 
 def test_a_browser_without_a_login_is_told_how_to_get_one(browser: Any, box: Box) -> None:

@@ -26,12 +26,14 @@ export const trimCommand = words => words.replace(/\s*\(wakeful answer [^)]*\)$/
 
 export function causeWords(causes) {
   if (!causes?.length) return 'the last run';
-  const words = causes.slice(0, 2).map(causeWord);
-  return words.join(', ') + (causes.length > 2 ? ` and ${causes.length - 2} more` : '');
+  // A question is a message, too.
+  const told = causes.some(isQuestion) ? causes.filter(cause => cause.kind !== 'message') : causes;
+  return told.slice(0, 2).map(causeWord).join(', ') + (told.length > 2 ? ` and ${told.length - 2} more` : '');
 }
 
 export function causeWord(cause) {
   if (cause.kind === 'first') return 'first sight';
+  if (isQuestion(cause)) return `${cause.reason.replace(ASKED_BY, '')} asked`;
   if (cause.kind === 'activation') return cause.reason ? `run by hand (${cause.reason})` : 'run by hand';
   if (cause.kind === 'message') return 'a message';
   if (cause.kind === 'webhook') return `a delivery (${cause.binding})`;
@@ -42,6 +44,13 @@ export function causeWord(cause) {
   if (cause.commits?.length) return `${cause.commits.length === 1 ? 'a commit' : `${cause.commits.length} commits`} (${cause.binding})`;
   return cause.reason ? `${cause.binding}: ${cause.reason}` : cause.binding;
 }
+
+/** A person put a message to an agent: `wakeful ask`. */
+export const ASKED_BY = /^asked by person:/;
+const isQuestion = cause => cause.kind === 'activation' && ASKED_BY.test(cause.reason ?? '');
+
+/** Authors as people call them: `person:ana` is ana, and a run of this session is `run 3`. */
+export const nameAuthors = (words, session) => words.replaceAll('person:', '').replaceAll(session ? `run:${session}#` : 'run:', session ? 'run ' : '');
 
 /** `hr/payroll` -> hr; `ticket@17` -> ticket@. */
 export function groupOf(row, by) {

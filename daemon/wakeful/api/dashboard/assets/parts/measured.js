@@ -1,6 +1,7 @@
 /**
- * A list whose items have heights that only the browser knows. It draws those in sight and a margin; heights are estimated until an item
- * was drawn, then measured. What a person looks at stays where it is while items come, go or grow above it; who is at the end stays there.
+ * A list of items whose heights only the browser knows. Only the items in sight, and a margin, are drawn. The height of an item is
+ * estimated until it is drawn, and measured then. The text that a reader looks at stays where it is while items come, go or grow above it.
+ * A reader at the end stays at the end.
  */
 import {html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState} from '../lib/ui.js';
 import {find} from './virtual.js';
@@ -16,7 +17,7 @@ const END_PX = 24;
 export function MeasuredList({items, estimate, keyOf, draw, label, onStart}) {
   const root = useRef(null);
   const heights = useRef(new Map());
-  /** What stays in place: the end, or the first item in sight, how far it is scrolled `past`, and its `top` in the scrolled content. */
+  /** The place that is held: the end, or the first item in sight, how far it is scrolled `past`, and its `top` in the scrolled content. */
   const anchor = useRef({isEnd: true});
   const [size, setSize] = useState(900);
   const [, redraw] = useReducer(turn => turn + 1, 0);
@@ -34,16 +35,14 @@ export function MeasuredList({items, estimate, keyOf, draw, label, onStart}) {
   layout.current = {items, tops, first, last};
 
   useEffect(() => watch(root.current, anchor, layout, keyOf, setSize, redraw), []);
-  const sizes = useRef(null);
-  useLayoutEffect(() => {
-    sizes.current = new ResizeObserver(redraw);
-    return () => sizes.current.disconnect();
-  }, []);
+  const sizes = useMemo(() => ({observer: new ResizeObserver(redraw), seen: new WeakSet()}), []);
+  useLayoutEffect(() => () => sizes.observer.disconnect(), []);
 
   useLayoutEffect(() => {
     let isChanged = false;
     for (const element of root.current.querySelectorAll(':scope > .measured-item')) {
-      sizes.current.observe(element);
+      if (!sizes.seen.has(element)) sizes.observer.observe(element);
+      sizes.seen.add(element);
       const key = keyOf(items[Number(element.dataset.index)]);
       const height = element.getBoundingClientRect().height;
       if (Math.abs(height - (heights.current.get(key) ?? 0)) < 0.5) continue;
@@ -96,7 +95,7 @@ function watch(root, anchor, layout, keyOf, setSize, redraw) {
   };
 }
 
-/** Scroll by as much as the anchor was moved. By a difference, so that whoever scrolls meanwhile goes on. */
+/** Scroll by as much as the anchor was moved. It is a difference, so that scrolling under way goes on. */
 function hold(root, anchor, places) {
   const scroller = root.closest('.scroll');
   if (anchor.isEnd) {

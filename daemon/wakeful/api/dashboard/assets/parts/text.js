@@ -11,7 +11,7 @@ export function Prose({text, longest = LONGEST}) {
     ${shown.length < text.length && html`<button class="more" onClick=${() => setWhole(true)}>Show all ${text.length.toLocaleString()} characters</button>`}</div>`;
 }
 
-const MOMENT = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
+const MOMENT = /(?:\bat )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
 
 /** A sentence of the daemon, which tells times in UTC: shown in the viewer's zone. */
 export function Sentence({text}) {

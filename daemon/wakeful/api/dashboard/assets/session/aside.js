@@ -9,7 +9,7 @@ import {Icon, iconOfKind} from '../parts/icons.js';
 
 export function Aside({session, isPast}) {
   return html`<div class="aside">
-    <${Part} title="Why not" count=${session.bindings?.length}><${ShortBindings} bindings=${session.bindings ?? []} /><//>
+    <${Part} title=${isPast || session.state === 'running' ? 'Bindings' : 'Why not'} count=${session.bindings?.length}><${ShortBindings} bindings=${session.bindings ?? []} /><//>
     ${session.budget && html`<${Part} title="Budget"><${Budget} budget=${session.budget} /><//>`}
     <${Part} title="Facts" count=${session.facts?.length} action=${!isPast && {label: 'Remember', run: () => act({verb: 'remember', body: {name: session.name}})}}><${Facts} session=${session} isPast=${isPast} /><//>
     ${session.handoff && html`<${Part} title="Hand-off"><p class="prose">${session.handoff.slice(0, 1000)}</p><//>`}

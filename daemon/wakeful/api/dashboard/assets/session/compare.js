@@ -19,7 +19,7 @@ export function Compare({name, at, session}) {
   return html`<div class="tool-bar row wrap small">
       <span>record <strong>${data.a.seq}</strong> <${Time} at=${data.a.at} class="muted" /></span><span class="muted">compared with</span>
       <label class="row"><span class="hidden-words">the other position</span><select class="select" value=${to ?? ''} onChange=${event => setQuery({to: event.target.value})}>
-        <option value="">now, record ${data.b.seq}</option>${(session.checkpoints ?? []).map(mark => html`<option value=${String(mark.seq)}>${mark.name}, record ${mark.seq}</option>`)}
+        <option value="">now${to ? '' : `, record ${data.b.seq}`}</option>${(session.checkpoints ?? []).map(mark => html`<option value=${String(mark.seq)}>${mark.name}, record ${mark.seq}</option>`)}
         ${to && !session.checkpoints?.some(mark => String(mark.seq) === to) && html`<option value=${to}>record ${to}</option>`}</select></label>
       ${at !== null && html`<button class="button small" onClick=${() => setQuery({to: at, at: undefined})}>Keep ${at} as the other side</button>`}
     </div>

@@ -3,7 +3,7 @@ import {html, names, useCallback, useEffect, useMemo, useRef, useState} from '..
 import {at as address, getLines, query} from '../lib/api.js';
 import {onRecords, words} from '../lib/store.js';
 import {link} from '../lib/router.js';
-import {causeWords} from '../lib/rows.js';
+import {ASKED_BY, causeWords, nameAuthors} from '../lib/rows.js';
 import {duration, money} from '../lib/times.js';
 import {Empty, Failure, Loading, StateIcon, Time, say} from '../parts/basics.js';
 import {Icon} from '../parts/icons.js';
@@ -98,9 +98,10 @@ function useConversation(name, at) {
   return {...state, loadEarlier, reload: () => setTurn(turn + 1)};
 }
 
-/** A call and its result are one item; an answer without words is none. */
+/** A call and its result are one item; an answer without words is none, and nothing is told twice. */
 function arrange(records) {
   const calls = new Map();
+  const remembered = new Set();
   const items = [];
   for (const record of records) {
     const said = record.payload;
@@ -109,8 +110,21 @@ function arrange(records) {
       continue;
     }
     if (record.kind === 'turn_answered' && !said?.answer?.text) continue;
+    // The message says who asked.
+    if (record.kind === 'activation_requested' && ASKED_BY.test(said?.note ?? '')) continue;
+    // The call by which an agent remembers something tells of the fact.
+    if (record.kind === 'fact_set' && remembered.delete(`${record.author} ${said?.key}`)) continue;
+    // The last words of an agent are its hand-off.
+    const last = items.at(-1);
+    if (record.kind === 'note_added' && last?.kind === 'turn_answered' && said?.text.trim() === last.said.answer.text.trim()) {
+      last.isHandoff = true;
+      continue;
+    }
     const item = {...record, said};
-    if (record.kind === 'tool_called' && said) calls.set(said.call.id, item);
+    if (record.kind === 'tool_called' && said) {
+      calls.set(said.call.id, item);
+      if (said.call.name === 'remember') remembered.add(`${record.author} ${readArguments(said.call.arguments).key}`);
+    }
     items.push(item);
   }
   return items;
@@ -121,11 +135,11 @@ function Item({item, name}) {
   if (!said) return html`<${Quiet} item=${item} name=${name} />`;
   switch (item.kind) {
     case 'message_added': return html`<${Bubble} item=${item} who=${said.sender} icon="person" to=${said.agent} name=${name} isOurs><${Prose} text=${said.text} /><//>`;
-    case 'turn_answered': return html`<${Bubble} item=${item} who=${said.answer.model?.split(':').pop() ?? 'agent'} icon="agent" meta=${money(said.usd)} name=${name}><${Prose} text=${said.answer.text} /><//>`;
+    case 'turn_answered': return html`<${Bubble} item=${item} who=${said.answer.model?.split(':').pop() ?? 'agent'} icon="agent" meta=${money(said.usd)} chip=${item.isHandoff && 'hand-off'} name=${name}><${Prose} text=${said.answer.text} /><//>`;
     case 'question_asked': return html`<${Bubble} item=${item} who=${item.author} icon="asks" tone="asks" name=${name}><${Prose} text=${said.text} /><//>`;
     case 'question_answered': return html`<${Bubble} item=${item} who=${item.author} icon="person" name=${name} isOurs><${Prose} text=${said.rationale ? `${said.text}, because ${said.rationale}` : said.text} /><//>`;
     case 'wake_withdrawn': return said.rationale ? html`<${Bubble} item=${item} who=${item.author} icon="person" name=${name} isOurs><${Prose} text=${`no, because ${said.rationale}`} /><//>` : html`<${Quiet} item=${item} name=${name} />`;
-    case 'note_added': return html`<${Bubble} item=${item} who=${`${item.author} left a hand-off`} icon="file" tone="note" name=${name}><${Prose} text=${said.text} /><//>`;
+    case 'note_added': return html`<${Bubble} item=${item} who=${`${nameAuthors(item.author, name)} left a hand-off`} icon="file" tone="note" name=${name}><${Prose} text=${said.text} /><//>`;
     case 'tool_called': return html`<${ToolCall} item=${item} name=${name} />`;
     case 'run_started': return html`<div class="run-start"><a href=${link('why', '', {x: `${name}#${item.run}`})}>run ${item.run}</a><span>${causeWords(said.causes)}</span>${said.agent && html`<span class="chip"><${Icon} name="agent" />${said.agent.name}</span>`}<${Time} at=${item.at} class="push" /></div>`;
     case 'run_finished': return html`<div class="run-end"><${StateIcon} state=${said.outcome} /><span>run ${said.run} ${said.outcome}${said.reason && said.outcome !== 'succeeded' ? `: ${said.reason}` : ''}</span>
@@ -135,11 +149,11 @@ function Item({item, name}) {
   }
 }
 
-function Bubble({item, who, icon, to, meta, tone, isOurs, name, children}) {
+function Bubble({item, who, icon, to, meta, chip, tone, isOurs, name, children}) {
   return html`<article class=${names('bubble', isOurs && 'ours', tone && `bubble-${tone}`)}>
     <header><${Icon} name=${icon} class=${icon === 'asks' ? 'is-asks' : ''} /><strong>${(who ?? '').replace(/^person:/, '')}</strong>
       ${to && html`<span class="muted">to</span><span class="chip"><${Icon} name="agent" />${to}</span>`}
-      ${meta && html`<span class="muted">${meta}</span>`}<a class="push plain muted" href=${link('session', name, {at: item.seq})}><${Time} at=${item.at} /></a></header>
+      ${meta && html`<span class="muted">${meta}</span>`}${chip && html`<span class="chip">${chip}</span>`}<a class="push plain muted" href=${link('session', name, {at: item.seq})}><${Time} at=${item.at} /></a></header>
     ${children}
   </article>`;
 }
@@ -155,10 +169,14 @@ function ToolCall({item}) {
   </details>`;
 }
 
+/** An agent may write no JSON at all. */
+function readArguments(text) {
+  try { return Object(JSON.parse(text)); } catch { return {}; }
+}
+
 function sayArguments(text) {
-  try {
-    return Object.entries(JSON.parse(text)).map(([key, value]) => `${key}: ${typeof value === 'string' ? value : JSON.stringify(value)}`).join(', ').slice(0, 200);
-  } catch { return text.slice(0, 200); }
+  const said = Object.entries(readArguments(text)).map(([key, value]) => `${key}: ${typeof value === 'string' ? value : JSON.stringify(value)}`);
+  return (said.length ? said.join(', ') : text).slice(0, 200);
 }
 
 function pretty(text) {
@@ -166,7 +184,8 @@ function pretty(text) {
 }
 
 function Quiet({item, name}) {
-  return html`<div class="quiet-line"><span class="cut">${item.author !== 'wakeful' ? `${item.author.replace(/^person:/, '')}: ` : ''}${item.words}</span><a class="push plain" href=${link('session', name, {at: item.seq})}><${Time} at=${item.at} /></a></div>`;
+  const who = item.author !== 'wakeful' && !item.words.includes(item.author) ? `${nameAuthors(item.author, name)}: ` : '';
+  return html`<div class="quiet-line"><span class="cut">${who}${nameAuthors(item.words, name)}</span><a class="push plain" href=${link('session', name, {at: item.seq})}><${Time} at=${item.at} /></a></div>`;
 }
 
 function LiveWords({live}) {

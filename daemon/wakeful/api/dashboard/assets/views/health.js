@@ -5,7 +5,7 @@ import * as store from '../lib/store.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
 import {link} from '../lib/router.js';
 import {asCurlGet} from '../lib/commands.js';
-import {bytes, count, duration, now} from '../lib/times.js';
+import {bytes, count, duration, full, now} from '../lib/times.js';
 import {Failure, Loading, Menu, StateIcon, Time, copyText} from '../parts/basics.js';
 import {Icon} from '../parts/icons.js';
 
@@ -32,11 +32,11 @@ function Report({health, doctor, top, notifiers, webhooks}) {
     ${health.findings.length > 0 && html`<ul class="findings">${health.findings.map(one => html`<${Finding} finding=${one} />`)}</ul>`}
     ${health.left_out > 0 && html`<p class="small muted">${health.left_out} more: wakeful health</p>`}
     <div class="health-cards">
-      <${Card} title="Daemon" icon="health" pairs=${[['version', doctor.version], ['process', doctor.pid], ['up for', duration(uptime)], ['since', html`<${Time} at=${doctor.started_at} />`], ['memory', bytes(top.daemon?.rss_bytes ?? top.daemon?.memory_bytes ?? 0)], ['CPU so far', duration(top.daemon?.cpu_seconds)]]} />
-      <${Card} title="Log" icon="now" pairs=${[['position', health.log.position.toLocaleString()], ['anchor', health.log.anchor?.toLocaleString() ?? 'none'], ['last verify', health.log.verified ? html`<${Time} at=${health.log.verified.at ?? health.log.verified} />` : html`<code>wakeful verify</code>`], ['writable', health.log.read_only ? `no: ${health.log.read_only}` : 'yes'], ['state', html`<span class="mono cut" title=${doctor.state}>${doctor.state}</span>`], ['kept contents', `${count(doctor.blobs.blobs, 'blob')}, ${bytes(doctor.blobs.size_bytes)}`], ['disk', `${bytes(health.disk.free_bytes)} of ${bytes(health.disk.total_bytes)} free`]]} />
+      <${Card} title="Daemon" icon="health" pairs=${[['version', doctor.version], ['process', doctor.pid], ['up for', html`<span title=${full(Date.parse(doctor.started_at))}>${duration(uptime)}</span>`], ['memory', bytes(top.daemon?.rss_bytes ?? top.daemon?.memory_bytes ?? 0)], ['CPU so far', duration(top.daemon?.cpu_seconds)]]} />
+      <${Card} title="Log" icon="now" pairs=${[['position', health.log.position.toLocaleString()], ['anchor', health.log.anchor?.toLocaleString() ?? 'none'], ['last verify', health.log.verified ? html`<${Time} at=${health.log.verified.at ?? health.log.verified} />` : html`never (<code>wakeful verify</code>)`], ['writable', health.log.read_only ? `no: ${health.log.read_only}` : 'yes'], ['state', html`<span class="mono cut" title=${doctor.state}>${doctor.state}</span>`], ['kept contents', `${count(doctor.blobs.blobs, 'blob')}, ${bytes(doctor.blobs.size_bytes)}`], ['disk', `${bytes(health.disk.free_bytes)} of ${bytes(health.disk.total_bytes)} free`]]} />
       <${Card} title="Slots" icon="play" pairs=${slotPairs(top.slots)} />
       <${Card} title="Watches" icon="search" pairs=${[['things', health.watches.targets], ['looked at by polling', health.watches.polled], ['not yet seen', health.watches.unseen]]} />
-      <${Card} title="Refused at the door" icon="close" pairs=${refusedPairs(health.refusals)} />
+      <${Card} title="Refused requests" icon="close" pairs=${refusedPairs(health.refusals)} />
       <${Card} title="Isolation" icon="stopped" pairs=${[['Landlock', doctor.isolation.landlock ? `version ${doctor.isolation.landlock}` : 'none'], ['shielding', doctor.isolation.shielding ? 'yes' : 'no'], ['not isolated', doctor.isolation.unisolated.length ? doctor.isolation.unisolated.join(', ') : 'no session'], ['not enforced', doctor.isolation.unenforced.join(', ') || 'nothing']]} />
       <${Card} title="Connections" icon="graph" pairs=${[['open', `${doctor.connections.open} of ${doctor.connections.most}`], ['refused', doctor.connections.refused], ['this page', store.isLeader.value ? 'holds the stream' : 'listens to another tab']]} />
       <${Card} title="Specs" icon="file" pairs=${[['folder', html`<span class="mono cut" title=${doctor.specs}>${doctor.specs}</span>`], ['refused', Object.keys(doctor.problems).length], ['waiting for trust', doctor.trust.waiting?.length ?? 0]]} />
@@ -57,7 +57,7 @@ const slotPairs = ({used = 0, of = 0, agents} = {}) => [['commands', `${used} of
 
 const refusedPairs = refusals => {
   const found = Object.entries(refusals).filter(([, number]) => number > 0).map(([name, number]) => [name.replaceAll('_', ' '), number]);
-  return found.length ? found : [['requests', 'none']];
+  return found.length ? found : [['so far', 'none']];
 };
 
 function Card({title, icon, pairs}) {

@@ -6,7 +6,7 @@ import {go, link, route, setQuery} from '../lib/router.js';
 import {bindKeys} from '../lib/keys.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
 import {reasonOf, shownState} from '../lib/rows.js';
-import {Failure, Loading, Menu, State} from '../parts/basics.js';
+import {Empty, Failure, Loading, Menu, State} from '../parts/basics.js';
 import {ActionButton, act, copyItems} from '../parts/actions.js';
 import {Faces} from '../parts/people.js';
 import {Icon} from '../parts/icons.js';
@@ -38,6 +38,7 @@ export function Session() {
     Escape: () => (position === null ? go('now') : setQuery({at: undefined})),
   }), [name, position]);
 
+  if (error?.status === 404 && !data) return html`<${Unknown} name=${name} />`;
   if (error && !data) return html`<div class="head"><h1>${name}</h1></div><div class="pad"><${Failure} error=${error} retry=${reload} /></div>`;
   const shown = data ?? latest;
   if (!shown) return html`<div class="head"><h1>${name}</h1></div><${Loading} lines="8" />`;
@@ -63,6 +64,11 @@ export function Session() {
       </section>
       <aside class="session-side scroll only-wide" tabindex="0" aria-label="about the session"><${Aside} session=${whole} isPast=${position !== null} /></aside>
     </div>`;
+}
+
+function Unknown({name}) {
+  return html`<div class="head"><h1>${name}</h1></div><${Empty} title="No session has this name" icon="search">
+    <p>It may have been renamed, or its file is not there any more.</p><a class="button" href=${link('now')}>All sessions</a><//>`;
 }
 
 function stepTo(name, position, step) {

@@ -17,6 +17,8 @@ const isPhone = matchMedia('(max-width: 760px)');
 const LANE = isPhone.matches ? 48 : 36;
 const MIDDLE = isPhone.matches ? 30 : 18;
 const LEAST_BAR = 6;
+/** The words of a tick stand to its right. */
+const TICK_WORDS = 52;
 const MARK_SHAPES = {coalesced: 'M0-4 4 0 0 4-4 0Z', skipped: 'M-4-4 4 4M4-4-4 4', withdrawn: 'M-4 0H4', 'caught up': 'M-4 3 0-4 4 3Z', 'failed before start': 'M-4-4H4V4H-4Z'};
 
 export function Timeline() {
@@ -46,7 +48,7 @@ export function Timeline() {
       <${Brush} data=${shown} range=${range} width=${Math.max(200, width - (labels ? 48 : 32))} />
       ${!shown.lanes.length ? html`<${Nothing} />` : html`<div class="scroll timeline" tabindex="0" aria-label="runs">
         <div class="axis"><span class="lane-label"></span><svg width=${Math.max(200, width - labels - 32)} height="28" aria-hidden="true">
-          ${scale.ticks.map(tick => html`<g><line x1=${tick.x} x2=${tick.x} y1="22" y2="28" class="tick" /><text x=${tick.x + 3} y="18"><title>${full(tick.at)}</title>${sayTick(tick)}</text></g>`)}
+          ${scale.ticks.filter(tick => tick.x < width - labels - 32 - TICK_WORDS).map(tick => html`<g><line x1=${tick.x} x2=${tick.x} y1="22" y2="28" class="tick" /><text x=${tick.x + 3} y="18"><title>${full(tick.at)}</title>${sayTick(tick)}</text></g>`)}
           ${scale.folds.map(one => html`<g class="fold-mark"><title>${`nothing for ${duration((one.to - one.from) / 1000)}`}</title><path d=${`M${one.x + 8} 14l3-5 4 10 4-10 3 5`} /></g>`)}
         </svg></div>
         <${VirtualList} items=${shown.lanes} height=${laneHeight} keyOf=${lane => lane.session} label="sessions"
