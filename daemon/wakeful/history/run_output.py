@@ -43,12 +43,12 @@ class Tail(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The lines of an output that contain a text, each as `12:line`. `count` also counts lines beyond MOST_FOUND.
+    """The lines of an output that contain a text, each as `12:line`. `total` also counts lines beyond MOST_FOUND.
 
     `gap` is the number of the line that stands for the part that was not kept; None: all of it was kept."""
 
     lines: list[bytes]
-    count: int
+    total: int
     gap: int | None = None
 
 

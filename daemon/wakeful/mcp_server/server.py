@@ -388,7 +388,7 @@ def _describe_run() -> types.Tool:
 
 def _show_reply(tool: VerbTool, reply: Reply, given: dict[str, Any]) -> types.CallToolResult:
     if tool.verb.name == "output":
-        found = _read_output(reply)
+        found = _read_found(reply) if "wakeful-found" in reply.headers else _read_output(reply)
         return _show_document(found, found["text"] or "(no output)")
     document = reply.decode()
     if tool.verb.name == "recall" and given.get("key") is not None:
@@ -407,16 +407,19 @@ def _choose_fact(facts: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     return found
 
 
+def _read_found(reply: Reply) -> dict[str, Any]:
+    """The lines of an output that contain a text."""
+    text = reply.body[:LONGEST_OUTPUT_BYTES].decode(errors="replace")
+    return {
+        "run": int(reply.headers["wakeful-run"]),
+        "text": text or "(no line contains that)",
+        "total_bytes": int(reply.headers["wakeful-total"]),
+        "left_out_bytes": max(0, len(reply.body) - LONGEST_OUTPUT_BYTES),
+        "found_lines": int(reply.headers["wakeful-found"]),
+    }
+
+
 def _read_output(reply: Reply) -> dict[str, Any]:
-    if "wakeful-found" in reply.headers:
-        text = reply.body[:LONGEST_OUTPUT_BYTES].decode(errors="replace")
-        return {
-            "run": int(reply.headers["wakeful-run"]),
-            "text": text or "(no line contains that)",
-            "total_bytes": int(reply.headers["wakeful-total"]),
-            "left_out_bytes": max(0, len(reply.body) - LONGEST_OUTPUT_BYTES),
-            "found_lines": int(reply.headers["wakeful-found"]),
-        }
     head, total = int(reply.headers.get("wakeful-head", 0)), int(reply.headers.get("wakeful-total", 0))
     parts = [reply.body[:head], reply.body[head:]]
     if len(reply.body) > LONGEST_OUTPUT_BYTES:

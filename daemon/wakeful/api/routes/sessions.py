@@ -219,7 +219,7 @@ async def _find_in_output(service: Service, session_id: str, run: int, text: str
     else:
         head, tail, total = await asyncio.to_thread(service.output, session_id, run)
         found = await asyncio.to_thread(find_in_output, RunOutput(run, head, tail, total), text)
-    headers = {"Wakeful-Run": str(run), "Wakeful-Total": str(total), "Wakeful-Found": str(found.count)}
+    headers = {"Wakeful-Run": str(run), "Wakeful-Total": str(total), "Wakeful-Found": str(found.total)}
     if found.gap is not None:
         headers["Wakeful-Gap"] = str(found.gap)
     body = b"".join(line + b"\n" for line in found.lines)

@@ -36,7 +36,7 @@ class Lines(NamedTuple):
 
     run: int
     lines: list[bytes]
-    count: int
+    total: int
     gap: int | None
 
 
@@ -141,23 +141,23 @@ def _find_lines(options: Options, name: str, run: int | None, find: str, state: 
 def _find_in_folder(folder: Path, name: str, run: int | None, find: str) -> Lines:
     store = importlib.import_module("wakeful.service.offline_store")
     found_run, found = store.find_in_stored_output(folder, name, run, find)
-    return Lines(found_run, found.lines, found.count, found.gap)
+    return Lines(found_run, found.lines, found.total, found.gap)
 
 
 def _print_found(options: Options, name: str, find: str, found: Lines, is_raw: bool) -> None:
     if options.is_json:
         lines = [line.partition(b":") for line in found.lines]
         shown = [{"number": int(number), "text": text.decode(errors="backslashreplace")} for number, _, text in lines]
-        told = {"name": name, "run": found.run, "find": find, "found_lines": found.count, "gap_line": found.gap}
+        told = {"name": name, "run": found.run, "find": find, "found_lines": found.total, "gap_line": found.gap}
         print(json.dumps({**told, "lines": shown}))
         return
     for line in found.lines:
         _write(line + b"\n", is_raw)
     # Beside the lines, which may go into a pipe.
-    if found.count > len(found.lines):
-        more = f"the first {len(found.lines):,} of {count(found.count, 'line')}; search for more words"
+    if found.total > len(found.lines):
+        more = f"the first {len(found.lines):,} of {count(found.total, 'line')}; search for more words"
         print(paint(f"wakeful: run {found.run}: {more}", "warn"), file=sys.stderr)
-    elif not found.count:
+    elif not found.total:
         print(paint(f"wakeful: run {found.run}: no line contains that", "dim"), file=sys.stderr)
     if found.gap is not None:
         print(
