@@ -110,13 +110,14 @@ def find_lines(output: bytes, text: str) -> Found:
     folded = _COLOURS.sub("", output.decode(errors="replace")).casefold()
     numbers: list[int] = []
     number, counted, place = 1, 0, folded.find(wanted)
-    while place >= 0:
+    while place >= 0 and len(numbers) < MOST_FOUND:
         number += folded.count("\n", counted, place)
         numbers.append(number)
         counted = folded.find("\n", place)
         place = folded.find(wanted, counted) if counted >= 0 else -1
-    lines = output.split(b"\n") if numbers else []
-    return Found([b"%d:%s" % (one, lines[one - 1]) for one in numbers[:MOST_FOUND]], len(numbers))
+    more = sum(wanted in line for line in folded[counted:].split("\n")) if place >= 0 else 0
+    lines = output.split(b"\n", numbers[-1]) if numbers else []
+    return Found([b"%d:%s" % (one, lines[one - 1]) for one in numbers], len(numbers) + more)
 
 
 def take_tail(output: RunOutput) -> Tail:
