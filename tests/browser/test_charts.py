@@ -135,3 +135,20 @@ def test_the_axis_stays_in_sight_while_one_scrolls(browser: Any, lived_in: tuple
         assert abs(tab.page.locator(".axis").bounding_box()["y"] - area.bounding_box()["y"]) <= 1
         tab.page.wait_for_selector(".lane:has-text('ticket@21')")
         tab.check()
+
+
+def test_both_can_be_copied_as_commands_that_work(browser: Any, lived_in: tuple[House, Door]) -> None:
+    with opened(browser, lived_in[1], permissions=["clipboard-read", "clipboard-write"]) as tab:
+        for place, drawn, label, wanted in (
+            ("#/timeline?range=6h&name=hr%2Fpayroll", ".run-bar", "Timeline: copy", "timeline hr/payroll --since 6h"),
+            ("#/graph/hr%2Fpayroll?depth=3", ".card-session", "Graph: copy", "graph hr/payroll --depth 3"),
+        ):
+            tab.go(place, drawn)
+            tab.page.click(f"[aria-label='{label}']")
+            tab.page.click("text=Copy as command")
+            eventually(
+                lambda wanted=wanted: tab.page.evaluate("navigator.clipboard.readText()") == f"wakeful {wanted}",
+                what=wanted,
+            )
+            assert "hr/payroll" in lived_in[0].box.ask(*wanted.split())
+        tab.check()

@@ -5,7 +5,7 @@ import * as store from '../lib/store.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
 import {go, link, route, setQuery} from '../lib/router.js';
 import {groupOf, reasonOf, shownState} from '../lib/rows.js';
-import {asCurlGet} from '../lib/commands.js';
+import {asCurlGet, quote} from '../lib/commands.js';
 import {Empty, Failure, Loading, Menu, StateIcon, copyText} from '../parts/basics.js';
 import {Diagram} from '../parts/diagram.js';
 import {Icon, iconOfKind} from '../parts/icons.js';
@@ -39,7 +39,7 @@ export function Graph() {
       <span class="push row wrap">
         ${!isWhole && html`<div class="segments" role="group" aria-label="steps around the focus">${[1, 2, 3, 5].map(one => html`<button aria-pressed=${one === depth} onClick=${() => setQuery({depth: one})}>${one}</button>`)}</div>`}
         <button class="button small" aria-pressed=${isWhole} onClick=${() => go('graph', '', isWhole ? {} : {all: 1})}>${isWhole ? 'Neighbourhood' : 'Whole graph'}</button>
-        <${Menu} label="Graph: copy" items=${[{label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(place), 'the curl line')}, {label: 'Copy as command', icon: 'command', run: () => copyText(`wakeful plan ${wanted}`, 'the command')}]} />
+        <${Menu} label="Graph: copy" items=${[{label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(place), 'the curl line')}, {label: 'Copy as command', icon: 'command', run: () => copyText(['wakeful graph', ...(isWhole ? [] : [quote(whatIs(wanted)), `--depth ${depth}`])].join(' '), 'the command')}]} />
       </span></div>
     ${error ? html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>` : !shown ? html`<${Loading} />`
     : !shown.nodes.length ? html`<${Empty} title="Nothing is joined yet" icon="graph"><p>Sessions, the files they read and write, and their clocks appear here.</p><//>`
@@ -47,6 +47,9 @@ export function Graph() {
       <div class="scroll graph" tabindex="0" aria-label="graph"><${Diagram} nodes=${shown.nodes} edges=${tint(shown.edges, path, glow)} focus=${data.focus} label="what sessions read and write"
         draw=${node => html`<${Node} node=${node} row=${rows.get(node.what)} isFocus=${node.id === data.focus} wave=${wave} path=${path} glow=${glow} hover=${setHovered} open=${id => setOpened(new Set(opened).add(id))} />`} /></div>`}`;
 }
+
+/** A node is named by its id, a person names the thing: a session, or the path of a file. */
+const whatIs = node => node.replace(/^(file|session):/, '');
 
 /** Without a focus: the session that ran most often. */
 function pickFocus() {

@@ -4,7 +4,7 @@ import {get, query} from '../lib/api.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
 import {link, route, setQuery} from '../lib/router.js';
 import {makeScale} from '../lib/scale.js';
-import {asCurlGet} from '../lib/commands.js';
+import {asCurlGet, quote} from '../lib/commands.js';
 import {dayOf, duration, full, money, timeOfDay, timeWithSeconds} from '../lib/times.js';
 import {Empty, Failure, Loading, Menu, StateIcon, Time, copyText} from '../parts/basics.js';
 import {Icon} from '../parts/icons.js';
@@ -39,7 +39,7 @@ export function Timeline() {
       <span class="push row wrap">
         <div class="segments" role="group" aria-label="range">${RANGES.map(([key, label]) => html`<button aria-pressed=${key === range} onClick=${() => setQuery({range: key, from: undefined, to: undefined})}>${label}</button>`)}</div>
         <label class="check small"><input type="checkbox" checked=${fold === '1'} onChange=${event => setQuery({fold: event.target.checked ? undefined : '0'}, {replace: true})} />Fold idle time</label>
-        <${Menu} label="Timeline: copy" items=${[{label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(path), 'the curl line')}, {label: 'Copy as command', icon: 'command', run: () => copyText(`wakeful costs --by session --since ${range}`, 'the command')}]} />
+        <${Menu} label="Timeline: copy" items=${[{label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(path), 'the curl line')}, {label: 'Copy as command', icon: 'command', run: () => copyText(['wakeful timeline', ...(name ? [quote(name)] : []), `--since ${since}`].join(' '), 'the command')}]} />
       </span></div>
     <div class="timeline-area" ref=${area}>
     ${error ? html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>` : !shown || !scale ? html`<${Loading} />`
