@@ -14,10 +14,8 @@ PAGES = (
     Argument("limit", "number", help="At most so many on a page.", least=1, most=10_000, only="http"),
     Argument("cursor", help="Where the page begins: Wakeful-Cursor of the page before.", only="http"),
 )
-# The options by which `log` and `history` choose records; each narrows what the others leave.
-RECORD_FILTERS = (
-    Argument("from", "number", "--from", help="The first seq shown.", metavar="SEQ", least=1),
-    Argument("to", "number", "--to", help="The last seq shown.", metavar="SEQ", least=1),
+# The two ends of a time range.
+BOUNDS = (
     Argument(
         "since",
         option="--since",
@@ -25,6 +23,12 @@ RECORD_FILTERS = (
         metavar="TIME",
     ),
     Argument("until", option="--until", help="The same.", metavar="TIME"),
+)
+# The options by which `log` and `history` choose records; each narrows what the others leave.
+RECORD_FILTERS = (
+    Argument("from", "number", "--from", help="The first seq shown.", metavar="SEQ", least=1),
+    Argument("to", "number", "--to", help="The last seq shown.", metavar="SEQ", least=1),
+    *BOUNDS,
     Argument("kind", option="--kind", help="Only this kind, such as run_finished; may be repeated.", is_repeated=True),
     Argument("run", "number", "--run", help="Only records of this run.", metavar="N", least=1, completion="run"),
     Argument("author", option="--author", help="Only records by this author, such as person:root."),
@@ -497,13 +501,7 @@ VERBS = (
             Argument(
                 "name", option="--session", help="Only records of this session.", metavar="NAME", completion="session"
             ),
-            Argument(
-                "since",
-                option="--since",
-                help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.",
-                metavar="TIME",
-            ),
-            Argument("until", option="--until", help="The same.", metavar="TIME"),
+            *BOUNDS,
             Argument(
                 "kind", option="--kind", help="Only this kind, such as note_added; may be repeated.", is_repeated=True
             ),
@@ -672,13 +670,7 @@ VERBS = (
                 default="jsonl",
                 choices=("jsonl",),
             ),
-            Argument(
-                "since",
-                option="--since",
-                help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.",
-                metavar="TIME",
-            ),
-            Argument("until", option="--until", help="The same.", metavar="TIME"),
+            *BOUNDS,
             Argument(
                 "kind", option="--kind", help="Only this kind, such as run_finished; may be repeated.", is_repeated=True
             ),
