@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +105,16 @@ def test_reports_of_the_policy_are_counted(tmp_path: Path, tcp: TcpSpeaker) -> N
 def test_the_page_of_this_build_is_there() -> None:
     """The wheel has the folder, too: tests/test_packaging.py."""
     assert b"<title>" in (pages.FOLDER / "index.html").read_bytes()
+
+
+def test_the_page_asks_for_all_its_modules_at_once() -> None:
+    """A new module is named in index.html, too; one that nobody imports is not loaded."""
+    assets, waiting = set[str](), ["assets/main.js"]
+    while waiting:
+        name = waiting.pop()
+        if name not in assets:
+            assets.add(name)
+            imported = re.findall(r"""\bfrom\s*['"](\.[^'"]+)['"]""", (pages.FOLDER / name).read_text())
+            waiting += [os.path.normpath(f"{os.path.dirname(name)}/{one}") for one in imported]
+    told = re.findall(r'rel="modulepreload" href="([^"]+)"', (pages.FOLDER / pages.PAGE_FILE).read_text())
+    assert len(assets) > 40 and sorted(told) == sorted(assets - {"assets/main.js"})

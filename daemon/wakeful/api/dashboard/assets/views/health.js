@@ -38,7 +38,7 @@ function Report({health, doctor, top, notifiers, webhooks}) {
       <${Card} title="Watches" icon="search" pairs=${[['things', health.watches.targets], ['looked at by polling', health.watches.polled], ['not yet seen', health.watches.unseen]]} />
       <${Card} title="Refused requests" icon="close" pairs=${refusedPairs(health.refusals)} />
       <${Card} title="Isolation" icon="stopped" pairs=${[['Landlock', doctor.isolation.landlock ? `version ${doctor.isolation.landlock}` : 'none'], ['shielding', doctor.isolation.shielding ? 'yes' : 'no'], ['not isolated', doctor.isolation.unisolated.length ? doctor.isolation.unisolated.join(', ') : 'no session'], ['not enforced', doctor.isolation.unenforced.join(', ') || 'nothing']]} />
-      <${Card} title="Connections" icon="graph" pairs=${[['open', `${doctor.connections.open} of ${doctor.connections.most}`], ['refused', doctor.connections.refused], ['this page', store.isLeader.value ? 'holds the stream' : 'listens to another tab']]} />
+      <${Card} title="Connections" icon="graph" pairs=${[['control socket', `${doctor.connections.open} of ${doctor.connections.most}`], ['TCP port', `${doctor.http.connections.open} of ${doctor.http.connections.most}`], ['refused', doctor.connections.refused], ['this page', store.isLeader.value ? 'holds the stream' : 'listens to another tab']]} />
       <${Card} title="Specs" icon="file" pairs=${[['folder', html`<span class="mono cut" title=${doctor.specs}>${doctor.specs}</span>`], ['refused', Object.keys(doctor.problems).length], ['waiting for trust', doctor.trust.waiting?.length ?? 0]]} />
     </div>
     <${Notifiers} notifiers=${notifiers} />
