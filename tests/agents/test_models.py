@@ -431,8 +431,8 @@ async def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest
     real = builtins.__import__
 
     def refuse(name: str, *rest: object, **named: object) -> object:
-        if name.partition(".")[0] == "pydantic_ai":
-            raise ModuleNotFoundError("No module named 'pydantic_ai'", name="pydantic_ai")
+        if name.partition(".")[0] == "httpx2":
+            raise ModuleNotFoundError("No module named 'httpx2'", name="httpx2")
         return real(name, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", refuse)

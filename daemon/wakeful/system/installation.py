@@ -19,8 +19,8 @@ from wakeful.errors import OperatorError
 
 NAME = "wakeful"
 EXTRA = "agents"
-# The library that speaks with models, and the library that speaks with external agents.
-_LIBRARIES = ("pydantic_ai", "acp")
+# Requests to models, and external agents.
+_LIBRARIES = ("httpx2", "acp")
 
 
 class NotInstalled(OperatorError):

@@ -1,0 +1,111 @@
+"""One request over HTTP and the stream of events that answers it: what is the same for every provider.
+
+The client reads HTTP_PROXY, HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE as other programs do, and no keys. It retries
+nothing, since whoever records each attempt does, and gives up on a silent peer. Trouble on the way, and every status
+that is no success, is raised as `Trouble`. provider_model.py calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Iterator
+
+import httpx2
+import msgspec
+
+from wakeful import __version__
+from wakeful.agents.models.faults import MOST_WORDS, Trouble, judge_status, make_garbage
+from wakeful.agents.models.wire_format import Post
+
+CONNECT_SECONDS = 10.0
+_USER_AGENT = f"wakeful/{__version__}"
+
+
+class Exchange:
+    """The connections to one provider."""
+
+    def __init__(self, silence_seconds: float) -> None:
+        timeout = httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds), pool=CONNECT_SECONDS)
+        self._client = httpx2.AsyncClient(timeout=timeout, headers={"User-Agent": _USER_AGENT})
+
+    async def send(self, post: Post, recorded: Awaitable[object] | None) -> AsyncIterator[bytes]:
+        """The data of each event, as it comes. Nothing is sent before `recorded` is done."""
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **post.headers}
+        request = self._client.build_request("POST", post.url, content=post.body, headers=headers)
+        if recorded is not None:
+            await recorded
+        with _tell_transport():
+            response = await self._client.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    raise judge_status(response.status_code, _read_body(await response.aread()), response.headers)
+                reader = EventReader()
+                async with contextlib.aclosing(response.aiter_bytes()) as pieces:
+                    async for piece in pieces:
+                        for data in reader.take(piece):
+                            yield data
+                for data in reader.end():
+                    yield data
+            finally:
+                await response.aclose()
+
+
+@contextlib.contextmanager
+def _tell_transport() -> Iterator[None]:
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        # A transport that failed here had not begun to send: nothing can have been spent.
+        raise Trouble("unreached", "cannot be reached, and nothing was sent", _say(error)) from None
+    except httpx2.TimeoutException as error:
+        raise Trouble(
+            "network", "said nothing for too long (limits.silence of its agent)", _say(error)
+        ) from None
+    except httpx2.TransportError as error:
+        raise Trouble("network", "cannot be reached, or the connection broke", _say(error)) from None
+    except httpx2.DecodingError as error:
+        raise make_garbage(_say(error)) from None
+
+
+def _say(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _read_body(content: bytes) -> object:
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        return content.decode(errors="replace")
+
+
+class EventReader:
+    """Server-sent events out of pieces of bytes: the data of each, without its name, which the data tell as well."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+        self._has_events = False
+        # The beginning of a body that is no stream of events, to be quoted.
+        self._stray = b""
+
+    def take(self, piece: bytes) -> Iterator[bytes]:
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+            elif not line:
+                yield from self._finish_event()
+            elif len(self._stray) < MOST_WORDS and not line.startswith((b":", b"event:", b"id:", b"retry:")):
+                self._stray += line + b" "
+
+    def end(self) -> Iterator[bytes]:
+        yield from self.take(b"\n")
+        yield from self._finish_event()
+        if not self._has_events:
+            raise make_garbage(self._stray.decode(errors="replace") or "an empty body")
+
+    def _finish_event(self) -> Iterator[bytes]:
+        if self._data:
+            data, self._data, self._has_events = b"\n".join(self._data), [], True
+            yield data

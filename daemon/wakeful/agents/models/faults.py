@@ -1,0 +1,226 @@
+"""Errors between us and a provider in our words: whose fault it is, what the provider said, and how long it asks to wait.
+
+exchange.py raises `Trouble` for statuses and broken connections, the wire formats for errors inside of a stream;
+provider_model.py tells it as a ProviderFault. A provider's own words are kept short and never hold the key.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from wakeful.agents.contract import FaultKind, ProviderFault
+
+# The most characters kept of a provider's message: enough to act on.
+MOST_WORDS = 400
+
+# Local servers have no code for it, only words.
+_TOO_LONG = re.compile(
+    r"context (length|window|size)|exceed_context_size|(prompt|input|request) is too (long|large)"
+    r"|reduce the length of the messages|input token count|number of tokens allowed",
+    re.IGNORECASE,
+)
+_NO_MONEY = re.compile(r"credit balance is too low", re.IGNORECASE)
+
+# Statuses of errors that a stream tells after a 200: Anthropic and OpenAI name a type or a code, Google a status.
+_STATUSES = {
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "INVALID_ARGUMENT": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "API_KEY_INVALID": 401,
+    "UNAUTHENTICATED": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "PERMISSION_DENIED": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "NOT_FOUND": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "too_many_requests": 429,
+    "RESOURCE_EXHAUSTED": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "INTERNAL": 500,
+    "service_unavailable": 503,
+    "service_unavailable_error": 503,
+    "UNAVAILABLE": 503,
+    "timeout_error": 504,
+    "DEADLINE_EXCEEDED": 504,
+    "server_is_overloaded": 529,
+    "overloaded": 529,
+    "overloaded_error": 529,
+}
+# Codes that say more than the status they come with: money comes as a 429, a wrong key and no such model as a 400.
+_MONEY_CODES = frozenset(
+    {
+        "insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted", "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded", "organization_usage_limit_exceeded", "billing_error",
+    }
+)  # fmt: skip
+_TELLING_CODES = frozenset({"invalid_api_key", "API_KEY_INVALID", "model_not_found"})
+
+_REFUSES = ("refused", "refuses the request")
+_KEY = ("key", "refuses the key")
+_MONEY = ("key", "says the account behind the key has nothing left to spend")
+_LONG = ("too_long", "cannot take in a conversation this long")
+_UNKNOWN = ("refused", "knows no such model (or base_url is wrong)")
+# Money that ran out is the key's owner's to mend, and so is a right the key lacks.
+_BY_STATUS: dict[int, tuple[FaultKind, str]] = {
+    400: _REFUSES,
+    422: _REFUSES,
+    401: _KEY,
+    403: _KEY,
+    402: _MONEY,
+    404: _UNKNOWN,
+    413: _LONG,
+    429: ("busy", "asks for fewer requests"),
+    408: ("busy", "asks to try again"),
+    409: ("busy", "asks to try again"),
+    425: ("busy", "asks to try again"),
+    503: ("busy", "is overloaded"),
+    529: ("busy", "is overloaded"),
+}  # type: ignore[dict-item]
+
+
+class Trouble(Exception):
+    """A request that brought no answer, before it is told who was asked."""
+
+    def __init__(
+        self,
+        kind: FaultKind,
+        what: str,
+        said: str = "",
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.kind = kind
+        self.what = what
+        self.said = said
+        self.status = status
+        self.retry_after = retry_after
+
+    def tell(self, model: str, key: str | None) -> ProviderFault:
+        said = " ".join(without_key(self.said, key).split())
+        if len(said) > MOST_WORDS:
+            said = f"{said[:MOST_WORDS]}…"
+        status = f" (HTTP {self.status})" if self.status is not None else ""
+        return ProviderFault(
+            self.kind,
+            f"{model} {self.what}{status}: {said or 'no words'}",
+            status=self.status,
+            retry_after=self.retry_after,
+        )
+
+
+def make_garbage(said: str) -> Trouble:
+    return Trouble("garbage", "answered with something that is no answer", said)
+
+
+def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
+    """The trouble of a response that is no success. `body` is JSON, or its text."""
+    return _judge(status, body, _find_wait(body, headers))
+
+
+def judge_event(error: Any) -> Trouble:
+    """The trouble that a stream tells after it began well. `error` has a message, and a type, a code or a status."""
+    codes = _list_codes(error)
+    status = next((_STATUSES[code] for code in codes if code in _STATUSES), None)
+    if status is None:
+        # Google and gateways send the status itself as the code; money that ran out is a 429 before a stream.
+        status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
+    if status is None and not _MONEY_CODES.isdisjoint(codes):
+        status = 429
+    return _judge(status, {"error": error}, None)
+
+
+def _judge(status: int | None, body: Any, wait: float | None) -> Trouble:
+    said = find_words(body)
+    kind, what = _find_kind(status, _list_codes(_find_error(body)), said)
+    return Trouble(kind, what, said, status=status, retry_after=wait)
+
+
+def _find_kind(status: int | None, codes: list[str], said: str) -> tuple[FaultKind, str]:
+    if not _MONEY_CODES.isdisjoint(codes) or (status == 400 and _NO_MONEY.search(said)):
+        return _MONEY  # type: ignore[return-value]
+    if "context_length_exceeded" in codes or (status in (400, 413, 422) and _TOO_LONG.search(said)):
+        return _LONG  # type: ignore[return-value]
+    telling = next((code for code in codes if code in _TELLING_CODES), None)
+    status = _STATUSES[telling] if telling is not None else status
+    if status is None or status < 400:
+        return "garbage", "answered with something that is no answer"
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return ("busy", "failed on its side") if status >= 500 else _REFUSES  # type: ignore[return-value]
+
+
+def _find_error(body: Any) -> Any:
+    match body:
+        case [first, *_]:
+            # Google, where it does not stream.
+            return _find_error(first)
+        case {"error": {} as error}:
+            return error
+        case _:
+            return body
+
+
+def _list_codes(error: Any) -> list[str]:
+    """The names that a provider gives an error, the most telling first."""
+    if not isinstance(error, dict):
+        return []
+    details = error.get("details")
+    reasons = [one.get("reason") for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    found = (*reasons, *(error.get(name) for name in ("code", "type", "status")))
+    return [str(code) for code in found if isinstance(code, str | int)]
+
+
+def find_words(body: Any) -> str:
+    """The provider's own sentence, wherever its format keeps it."""
+    match body:
+        case [first, *_]:
+            return find_words(first)
+        case (
+            {"error": {"message": str(message)}}
+            | {"message": str(message)}
+            | {"error": str(message)}
+            | {"detail": str(message)}
+        ):
+            return message
+        case None:
+            return ""
+        case _:
+            return str(body)
+
+
+def _find_wait(body: Any, headers: Mapping[str, str]) -> float | None:
+    """How long the provider asks us to wait: in a header or, Google's way, among the details of the error."""
+    milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
+    for text, factor in ((milliseconds, 0.001), (given, 1.0)):
+        if text is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", text.strip()):
+            return float(text) * factor
+    if given is not None:
+        try:
+            return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
+        except ValueError:
+            return None
+    error = _find_error(body)
+    details = error.get("details") if isinstance(error, dict) else None
+    for one in details if isinstance(details, list) else ():
+        wait = re.fullmatch(r"([0-9.]+)s", str(one.get("retryDelay") or "")) if isinstance(one, dict) else None
+        if wait is not None:
+            return float(wait[1])
+    return None
+
+
+def without_key(text: str, key: str | None) -> str:
+    """Providers like to quote a wrong key, whole or by its ends."""
+    return text.replace(key, "…") if key else text

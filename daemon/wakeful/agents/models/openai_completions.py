@@ -1,0 +1,304 @@
+"""OpenAI's chat completions, and those of Ollama, vLLM, llama.cpp and others: POST /chat/completions
+(https://platform.openai.com/docs/api-reference/chat).
+
+The format has no place for images among results, so that they follow in a message of their own, and none for thoughts:
+servers that tell them use a field of their own (`reasoning`, `reasoning_content`) or tags in the text.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.agents.contract import ModelRequest, Say, ToolOffer
+from wakeful.agents.models.conversation import EncodedTurns, Result, ShownImage, Told, Turn
+from wakeful.agents.models.faults import judge_event
+from wakeful.agents.models.model_traits import OpenAITraits, find_openai
+from wakeful.agents.models.recorded_answer import Call, RecordedAnswer, Text, Thought
+from wakeful.agents.models.wire_format import Endpoint, Heard, HeardParts, Post, Reason, ToolsOnce, read_event
+from wakeful.core.agents.turns import TokenUsage
+from wakeful.text.unicode import make_sendable
+
+_TAGS = ("<think>", "</think>")
+# The part of a thought that came between tags; else its id is the field that it came in.
+_TAGGED = "content"
+_THOUGHT_FIELDS = ("reasoning", "reasoning_content")
+_REASONS: dict[str, Reason] = {
+    "stop": "done",
+    "tool_calls": "done",
+    "function_call": "done",
+    "length": "length",
+    "content_filter": "refused",
+}
+
+
+class OpenAICompletions:
+    """`is_local`: a server of one's own, of whose model nothing is known but its name."""
+
+    def __init__(self, endpoint: Endpoint, *, is_local: bool) -> None:
+        self._endpoint = endpoint
+        self._name = "openai-compatible" if is_local else "openai"
+        self._traits = OpenAITraits() if is_local else find_openai(endpoint.model)
+        # Ollama, vLLM and llama.cpp know the older name of the limit, and some of them no other.
+        self._limit = "max_tokens" if is_local else "max_completion_tokens"
+        self._encoded = EncodedTurns(self._write_turn)
+        self._thought_field: str | None = None
+        self._tools = ToolsOnce()
+
+    def write_post(self, request: ModelRequest, turns: Sequence[Turn]) -> Post:
+        settings = request.settings
+        self._find_thought_field(turns)
+        system = [{"role": "system", "content": make_sendable(request.instructions)}] if request.instructions else []
+        body: dict[str, Any] = {
+            "model": self._endpoint.model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            self._limit: settings.max_output_tokens,
+            "messages": self._encoded.encode(turns, system),
+        }
+        if request.tools:
+            body |= {"tools": self._tools.write(request.tools, _write_tool), "tool_choice": "auto"}
+        if (effort := self._traits.find_effort(settings.effort)) is not None:
+            body["reasoning_effort"] = effort
+        if settings.temperature is not None and self._traits.takes_temperature(settings.effort):
+            body["temperature"] = settings.temperature
+        headers = {"Authorization": f"Bearer {self._endpoint.key}"}
+        return Post(f"{self._endpoint.address}/chat/completions", headers, msgspec.json.encode(body))
+
+    def listen(self, say: Say) -> _Listener:
+        return _Listener(say, self._name)
+
+    def _find_thought_field(self, turns: Sequence[Turn]) -> None:
+        """The one field in which this conversation has thoughts.
+
+        DeepSeek's API refuses a call of a tool without it as soon as one of them has it: then each gets it, be it empty,
+        and what was encoded before is encoded once more."""
+        fields = {
+            part.id
+            for turn in turns
+            if isinstance(turn, RecordedAnswer)
+            for part in turn.parts
+            if isinstance(part, Thought) and part.id in _THOUGHT_FIELDS
+        }
+        field = fields.pop() if len(fields) == 1 else None
+        if field != self._thought_field:
+            self._thought_field = field
+            self._encoded.forget()
+
+    def _write_turn(self, turn: Turn) -> list[Any]:
+        match turn:
+            case Told(results=results, texts=texts):
+                shown = [piece for result in results for image in result.images for piece in _write_image(result, image)]
+                return [
+                    *({"role": "tool", "tool_call_id": one.call_id, "content": _write_result(one)} for one in results),
+                    *({"role": "user", "content": text} for text in texts),
+                    *([{"role": "user", "content": shown}] if shown else ()),
+                ]
+            case RecordedAnswer():
+                return self._write_answer(turn)
+
+    def _write_answer(self, answer: RecordedAnswer) -> list[Any]:
+        texts: list[str] = []
+        thoughts: dict[str, list[str]] = {}
+        calls: list[Any] = []
+        for part in answer.parts:
+            match part:
+                case Text(content=text):
+                    texts.append(text)
+                case Thought(content=text, id=str(field)) if field != _TAGGED:
+                    thoughts.setdefault(field, []).append(text)
+                case Thought(content=text):
+                    texts.append("\n".join((_TAGS[0], text, _TAGS[1])))
+                case Call():
+                    calls.append(_write_call(part))
+        if not texts and not calls:
+            return []
+        message: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) if texts else None}
+        if calls:
+            message["tool_calls"] = calls
+            if self._thought_field is not None:
+                message[self._thought_field] = ""
+        return [message | {field: "\n\n".join(pieces) for field, pieces in thoughts.items()}]
+
+
+def _write_call(call: Call) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "id": call.tool_call_id,
+        "type": "function",
+        "function": {"name": call.tool_name, "arguments": call.json},
+    }
+    # Where Google's gateway puts the signature of a thought.
+    if extra := call.detail("extra_content"):
+        written["extra_content"] = extra
+    return written
+
+
+def _write_result(result: Result) -> str:
+    """The text. An error is marked as such in JSON, and images that follow are referred to."""
+    if not result.images:
+        return _write_json({"error": result.text}) if result.is_error else result.text
+    text = {"error": result.text} if result.is_error else result.text
+    return _write_json([text, *(f"See file {image.name}." for image in result.images)])
+
+
+def _write_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _write_image(result: Result, image: ShownImage) -> list[Any]:
+    data = base64.b64encode(image.content).decode()
+    opening, closing = frame_image(result, image)
+    return [
+        {"type": "text", "text": opening},
+        {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}},
+        {"type": "text", "text": closing},
+    ]
+
+
+def frame_image(result: Result, image: ShownImage) -> tuple[str, str]:
+    """The texts around an image that is not told with its result: whose it is, so that nobody takes it for a person's."""
+    names = {"tool_name": result.name, "tool_call_id": result.call_id, "file_id": image.name}
+    marks = " ".join(f'{name}="{escape(value)}"' for name, value in names.items())
+    return f"<tool_result {marks}>", "</tool_result>"
+
+
+def _write_tool(offer: ToolOffer) -> dict[str, Any]:
+    function = {
+        "name": offer.name,
+        "description": make_sendable(offer.description),
+        "parameters": with_properties(offer.parameters),
+    }
+    return {"type": "function", "function": function}
+
+
+def with_properties(schema: Any) -> Any:
+    """OpenAI refuses an object without any."""
+    return schema if "properties" in schema else {**schema, "properties": {}}
+
+
+class _TokenDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _TokenDetails | None = None
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(Struct):
+    index: int = 0
+    id: str | None = None
+    function: _Function | None = None
+    extra_content: Any = None
+
+
+class _Delta(Struct):
+    """Some servers tell the content as a list of parts."""
+
+    content: str | list[Any] | None = None
+    refusal: str | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(Struct):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_CHUNK = msgspec.json.Decoder(_Chunk)
+
+
+class _Listener:
+    def __init__(self, say: Say, name: str) -> None:
+        self._parts = HeardParts(say, name)
+        self._usage = TokenUsage()
+        self._reason: Reason = None
+        self._is_refused = False
+        self._is_tagged = False
+
+    def take(self, data: bytes) -> None:
+        if data.strip() == b"[DONE]":
+            return
+        chunk = read_event(data, _CHUNK)
+        if chunk.error:
+            raise judge_event(chunk.error)
+        if chunk.usage is not None:
+            self._usage = _count(chunk.usage)
+        for choice in (chunk.choices or ())[:1]:
+            self._reason = _REASONS.get(choice.finish_reason) if choice.finish_reason else self._reason
+            if choice.delta is not None:
+                self._add(choice.delta)
+
+    def end(self) -> Heard:
+        reason: Reason = "refused" if self._is_refused else self._reason
+        return Heard(parts=self._parts.end(), reason=reason, usage=self._usage)
+
+    def _add(self, delta: _Delta) -> None:
+        if delta.refusal:
+            self._is_refused = True
+            return
+        for field in _THOUGHT_FIELDS:
+            thought = getattr(delta, field)
+            if isinstance(thought, str) and thought:
+                self._parts.add_thought(thought, id=field)
+                break
+        if content := _join(delta.content):
+            self._add_content(content)
+        for call in delta.tool_calls or ():
+            function = call.function or _Function()
+            details = {"extra_content": call.extra_content} if call.extra_content else {}
+            self._parts.add_call(
+                call.index,
+                name=function.name or "",
+                piece=function.arguments or "",
+                call_id=call.id or "",
+                **details,
+            )
+
+    def _add_content(self, content: str) -> None:
+        """A tag comes by itself: for those who wrote it, it is one token."""
+        if not self._is_tagged and content == _TAGS[0]:
+            self._is_tagged = True
+            self._parts.begin_anew()
+        elif self._is_tagged and content == _TAGS[1]:
+            self._is_tagged = False
+        elif self._is_tagged:
+            self._parts.add_thought(content, id=_TAGGED)
+        else:
+            self._parts.add_text(content)
+
+
+def _join(content: str | list[Any] | None) -> str:
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content or ""
+
+
+def _count(usage: _Usage) -> TokenUsage:
+    details = usage.prompt_tokens_details or _TokenDetails()
+    return TokenUsage(
+        input=usage.prompt_tokens or 0,
+        output=usage.completion_tokens or 0,
+        cached=details.cached_tokens or 0,
+        cache_written=details.cache_write_tokens or 0,
+    )

@@ -1,0 +1,321 @@
+"""OpenAI's responses: POST /responses (https://platform.openai.com/docs/api-reference/responses).
+
+Nothing is kept at the provider's (`store: false`), so that thoughts come encrypted and are given back with each request.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.agents.contract import ModelRequest, Say, ToolOffer
+from wakeful.agents.models.conversation import EncodedTurns, Result, Told, Turn
+from wakeful.agents.models.faults import judge_event
+from wakeful.agents.models.model_traits import find_openai
+from wakeful.agents.models.openai_completions import with_properties
+from wakeful.agents.models.recorded_answer import Call, RecordedAnswer, Text, Thought
+from wakeful.agents.models.wire_format import Endpoint, Heard, HeardParts, Post, Reason, ToolsOnce, read_event
+from wakeful.core.agents.turns import TokenUsage
+from wakeful.text.unicode import make_sendable
+
+_NAME = "openai"
+_PHASES = ("commentary", "final_answer")
+_REASONS: dict[str, Reason] = {
+    "completed": "done",
+    "max_output_tokens": "length",
+    "content_filter": "refused",
+}
+
+
+class OpenAIResponses:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._traits = find_openai(endpoint.model)
+        self._encoded = EncodedTurns(self._write_turn)
+        self._tools = ToolsOnce()
+
+    def write_post(self, request: ModelRequest, turns: Sequence[Turn]) -> Post:
+        settings, traits = request.settings, self._traits
+        body: dict[str, Any] = {
+            "model": self._endpoint.model,
+            "stream": True,
+            # The log is the only copy: no conversation is kept at the provider's.
+            "store": False,
+            "max_output_tokens": settings.max_output_tokens,
+            "input": self._encoded.encode(turns),
+        }
+        if request.instructions:
+            body["instructions"] = make_sendable(request.instructions)
+        if request.tools:
+            body |= {"tools": self._tools.write(request.tools, _write_tool), "tool_choice": "auto"}
+        if traits.reasons:
+            body["include"] = ["reasoning.encrypted_content"]
+        reasoning: dict[str, Any] = {"context": "all_turns"} if traits.keeps_thoughts else {}
+        if (effort := traits.find_effort(settings.effort)) is not None:
+            reasoning["effort"] = effort
+        if reasoning:
+            body["reasoning"] = reasoning
+        if settings.temperature is not None and traits.takes_temperature(settings.effort):
+            body["temperature"] = settings.temperature
+        headers = {"Authorization": f"Bearer {self._endpoint.key}"}
+        return Post(f"{self._endpoint.address}/responses", headers, msgspec.json.encode(body))
+
+    def listen(self, say: Say) -> _Listener:
+        return _Listener(say)
+
+    def _write_turn(self, turn: Turn) -> list[Any]:
+        match turn:
+            case Told(results=results, texts=texts):
+                return [
+                    *(_write_result(result) for result in results),
+                    *({"role": "user", "content": text} for text in texts),
+                ]
+            case RecordedAnswer():
+                return self._write_answer(turn)
+
+    def _write_answer(self, answer: RecordedAnswer) -> list[Any]:
+        """Its items. Ids go back to a model that reasons, at the address that gave them: there a thought and what it
+        led to belong together by them."""
+        is_home = answer.provider_url in (None, self._endpoint.address)
+        items: list[dict[str, Any]] = []
+        by_id: dict[str, dict[str, Any]] = {}
+        for part in answer.parts:
+            id = part.id if self._traits.reasons and is_home else None
+            match part:
+                case Text() if id is None:
+                    items.append({"role": "assistant", "content": part.content, **self._write_phase(part)})
+                case Text():
+                    if id not in by_id:
+                        items.append(_begin_message(id))
+                        by_id[id] = items[-1]
+                    by_id[id]["content"].append({"type": "output_text", "text": part.content, "annotations": []})
+                    by_id[id].update(self._write_phase(part))
+                case Thought(id=str(of_thought)) if id is not None or self._has_proof(part):
+                    if of_thought not in by_id and (part.signature or part.content or part.detail("raw_content")):
+                        items.append(_begin_thought(of_thought, self._find_signature(part)))
+                        by_id[of_thought] = items[-1]
+                    _add_thought(by_id.get(of_thought), part)
+                case Thought():
+                    items.append({"role": "assistant", "content": f"<think>\n{part.content}\n</think>"})
+                case Call():
+                    items.append(_write_call(part, id))
+        return items
+
+    def _has_proof(self, part: Thought) -> bool:
+        """A thought that carries itself is known at every address: encrypted for a model that reasons, or in full."""
+        return bool(self._find_signature(part) or part.detail("raw_content"))
+
+    def _find_signature(self, part: Thought) -> str | None:
+        return part.signature or None if self._traits.reasons else None
+
+    def _write_phase(self, part: Text) -> dict[str, str]:
+        phase = part.detail("phase")
+        return {"phase": phase} if self._traits.has_phases and phase in _PHASES else {}
+
+
+def _begin_message(id: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "id": id, "status": "completed", "content": []}
+
+
+def _begin_thought(id: str, encrypted: str | None) -> dict[str, Any]:
+    return {"type": "reasoning", "id": id, "summary": [], "encrypted_content": encrypted}
+
+
+def _add_thought(item: dict[str, Any] | None, part: Thought) -> None:
+    if item is None:
+        return
+    if part.content:
+        item["summary"].append({"type": "summary_text", "text": part.content})
+    if raw := part.detail("raw_content"):
+        item["content"] = [{"type": "reasoning_text", "text": text} for text in raw]
+
+
+def _write_call(call: Call, id: str | None) -> dict[str, Any]:
+    written = {
+        "type": "function_call",
+        "call_id": call.tool_call_id,
+        "name": call.tool_name,
+        "arguments": call.json,
+    }
+    return written if id is None else {**written, "id": id}
+
+
+def _write_result(result: Result) -> dict[str, Any]:
+    text = msgspec.json.encode({"error": result.text}).decode() if result.is_error else result.text
+    images = [
+        {
+            "type": "input_image",
+            "image_url": f"data:{image.media_type};base64,{base64.b64encode(image.content).decode()}",
+            "detail": "auto",
+        }
+        for image in result.images
+    ]
+    output: Any = [{"type": "input_text", "text": text}, *images] if images else text
+    return {"type": "function_call_output", "call_id": result.call_id, "output": output}
+
+
+def _write_tool(offer: ToolOffer) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": offer.name,
+        "description": make_sendable(offer.description),
+        "parameters": with_properties(offer.parameters),
+        # A tool's schema counts as it is written: strict ones have no optional arguments.
+        "strict": False,
+    }
+
+
+class _TokenDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Usage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _TokenDetails | None = None
+
+
+class _Incomplete(Struct):
+    reason: str | None = None
+
+
+class _Response(Struct):
+    status: str | None = None
+    usage: _Usage | None = None
+    incomplete_details: _Incomplete | None = None
+    error: Any = None
+
+
+class _Item(Struct):
+    type: str = ""
+    id: str = ""
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    phase: str | None = None
+    encrypted_content: str | None = None
+
+
+class _SummaryPart(Struct):
+    text: str = ""
+
+
+class _Event(Struct):
+    type: str = ""
+    response: _Response | None = None
+    item: _Item | None = None
+    item_id: str = ""
+    content_index: int = 0
+    summary_index: int = 0
+    delta: Any = None
+    arguments: str = ""
+    part: _SummaryPart | None = None
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+_ANY = msgspec.json.Decoder(Any)
+
+
+class _Listener:
+    def __init__(self, say: Say) -> None:
+        self._parts = HeardParts(say, _NAME)
+        self._usage = TokenUsage()
+        self._reason: Reason = None
+        self._is_refused = False
+        self._phases: dict[str, str] = {}
+        # Texts that a model thinks, where it shows them itself and not in summaries.
+        self._raw_thoughts: dict[str, list[str]] = {}
+
+    def take(self, data: bytes) -> None:
+        event = read_event(data, _EVENT)
+        match event:
+            case _Event(type="error" | ""):
+                told = read_event(data, _ANY)
+                raise judge_event(told.get("error") or told if isinstance(told, dict) else told)
+            case _Event(type="response.output_item.added", item=_Item() as item):
+                self._begin(item)
+            case _Event(type="response.output_item.done", item=_Item() as item):
+                self._finish(item)
+            case _Event(type="response.output_text.delta", delta=str(piece)):
+                phase = self._phases.get(event.item_id)
+                details = {"phase": phase} if phase is not None else {}
+                self._parts.add_text(piece, (event.item_id, event.content_index), event.item_id, **details)
+            case _Event(type="response.refusal.delta" | "response.refusal.done"):
+                self._is_refused = True
+            case _Event(type="response.reasoning_summary_part.added", part=_SummaryPart(text=piece)):
+                self._add_summary(event, piece)
+            case _Event(type="response.reasoning_summary_text.delta", delta=str(piece)):
+                self._add_summary(event, piece)
+            case _Event(type="response.reasoning_text.delta", delta=str(piece)):
+                self._add_raw_thought(event, piece)
+            case _Event(type="response.function_call_arguments.delta", delta=str(piece)):
+                if self._parts.find_arguments(event.item_id) is not None:
+                    self._parts.add_call(event.item_id, piece=piece)
+            case _Event(type="response.function_call_arguments.done"):
+                self._complete_call(event.item_id, event.arguments)
+            case _Event(response=_Response() as response):
+                self._take_response(event.type, response)
+            case _:
+                pass  # The end of a part, or an event that this release does not know.
+
+    def end(self) -> Heard:
+        reason: Reason = "refused" if self._is_refused and self._reason is not None else self._reason
+        return Heard(parts=self._parts.end(), reason=reason, usage=self._usage)
+
+    def _begin(self, item: _Item) -> None:
+        match item.type:
+            case "function_call":
+                self._parts.add_call(
+                    item.id, name=item.name, piece=item.arguments, call_id=item.call_id, id=item.id or None
+                )
+            case "message" if item.phase is not None:
+                self._phases[item.id] = item.phase
+
+    def _finish(self, item: _Item) -> None:
+        match item.type:
+            case "function_call":
+                if self._parts.find_arguments(item.id) is None:
+                    self._begin(item)
+                self._complete_call(item.id, item.arguments)
+            case "reasoning" if item.encrypted_content:
+                self._parts.add_thought("", (item.id, 0), item.id, item.encrypted_content)
+
+    def _add_summary(self, event: _Event, piece: str) -> None:
+        self._parts.add_thought(piece, (event.item_id, event.summary_index), event.item_id)
+
+    def _add_raw_thought(self, event: _Event, piece: str) -> None:
+        texts = self._raw_thoughts.setdefault(event.item_id, [])
+        texts += [""] * (event.content_index + 1 - len(texts))
+        texts[event.content_index] += piece
+        self._parts.add_thought("", (event.item_id, 0), event.item_id, raw_content=texts)
+
+    def _complete_call(self, id: str, arguments: str) -> None:
+        """Some servers tell the arguments only at the end."""
+        so_far = self._parts.find_arguments(id)
+        if so_far is not None and arguments.startswith(so_far):
+            self._parts.add_call(id, piece=arguments[len(so_far) :])
+
+    def _take_response(self, kind: str, response: _Response) -> None:
+        if response.usage is not None:
+            self._usage = _count(response.usage)
+        match kind:
+            case "response.failed" if response.error:
+                raise judge_event(response.error)
+            case "response.completed" | "response.incomplete":
+                told = response.incomplete_details.reason if response.incomplete_details else response.status
+                self._reason = _REASONS.get(told or "")
+
+
+def _count(usage: _Usage) -> TokenUsage:
+    details = usage.input_tokens_details or _TokenDetails()
+    return TokenUsage(
+        input=usage.input_tokens or 0,
+        output=usage.output_tokens or 0,
+        cached=details.cached_tokens or 0,
+        cache_written=details.cache_write_tokens or 0,
+    )

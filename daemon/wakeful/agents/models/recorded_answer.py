@@ -1,0 +1,160 @@
+"""An answer of a model part by part, and the form of it in the log (`Answered.raw`).
+
+The log keeps what only its own provider needs back: signatures of thoughts, ids of items. The form is that in which
+pydantic-ai wrote messages, since older logs hold it: a list of one response, whose parts are texts, thoughts and calls.
+Written and read here; conversation.py asks for it, and the wire formats make parts of streams and items of parts.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.text.unicode import find_lone_half, has_lone_half, make_sendable
+
+# Stands for arguments that are no JSON object where a provider takes nothing else.
+_NO_JSON = "INVALID_JSON"
+
+
+class _Part(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="part_kind"):
+    """`provider_details` holds what a wire format has no other place for, such as `thought_signature`."""
+
+    id: str | None = None
+    provider_name: str | None = None
+    provider_details: dict[str, Any] | None = None
+
+    def detail(self, name: str) -> Any:
+        return (self.provider_details or {}).get(name)
+
+
+class Text(_Part, frozen=True, kw_only=True, tag="text"):
+    content: str
+
+
+class Thought(_Part, frozen=True, kw_only=True, tag="thinking"):
+    content: str
+    signature: str | None = None
+
+
+class Call(_Part, frozen=True, kw_only=True, tag="tool-call"):
+    """`args` is as the provider gave it: JSON text, or an object."""
+
+    tool_name: str
+    args: str | dict[str, Any] | None = None
+    tool_call_id: str = ""
+
+    @property
+    def text(self) -> str:
+        """The arguments as the model wrote them."""
+        return (self.args or "{}") if isinstance(self.args, str) else _write(self.args or {})
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The arguments as an object, whatever the model wrote."""
+        if not isinstance(self.args, str):
+            return self.args or {}
+        if not self.args:
+            return {}
+        try:
+            found = json.loads(self.args)
+        except (ValueError, RecursionError):
+            return {_NO_JSON: self.args}
+        return found if isinstance(found, dict) else {_NO_JSON: self.args}
+
+    @property
+    def json(self) -> str:
+        """The arguments as the text of an object, always written the same way: a cache of the provider knows it."""
+        return _write(self.fields)
+
+
+Part = Text | Thought | Call
+
+
+class RecordedAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="response"):
+    """`provider_url`: ids of items are known at the address that gave them, and nowhere else."""
+
+    parts: tuple[Part, ...]
+    provider_url: str | None = None
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Call))
+
+    @property
+    def text(self) -> str:
+        return "".join(part.content for part in self.parts if isinstance(part, Text))
+
+
+_RAW = msgspec.json.Decoder(tuple[RecordedAnswer])
+
+
+def write_raw(answer: RecordedAnswer) -> str:
+    return msgspec.json.encode([answer]).decode()
+
+
+def read_raw(raw: str) -> RecordedAnswer | None:
+    """None: another version wrote it, or it is damaged. The log says the same in our own values,
+    but for signatures of thoughts."""
+    try:
+        return _RAW.decode(raw)[0]
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+
+
+def make_parts_sendable(parts: Iterable[Part]) -> list[Part]:
+    """Parts that can be recorded and told again.
+
+    A thought with a lone half is left out: its signature fits no other text."""
+    made: list[Part] = []
+    for part in parts:
+        match part:
+            case Text(content=text):
+                made.append(replace(part, content=make_sendable(text)))
+            case Thought(content=text):
+                made += [] if has_lone_half(text) else [replace(part, content=make_sendable(text))]
+            case Call():
+                made.append(_make_call_sendable(part))
+    return made
+
+
+def _make_call_sendable(part: Call) -> Call:
+    match part.args:
+        case str(text):
+            args: Any = make_sendable(text)
+        case dict(found):
+            # In JSON text a half is an escape.
+            args = text if find_lone_half(text := json.dumps(found)) else found
+        case None:
+            args = None
+    return replace(
+        part,
+        tool_name=make_sendable(part.tool_name).replace("\\", "_"),
+        tool_call_id=make_sendable(part.tool_call_id),
+        args=args,
+    )
+
+
+def make_ids_distinct(parts: Iterable[Part], taken: set[str]) -> tuple[Part, ...]:
+    """Local servers number calls from nought in each answer, or not at all; a call of ours is known by its id alone."""
+    seen: set[str] = set()
+    made: list[Part] = []
+    for part in parts:
+        if isinstance(part, Call):
+            if not part.tool_call_id or part.tool_call_id in taken or part.tool_call_id in seen:
+                part = replace(part, tool_call_id=f"call_{uuid.uuid4().hex[:24]}")
+            seen.add(part.tool_call_id)
+        made.append(part)
+    return tuple(made)
+
+
+def _write(fields: dict[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(fields).decode()
+    except UnicodeEncodeError:
+        return json.dumps(fields)

@@ -1,0 +1,216 @@
+"""The interface of a wire format, and the parts of an answer as a stream brings them: what the four formats share.
+
+A format (anthropic.py, openai_responses.py, openai_completions.py, google.py) writes turns as items of its conversation
+and a whole request around them, and listens to the events of an answer. It sends nothing itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.agents.contract import ModelRequest, Say, ToolOffer
+from wakeful.agents.models.conversation import Turn
+from wakeful.agents.models.faults import make_garbage
+from wakeful.agents.models.recorded_answer import Call, Part, Text, Thought
+from wakeful.core.agents.turns import TokenUsage
+from wakeful.text.unicode import SendablePieces, make_sendable
+
+EventT = TypeVar("EventT")
+# Why an answer ended. None: its provider did not say, so that it broke off.
+Reason = Literal["done", "length", "refused"] | None
+
+
+class Post(Struct, frozen=True):
+    """A request, ready to be sent. Its headers hold the key."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Endpoint(Struct, frozen=True):
+    """A model at an address. An endpoint that asks for no key does not look at one."""
+
+    model: str
+    address: str
+    key: str
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """An answer at its end."""
+
+    parts: Sequence[Part]
+    reason: Reason
+    usage: TokenUsage
+
+
+class Listener(Protocol):
+    """Takes the events of one answer. Raises `Trouble` where one of them tells of trouble, or is none."""
+
+    def take(self, data: bytes) -> None: ...
+
+    def end(self) -> Heard: ...
+
+
+class WireFormat(Protocol):
+    def write_post(self, request: ModelRequest, turns: Sequence[Turn]) -> Post: ...
+
+    def listen(self, say: Say) -> Listener: ...
+
+
+def read_event(data: bytes, decoder: msgspec.json.Decoder[EventT]) -> EventT:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError:
+        # Halves of characters, which only the standard library's reader takes; or no event.
+        try:
+            return msgspec.convert(json.loads(data), decoder.type)
+        except (ValueError, RecursionError) as error:
+            raise make_garbage(f"{error}: {data.decode(errors='replace')}") from None
+
+
+class ToolsOnce:
+    """The tools of a request as a format writes them, made again only when they changed."""
+
+    def __init__(self) -> None:
+        self._offers: tuple[ToolOffer, ...] = ()
+        self._written: list[Any] = []
+
+    def write(self, offers: tuple[ToolOffer, ...], write_tool: Any) -> list[Any]:
+        if offers != self._offers:
+            self._offers, self._written = offers, [write_tool(offer) for offer in offers]
+        return self._written
+
+
+class _Growing:
+    """A part on its way. `key` is the provider's name for it."""
+
+    def __init__(self, kind: Literal["text", "thinking", "call"], key: Hashable) -> None:
+        self.kind = kind
+        self.key = key
+        self.pieces: list[str] = []
+        self.name = ""
+        self.call_id = ""
+        self.args: dict[str, Any] | None = None
+        self.id: str | None = None
+        self.signature: str | None = None
+        self.details: dict[str, Any] = {}
+
+    def make_part(self, provider: str) -> Part:
+        content, details = "".join(self.pieces), self.details or None
+        is_marked = bool(details or self.id or self.signature)
+        name = provider if is_marked else None
+        match self.kind:
+            case "text":
+                return Text(content=content, id=self.id, provider_name=name, provider_details=details)
+            case "thinking":
+                return Thought(
+                    content=content,
+                    id=self.id,
+                    signature=self.signature,
+                    provider_name=name,
+                    provider_details=details,
+                )
+            case "call":
+                return Call(
+                    tool_name=self.name,
+                    args=content if content or self.args is None else self.args,
+                    tool_call_id=self.call_id,
+                    id=self.id,
+                    provider_name=name,
+                    provider_details=details,
+                )
+
+
+class HeardParts:
+    """The parts of one answer as they come, in the order in which they began. Says the words on the way.
+
+    A piece belongs to the part with its key. Without a key it belongs to the last part, if that is of its kind."""
+
+    def __init__(self, say: Say, provider: str) -> None:
+        self._say = say
+        self._provider = provider
+        self._parts: list[_Growing] = []
+        self._by_key: dict[Hashable, _Growing] = {}
+        self._text, self._thoughts = SendablePieces(), SendablePieces()
+
+    def add_text(self, piece: str, key: Hashable = None, id: str | None = None, **details: Any) -> None:
+        part = self._find("text", key, id, details)
+        if piece:
+            part.pieces.append(piece)
+            self._say(self._text.take(piece))
+
+    def add_thought(
+        self,
+        piece: str,
+        key: Hashable = None,
+        id: str | None = None,
+        signature: str | None = None,
+        **details: Any,
+    ) -> None:
+        part = self._find("thinking", key, id, details)
+        part.signature = signature or part.signature
+        if piece:
+            part.pieces.append(piece)
+            self._say(self._thoughts.take(piece), "thinking")
+
+    def add_call(
+        self,
+        key: Hashable,
+        *,
+        name: str = "",
+        piece: str = "",
+        args: dict[str, Any] | None = None,
+        call_id: str = "",
+        id: str | None = None,
+        **details: Any,
+    ) -> None:
+        part = self._find("call", key, id, details)
+        if name and not part.name:
+            self._say(make_sendable(name), "call")
+        part.name += name
+        part.call_id = part.call_id or call_id
+        part.args = part.args if args is None else args
+        if piece:
+            part.pieces.append(piece)
+
+    def find_arguments(self, key: Hashable) -> str | None:
+        """The arguments of a call so far. None: there is no such call."""
+        part = self._by_key.get(key)
+        return "".join(part.pieces) if part is not None else None
+
+    def begin_anew(self) -> None:
+        """What comes next is a part of its own."""
+        if self._parts:
+            self._parts[-1].key = object()
+
+    def end(self) -> list[Part]:
+        if rest := self._text.end():
+            self._say(rest)
+        return [
+            part.make_part(self._provider)
+            for part in self._parts
+            if part.pieces or part.kind == "call" or part.signature or part.details
+        ]
+
+    def _find(
+        self, kind: Literal["text", "thinking", "call"], key: Hashable, id: str | None, details: dict[str, Any]
+    ) -> _Growing:
+        if key is not None:
+            part = self._by_key.get(key)
+        else:
+            last = self._parts[-1] if self._parts else None
+            part = last if last is not None and (last.kind, last.key, last.id) == (kind, None, id) else None
+        if part is None:
+            part = _Growing(kind, key)
+            self._parts.append(part)
+            if key is not None:
+                self._by_key[key] = part
+        part.id = part.id or id
+        part.details.update(details)
+        return part
