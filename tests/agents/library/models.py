@@ -105,9 +105,16 @@ class Heard:
         self.raw: list[dict[str, Any]] = json.loads(library.ModelMessagesTypeAdapter.dump_json([response]))
 
 
-async def hear(ours: str, name: str, address: str, request: ModelRequest, say: Say) -> Heard:
+async def hear(
+    ours: str,
+    name: str,
+    address: str,
+    request: ModelRequest,
+    say: Say,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> Heard:
     """What the library makes of the answer that it is given."""
-    async with httpx2.AsyncClient(timeout=60) as http:
+    async with httpx2.AsyncClient(timeout=60, transport=transport) as http:
         model = make_library_model(ours, name, address, http)
         async with _stream(model, ours, request) as stream:
             async for event in stream:

@@ -20,6 +20,7 @@ from wakeful.core.spec.agent import Effort
 from wakeful.text.unicode import make_sendable
 
 _VERSION = "2026-10-21"
+_BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _NAME = "anthropic"
 # A thought that the provider keeps to itself: its signature is all there is.
 _REDACTED = ("redacted_thinking", "redacted_content")
@@ -65,6 +66,10 @@ class Anthropic:
             body["tools"] = [*tools, {**last, "cache_control": _CACHED}]
             body["tool_choice"] = {"type": "auto"}
         headers = {"Authorization": f"Bearer {self._endpoint.key}", "anthropic-version": _VERSION}
+        if self._traits.binds_thoughts and _has_thoughts(turns):
+            # A summary, other tools or instructions change what a thought is tied to: then it is left out, not refused.
+            body["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+            headers["anthropic-beta"] = _BINDING_BETA
         return Post(f"{self._endpoint.address}/v1/messages", headers, msgspec.json.encode(body))
 
     def listen(self, say: Say) -> _Listener:
@@ -84,6 +89,10 @@ class Anthropic:
         if budget < _LEAST_THINKING or not _may_think(turns):
             return temperature
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _has_thoughts(turns: Sequence[Turn]) -> bool:
+    return any(isinstance(part, Thought) for turn in turns if isinstance(turn, RecordedAnswer) for part in turn.parts)
 
 
 def _may_think(turns: Sequence[Turn]) -> bool:

@@ -22,12 +22,15 @@ _ADAPTIVE = (
 # Of these, the ones that take no `effort`, and those that take a temperature.
 _WITHOUT_EFFORT = ("claude-mythos-preview",)
 _WITH_TEMPERATURE = ("claude-mythos-preview", "claude-sonnet-4-6", "claude-opus-4-6")
+# Models that tie a thought to the conversation that led to it, and refuse it where that was changed since.
+_BINDING = ("claude-fable-5-1", "claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
 
 
 class ClaudeTraits(Struct, frozen=True):
     is_adaptive: bool
     takes_effort: bool
     takes_temperature: bool
+    binds_thoughts: bool
 
 
 def find_claude(name: str) -> ClaudeTraits:
@@ -36,6 +39,7 @@ def find_claude(name: str) -> ClaudeTraits:
         is_adaptive=is_adaptive,
         takes_effort=is_adaptive and not name.startswith(_WITHOUT_EFFORT),
         takes_temperature=not is_adaptive or name.startswith(_WITH_TEMPERATURE),
+        binds_thoughts=name.startswith(_BINDING),
     )
 
 
