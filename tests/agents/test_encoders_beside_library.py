@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -61,8 +60,13 @@ ODD = ToolOffer(
 )
 NOTHING = ToolOffer(name="nothing", description="", parameters={"type": "object"})
 
-texts = st.one_of(st.sampled_from(["", "  ", "One.", "\ud83d", "\ud83d\ude00 Ünï\n日本", '"quoted" \\ <b>&', "<think>"]), st.text(max_size=12))
-call_ids = st.one_of(st.sampled_from(["call_1", "c1", "call|fc:1/ä " + "x" * 90]), st.text("abc-_1", min_size=1, max_size=8))
+texts = st.one_of(
+    st.sampled_from(["", "  ", "One.", "\ud83d", "\ud83d\ude00 Ünï\n日本", '"quoted" \\ <b>&', "<think>"]),
+    st.text(max_size=12),
+)
+call_ids = st.one_of(
+    st.sampled_from(["call_1", "c1", "call|fc:1/ä " + "x" * 90]), st.text("abc-_1", min_size=1, max_size=8)
+)
 arguments = st.one_of(
     st.sampled_from(["", "{}", '{"a": 1, ', "[1]", "null", '{"a": "\\ud83d"}', '{"b" : 2.50, "a":[1, {"c": "ü"}]}']),
     st.dictionaries(st.sampled_from("abc"), st.integers() | st.booleans() | st.none(), max_size=2).map(json.dumps),
@@ -91,7 +95,9 @@ def raw_parts(draw: st.DrawFn, ours: str, calls: tuple[ToolCall, ...]) -> list[l
         id = f"fc_{number}" if ours == "openai" and draw(st.booleans()) else None
         name = system if id or details else None
         args = _as_object(call.arguments) if ours == "google" and draw(st.booleans()) else call.arguments
-        parts.append(library.ToolCallPart(call.name, args, call.id, id=id, provider_name=name, provider_details=details))
+        parts.append(
+            library.ToolCallPart(call.name, args, call.id, id=id, provider_name=name, provider_details=details)
+        )
     return parts
 
 
@@ -120,7 +126,11 @@ def conversations(draw: st.DrawFn, ours: str) -> tuple[Entry, ...]:
         entries += [Asked(text=draw(texts)) for _ in range(draw(st.integers(0, 2)))]
         ids = draw(st.lists(call_ids, max_size=3, unique=True))
         calls = tuple(
-            ToolCall(id=f"{id}{turn}" if len(id) < 30 else id, name=draw(st.sampled_from(["add", "odd"])), arguments=draw(arguments))
+            ToolCall(
+                id=f"{id}{turn}" if len(id) < 30 else id,
+                name=draw(st.sampled_from(["add", "odd"])),
+                arguments=draw(arguments),
+            )
             for id in ids
         )
         entries.append(_answer(draw, ours, calls))
@@ -232,7 +242,10 @@ def _alike_tool(ours: str, tool: dict[str, Any]) -> dict[str, Any]:
             return tool
         case _:
             function = tool["function"]
-            return {**tool, "function": _without_strict({**function, "parameters": _plain_schema(function["parameters"])})}
+            return {
+                **tool,
+                "function": _without_strict({**function, "parameters": _plain_schema(function["parameters"])}),
+            }
 
 
 def _without_strict(tool: dict[str, Any]) -> dict[str, Any]:
@@ -344,9 +357,15 @@ def test_every_model_that_has_a_price_takes_what_the_library_thinks_it_takes(our
 def test_every_model_that_the_library_knows_takes_what_it_thinks_it_takes(ours: str) -> None:
     from pydantic_ai.models import KnownModelName
 
-    known = {name.partition(":")[2] for name in _flatten(KnownModelName) if name.startswith(f"{ours.partition('-')[0]}:")}
+    known = {
+        name.partition(":")[2] for name in _flatten(KnownModelName) if name.startswith(f"{ours.partition('-')[0]}:")
+    }
     # Models that make images or speech, or only search, and one that is gone and took no instructions.
-    names = sorted(one for one in known if not any(word in one for word in ("image", "audio", "realtime", "live", "search", "o1-mini", "embed", "tts")))
+    names = sorted(
+        one
+        for one in known
+        if not any(word in one for word in ("image", "audio", "realtime", "live", "search", "o1-mini", "embed", "tts"))
+    )
     assert len(names) > 10
     for name in names:
         for effort in (None, "low", "medium", "high"):

@@ -18,7 +18,7 @@ from agents.test_runs import KEY, declare
 from e2e.box import Box
 from wakeful.system import installation
 
-LIBRARIES = ("pydantic_ai", "acp", "anthropic", "openai", "google", "mcp")
+LIBRARIES = ("httpx2", "acp", "mcp")
 
 
 @pytest.fixture

@@ -25,7 +25,9 @@ REPLIES: dict[str, Turn] = {
     "words": Reply((Say("Four, I think, and not five."),), SPENT),
     "thoughts": Reply((Think("Hm, let me see."), Say("Four."), Think("Or five?"), Say("No, four.")), SPENT),
     "a call": Reply((Say("Let me see."), Call("add", {"a": 1, "b": [1, {"c": "ü"}]}, id="call_1")), SPENT),
-    "calls": Reply((Think("Both."), Call("add", {"a": 1}, id="call_1"), Call("add", {}, id="call_2"), Say("So.")), SPENT),
+    "calls": Reply(
+        (Think("Both."), Call("add", {"a": 1}, id="call_1"), Call("add", {}, id="call_2"), Say("So.")), SPENT
+    ),
     "no JSON": Reply((Call("add", raw='{"a": 1, ', id="call_1"),), SPENT),
     "usage": Reply((Say("Four."),), Usage(input=120, output=6, cached=20)),
     "written": Reply((Say("Four."),), Usage(input=120, output=6, cached=20, cache_written=70)),
@@ -39,7 +41,17 @@ FAULTS: dict[str, Turn] = {
     "status": Fail(529), "in mid-stream": Fail(500, after_chunks=3), "nothing": Empty(), "page": Garbage("html"),
     "text": Garbage("text"), "half": Garbage("truncated"), "shape": Garbage("shape"), "no body": Garbage("nothing"),
 }  # fmt: skip
-PART_KEYS = ("part_kind", "content", "id", "signature", "tool_name", "args", "tool_call_id", "provider_name", "provider_details")
+PART_KEYS = (
+    "part_kind",
+    "content",
+    "id",
+    "signature",
+    "tool_name",
+    "args",
+    "tool_call_id",
+    "provider_name",
+    "provider_details",
+)
 
 
 async def ask_ours(ours: str, address: str, said: list[tuple[str, str]], transport: Any = None) -> ModelAnswer:
@@ -87,7 +99,9 @@ async def test_an_answer_is_read_as_the_library_reads_it(provider: Provider, our
 
 @pytest.mark.parametrize("what", FAULTS)
 @pytest.mark.parametrize("ours", PROVIDERS)
-async def test_what_comes_before_a_fault_is_said_as_the_library_says_it(provider: Provider, ours: str, what: str) -> None:
+async def test_what_comes_before_a_fault_is_said_as_the_library_says_it(
+    provider: Provider, ours: str, what: str
+) -> None:
     """And then both fail, or the library has nothing to show for it."""
     provider.play(lambda _: FAULTS[what])
     said: list[tuple[str, str]] = []
@@ -96,7 +110,9 @@ async def test_what_comes_before_a_fault_is_said_as_the_library_says_it(provider
     with pytest.raises(ProviderFault):
         await ask_ours(ours, address, said)
     try:
-        heard = await beside.hear(ours, "scripted", address, REQUEST, lambda text, kind="text": theirs.append((text, kind)))
+        heard = await beside.hear(
+            ours, "scripted", address, REQUEST, lambda text, kind="text": theirs.append((text, kind))
+        )
     except Exception:
         pass
     else:
@@ -113,18 +129,53 @@ def events(*datas: Any, named: bool = False) -> str:
 
 
 def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
-    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    return {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
 
 
 def candidate(*parts: Any, finish: str | None = None, **rest: Any) -> dict[str, Any]:
     one: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": list(parts)}}
-    return {"candidates": [one | ({"finishReason": finish} if finish else {})], "responseId": "r", "modelVersion": "m", **rest}
+    return {
+        "candidates": [one | ({"finishReason": finish} if finish else {})],
+        "responseId": "r",
+        "modelVersion": "m",
+        **rest,
+    }
 
 
-RESPONSE = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": "in_progress", "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "status": "in_progress",
+    "output": [],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
-CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "add", "arguments": "", "status": "in_progress"}
-MESSAGE = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress", "content": [], "phase": "commentary"}
+CALL = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "call_1",
+    "name": "add",
+    "arguments": "",
+    "status": "in_progress",
+}
+MESSAGE = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "in_progress",
+    "content": [],
+    "phase": "commentary",
+}
 
 # What the scripted provider has no word for, as each API's reference shows it.
 STREAMS: dict[str, tuple[str, str]] = {
@@ -191,7 +242,12 @@ async def test_what_the_references_show_is_read_as_the_library_reads_it(what: st
     theirs: list[tuple[str, str]] = []
     answer = await ask_ours(ours, "http://provider.example", said, transport)
     heard = await beside.hear(
-        ours, "scripted", "http://provider.example", REQUEST, lambda text, kind="text": theirs.append((text, kind)), transport
+        ours,
+        "scripted",
+        "http://provider.example",
+        REQUEST,
+        lambda text, kind="text": theirs.append((text, kind)),
+        transport,
     )
     assert said == theirs
     assert_same(answer, heard)

@@ -1,6 +1,6 @@
 """The interfaces between the parts of the thinking process: a model, its tools, and the daemon that records each step.
 
-The loop (loop.py) knows only these interfaces: the folder models/ is the only place that knows a provider's library.
+The loop (loop.py) knows only these interfaces: only the folder models/ knows the wire format of a provider.
 The core defines the values of a turn, because the log holds them.
 """
 

@@ -23,7 +23,6 @@ def read_libraries(names: Sequence[str]) -> None:
     """Of these providers. Others are read by whoever needs them."""
     for provider in (one for one in PROVIDERS if one in names):
         make_model(ModelSpec(provider=provider, model="none", base_url=PROVIDER_URLS[provider]), "none")
-        importlib.import_module("wakeful.agents.models.transcript").make_ready()
     if EXTERNAL in names:
         importlib.import_module("wakeful.agents.acp.run")
     if MCP in names:

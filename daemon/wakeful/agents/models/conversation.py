@@ -209,9 +209,7 @@ def _tell_anew(entry: Answered) -> RecordedAnswer:
 def _make_result(entry: Returned | None, name: str, wire_id: str, images: Mapping[str, bytes]) -> Result:
     if entry is None:
         return Result(call_id=wire_id, name=name, text=INTERRUPTED)
-    shown = tuple(
-        ShownImage(one.media_type, images[one.address]) for one in entry.images if one.address in images
-    )
+    shown = tuple(ShownImage(one.media_type, images[one.address]) for one in entry.images if one.address in images)
     text, left = make_sendable(entry.text), len(entry.images) - len(shown)
     words = f"{text}\n{_say_left(left)}" if left else text
     return Result(call_id=wire_id, name=name, text=words, is_error=entry.is_error, images=shown)

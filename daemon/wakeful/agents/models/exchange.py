@@ -8,7 +8,10 @@ that is no success, is raised as `Trouble`. provider_model.py calls.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterator
+import functools
+import os
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 
 import httpx2
 import msgspec
@@ -21,14 +24,23 @@ CONNECT_SECONDS = 10.0
 _USER_AGENT = f"wakeful/{__version__}"
 
 
+@functools.cache
+def find_trust(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """The certificates that are trusted, as the environment names them or else the system.
+
+    Read once for all models: it takes 0.05 s, and whoever forks runs has done it for them."""
+    return httpx2.create_ssl_context()
+
+
 class Exchange:
     """The connections to one provider."""
 
     def __init__(self, silence_seconds: float) -> None:
         timeout = httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds), pool=CONNECT_SECONDS)
-        self._client = httpx2.AsyncClient(timeout=timeout, headers={"User-Agent": _USER_AGENT})
+        trust = find_trust(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        self._client = httpx2.AsyncClient(timeout=timeout, headers={"User-Agent": _USER_AGENT}, verify=trust)
 
-    async def send(self, post: Post, recorded: Awaitable[object] | None) -> AsyncIterator[bytes]:
+    async def send(self, post: Post, recorded: Awaitable[object] | None) -> AsyncGenerator[bytes]:
         """The data of each event, as it comes. Nothing is sent before `recorded` is done."""
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **post.headers}
         request = self._client.build_request("POST", post.url, content=post.body, headers=headers)
@@ -58,9 +70,7 @@ def _tell_transport() -> Iterator[None]:
         # A transport that failed here had not begun to send: nothing can have been spent.
         raise Trouble("unreached", "cannot be reached, and nothing was sent", _say(error)) from None
     except httpx2.TimeoutException as error:
-        raise Trouble(
-            "network", "said nothing for too long (limits.silence of its agent)", _say(error)
-        ) from None
+        raise Trouble("network", "said nothing for too long (limits.silence of its agent)", _say(error)) from None
     except httpx2.TransportError as error:
         raise Trouble("network", "cannot be reached, or the connection broke", _say(error)) from None
     except httpx2.DecodingError as error:

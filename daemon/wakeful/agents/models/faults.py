@@ -1,4 +1,5 @@
-"""Errors between us and a provider in our words: whose fault it is, what the provider said, and how long it asks to wait.
+"""Errors between us and a provider in our words: whose fault it is, what the provider said,
+and how long it asks us to wait.
 
 exchange.py raises `Trouble` for statuses and broken connections, the wire formats for errors inside of a stream;
 provider_model.py tells it as a ProviderFault. A provider's own words are kept short and never hold the key.
@@ -14,6 +15,8 @@ from typing import Any
 
 from wakeful.agents.contract import FaultKind, ProviderFault
 
+# The kind of a fault, and what its provider does, in our words.
+_Verdict = tuple[FaultKind, str]
 # The most characters kept of a provider's message: enough to act on.
 MOST_WORDS = 400
 
@@ -60,19 +63,19 @@ _STATUSES = {
 # Codes that say more than the status they come with: money comes as a 429, a wrong key and no such model as a 400.
 _MONEY_CODES = frozenset(
     {
-        "insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted", "organization_spend_limit_exceeded",
-        "project_spend_limit_exceeded", "organization_usage_limit_exceeded", "billing_error",
+        "insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted", "billing_error",
+        "organization_spend_limit_exceeded", "project_spend_limit_exceeded", "organization_usage_limit_exceeded",
     }
 )  # fmt: skip
 _TELLING_CODES = frozenset({"invalid_api_key", "API_KEY_INVALID", "model_not_found"})
 
-_REFUSES = ("refused", "refuses the request")
-_KEY = ("key", "refuses the key")
-_MONEY = ("key", "says the account behind the key has nothing left to spend")
-_LONG = ("too_long", "cannot take in a conversation this long")
-_UNKNOWN = ("refused", "knows no such model (or base_url is wrong)")
+_REFUSES: _Verdict = ("refused", "refuses the request")
+_KEY: _Verdict = ("key", "refuses the key")
+_MONEY: _Verdict = ("key", "says the account behind the key has nothing left to spend")
+_LONG: _Verdict = ("too_long", "cannot take in a conversation this long")
+_UNKNOWN: _Verdict = ("refused", "knows no such model (or base_url is wrong)")
 # Money that ran out is the key's owner's to mend, and so is a right the key lacks.
-_BY_STATUS: dict[int, tuple[FaultKind, str]] = {
+_BY_STATUS: dict[int, _Verdict] = {
     400: _REFUSES,
     422: _REFUSES,
     401: _KEY,
@@ -86,7 +89,7 @@ _BY_STATUS: dict[int, tuple[FaultKind, str]] = {
     425: ("busy", "asks to try again"),
     503: ("busy", "is overloaded"),
     529: ("busy", "is overloaded"),
-}  # type: ignore[dict-item]
+}
 
 
 class Trouble(Exception):
@@ -148,18 +151,18 @@ def _judge(status: int | None, body: Any, wait: float | None) -> Trouble:
     return Trouble(kind, what, said, status=status, retry_after=wait)
 
 
-def _find_kind(status: int | None, codes: list[str], said: str) -> tuple[FaultKind, str]:
+def _find_kind(status: int | None, codes: list[str], said: str) -> _Verdict:
     if not _MONEY_CODES.isdisjoint(codes) or (status == 400 and _NO_MONEY.search(said)):
-        return _MONEY  # type: ignore[return-value]
+        return _MONEY
     if "context_length_exceeded" in codes or (status in (400, 413, 422) and _TOO_LONG.search(said)):
-        return _LONG  # type: ignore[return-value]
+        return _LONG
     telling = next((code for code in codes if code in _TELLING_CODES), None)
     status = _STATUSES[telling] if telling is not None else status
     if status is None or status < 400:
         return "garbage", "answered with something that is no answer"
     if status in _BY_STATUS:
         return _BY_STATUS[status]
-    return ("busy", "failed on its side") if status >= 500 else _REFUSES  # type: ignore[return-value]
+    return ("busy", "failed on its side") if status >= 500 else _REFUSES
 
 
 def _find_error(body: Any) -> Any:

@@ -16,8 +16,8 @@ from wakeful.core.spec.agent import Effort
 
 # Models that decide themselves how much to think, from Sonnet 4.6 and Opus 4.6 on; older ones take a number of tokens.
 _ADAPTIVE = (
-    "claude-fable-5", "claude-mythos-5", "claude-mythos-preview", "claude-sonnet-4-6", "claude-sonnet-5", "claude-opus-4-6",
-    "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-haiku-5-5",
+    "claude-fable-5", "claude-mythos-5", "claude-mythos-preview", "claude-sonnet-4-6", "claude-sonnet-5",
+    "claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-haiku-5-5",
 )  # fmt: skip
 # Of these, the ones that take no `effort`, and those that take a temperature.
 _WITHOUT_EFFORT = ("claude-mythos-preview",)
@@ -78,7 +78,7 @@ class OpenAITraits(Struct, frozen=True, kw_only=True):
 _ALWAYS = OpenAITraits(reasons=True, by_default=True)
 _ON_REQUEST = OpenAITraits(reasons=True, can_stop=True)
 _MEDIUM_ONLY = OpenAITraits(reasons=True, by_default=True, efforts=("medium",))
-_PRO = ("medium", "high", "xhigh")
+_PRO: tuple[OpenAIEffort, ...] = ("medium", "high", "xhigh")
 _LOW_TO_HIGH = OpenAITraits(reasons=True, by_default=True, efforts=("low", "medium", "high"))
 _GPT_6 = OpenAITraits(reasons=True, by_default=True, can_stop=True, keeps_thoughts=True, has_phases=True)
 _GPT_6_ALWAYS = OpenAITraits(reasons=True, by_default=True, keeps_thoughts=True, efforts=_EFFORTS, has_phases=True)

@@ -76,7 +76,7 @@ class OpenAICompletions:
     def _find_thought_field(self, turns: Sequence[Turn]) -> None:
         """The one field in which this conversation has thoughts.
 
-        DeepSeek's API refuses a call of a tool without it as soon as one of them has it: then each gets it, be it empty,
+        DeepSeek's API refuses a call of a tool without it as soon as one of them has it: then each gets it, even empty,
         and what was encoded before is encoded once more."""
         fields = {
             part.id
@@ -93,7 +93,9 @@ class OpenAICompletions:
     def _write_turn(self, turn: Turn) -> list[Any]:
         match turn:
             case Told(results=results, texts=texts):
-                shown = [piece for result in results for image in result.images for piece in _write_image(result, image)]
+                shown = [
+                    piece for result in results for image in result.images for piece in _write_image(result, image)
+                ]
                 return [
                     *({"role": "tool", "tool_call_id": one.call_id, "content": _write_result(one)} for one in results),
                     *({"role": "user", "content": text} for text in texts),
@@ -161,7 +163,7 @@ def _write_image(result: Result, image: ShownImage) -> list[Any]:
 
 
 def frame_image(result: Result, image: ShownImage) -> tuple[str, str]:
-    """The texts around an image that is not told with its result: whose it is, so that nobody takes it for a person's."""
+    """The texts around an image that is not told with its result: they say that it is a tool's, and not a person's."""
     names = {"tool_name": result.name, "tool_call_id": result.call_id, "file_id": image.name}
     marks = " ".join(f'{name}="{escape(value)}"' for name, value in names.items())
     return f"<tool_result {marks}>", "</tool_result>"

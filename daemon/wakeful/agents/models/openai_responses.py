@@ -1,6 +1,6 @@
 """OpenAI's responses: POST /responses (https://platform.openai.com/docs/api-reference/responses).
 
-Nothing is kept at the provider's (`store: false`), so that thoughts come encrypted and are given back with each request.
+Nothing is kept at the provider's (`store: false`): thoughts come encrypted, and go back with each request.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ class OpenAIResponses:
         for part in answer.parts:
             id = part.id if self._traits.reasons and is_home else None
             match part:
-                case Text() if id is None:
-                    items.append({"role": "assistant", "content": part.content, **self._write_phase(part)})
                 case Text():
+                    if id is None:
+                        items.append({"role": "assistant", "content": part.content, **self._write_phase(part)})
+                        continue
                     if id not in by_id:
                         items.append(_begin_message(id))
                         by_id[id] = items[-1]

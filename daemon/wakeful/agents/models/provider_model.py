@@ -105,9 +105,7 @@ class _ProviderModel:
     def _make_answer(self, heard: Heard) -> ModelAnswer:
         parts = make_ids_distinct(make_parts_sendable(heard.parts), self._conversation.call_ids)
         answer = RecordedAnswer(parts=parts, provider_url=self._address)
-        calls = tuple(
-            ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=call.text) for call in answer.calls
-        )
+        calls = tuple(ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=call.text) for call in answer.calls)
         stop = _find_stop(heard.reason, bool(calls))
         answered = Answered(model=self.name, text=answer.text, calls=calls, stop=stop, raw=write_raw(answer))
         made = ModelAnswer(answered=answered, usage=heard.usage)

@@ -101,7 +101,7 @@ class Asked(Struct, frozen=True, kw_only=True, tag_field="kind", tag="asked"):
 class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answered"):
     """The answer of a model.
 
-    `raw` is its message as the provider's library keeps it: signatures of thoughts, ids of parts.
+    `raw` is the answer part by part (agents/models/recorded_answer.py): signatures of thoughts, ids of items.
     """
 
     model: str

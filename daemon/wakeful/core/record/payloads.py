@@ -75,7 +75,8 @@ _DIGESTS = "wrote"
 _DECISIONS = ("yes", "y", "no", "n")
 # Fields whose values are words under names of their own.
 _TABLES = frozenset(("memory", "env"))
-# Where a run's output lies; its blobs go with it. And the message of a provider's library, which it does without.
+# Where a run's output lies; its blobs go with it. And an answer as its provider
+# gave it, which a conversation does without.
 _ADDRESSES = frozenset(("head", "tail", "files", "raw", "payload"))
 # Where what a model was told lies, for which nothing but an address can stand: an empty one.
 _TOLD = frozenset(("instructions", "opening"))
