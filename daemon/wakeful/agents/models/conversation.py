@@ -156,11 +156,15 @@ class EncodedTurns:
         # The last turn covered: conversations are told from each other by its identity.
         self._last: Turn | None = None
 
-    def encode(self, turns: Sequence[Turn], first: Sequence[Any] = ()) -> msgspec.Raw:
-        """The items of all turns as one JSON array; `first` are items ahead of them."""
+    def find_new(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """The turns that are not encoded yet: all of them, where it is another conversation."""
         if self._covered and (len(turns) <= self._covered or turns[self._covered - 1] is not self._last):
             self.forget()
-        for turn in turns[self._covered : -1]:
+        return turns[self._covered :]
+
+    def encode(self, turns: Sequence[Turn], first: Sequence[Any] = ()) -> msgspec.Raw:
+        """The items of all turns as one JSON array; `first` are items ahead of them."""
+        for turn in self.find_new(turns)[:-1]:
             self._bytes += b"".join(msgspec.json.encode(item) + b"," for item in self._encode_turn(turn))
             self._covered, self._last = self._covered + 1, turn
         last = b",".join(msgspec.json.encode(item) for item in self._encode_turn(turns[-1]))

@@ -47,6 +47,8 @@ class OpenAICompletions:
         # Ollama, vLLM and llama.cpp know the older name of the limit, and some of them no other.
         self._limit = "max_tokens" if is_local else "max_completion_tokens"
         self._encoded = EncodedTurns(self._write_turn)
+        # The fields in which the encoded turns have thoughts, and the one that is used.
+        self._thought_fields: set[str] = set()
         self._thought_field: str | None = None
         self._tools = ToolsOnce()
 
@@ -78,14 +80,17 @@ class OpenAICompletions:
 
         DeepSeek's API refuses a call of a tool without it as soon as one of them has it: then each gets it, even empty,
         and what was encoded before is encoded once more."""
-        fields = {
+        new = self._encoded.find_new(turns)
+        if len(new) == len(turns):
+            self._thought_fields = set()
+        self._thought_fields |= {
             part.id
-            for turn in turns
+            for turn in new
             if isinstance(turn, RecordedAnswer)
             for part in turn.parts
             if isinstance(part, Thought) and part.id in _THOUGHT_FIELDS
         }
-        field = fields.pop() if len(fields) == 1 else None
+        field = next(iter(self._thought_fields)) if len(self._thought_fields) == 1 else None
         if field != self._thought_field:
             self._thought_field = field
             self._encoded.forget()
