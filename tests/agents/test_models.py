@@ -446,6 +446,15 @@ async def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest
         fresh.make_model(ModelSpec(provider="anthropic", model="m"), KEY)
 
 
+@pytest.mark.parametrize("key", ["sk-of-two\nlines", "sk-\0-secret", "sk-of-Käthe"])
+async def test_a_key_that_no_request_can_carry_is_refused_without_being_quoted(provider: Provider, key: str) -> None:
+    """Before anything is sent."""
+    for ours in QUICK:
+        with pytest.raises(ProviderFault, match="set it again") as caught:
+            reach(provider, ours, key=key)
+        assert caught.value.kind == "key" and "sk-" not in str(caught.value)
+
+
 async def test_a_key_is_in_no_word_a_model_says_of_itself(provider: Provider) -> None:
     """Neither the model's repr nor that of what it is asked holds the key."""
     model = reach(provider, "anthropic")

@@ -42,7 +42,7 @@ class Exchange:
 
     async def send(self, post: Post, recorded: Awaitable[object] | None) -> AsyncGenerator[bytes]:
         """The data of each event, as it comes. Nothing is sent before `recorded` is done."""
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **post.headers}
+        headers = {"Content-Type": "application/json", **post.headers}
         request = self._client.build_request("POST", post.url, content=post.body, headers=headers)
         if recorded is not None:
             await recorded

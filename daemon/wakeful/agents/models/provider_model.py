@@ -58,6 +58,11 @@ def make_model(spec: ModelSpec, key: str | None, silence_seconds: float = DEFAUL
         )
     if key is None and spec.base_url is None:
         raise ProviderFault("key", f"needs a key: {spec.name} answers nobody without one; name a secret under `key`")
+    if key is not None and not (key.isascii() and key.isprintable()):
+        # The HTTP client would quote it in its refusal.
+        raise ProviderFault(
+            "key", f"{spec.name}: its key has characters that no request can carry, such as a line break; set it again"
+        )
     address = spec.base_url or ADDRESSES.get(spec.provider)
     if address is None:
         raise OperatorError(
