@@ -135,6 +135,23 @@ def test_a_fault_in_mid_stream_has_its_kind_and_leaves_nothing_open(provider: Pr
     assert complaints == []
 
 
+WRONG_TYPES = {
+    "anthropic": '{"type": "content_block_start", "index": "one", "content_block": [1]}',
+    "openai": '{"type": "response.output_item.added", "item": "one"}',
+    "openai-chat": '{"choices": {"delta": "one"}}',
+    "openai-compatible": '{"choices": [{"delta": {"tool_calls": "one"}}]}',
+    "google": '{"candidates": [{"content": "one"}]}',
+}
+
+
+@pytest.mark.parametrize("ours", PROVIDERS)
+@pytest.mark.asyncio
+async def test_an_event_with_values_of_other_types_is_no_answer(provider: Provider, ours: str) -> None:
+    """JSON of the right names, and nothing that could be read."""
+    fault = await fault_of(provider, ours, Garbage("text", text=WRONG_TYPES[ours]))
+    assert fault.kind == "garbage" and "is no answer" in str(fault), str(fault)
+
+
 @pytest.mark.parametrize("ours", PROVIDERS)
 @pytest.mark.asyncio
 async def test_a_conversation_too_long_is_told_from_other_refusals(provider: Provider, ours: str) -> None:

@@ -220,6 +220,10 @@ STREAMS: dict[str, tuple[str, str]] = {
         chunk(tool_calls=[{"index": 0, "id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a"'}}]),
         chunk(tool_calls=[{"index": 1, "id": "call_2", "type": "function", "function": {"name": "add", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": "c2ln"}}}]),
         chunk(tool_calls=[{"index": 0, "function": {"arguments": ":1}"}}]), chunk("tool_calls"), "[DONE]")),
+    "no index, and objects": ("openai-compatible", events(
+        chunk(tool_calls=[{"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a"'}}]),
+        chunk(tool_calls=[{"function": {"arguments": ":1}"}}]),
+        chunk(tool_calls=[{"id": "call_2", "type": "function", "function": {"name": "add", "arguments": {"a": 2}}}]), chunk("tool_calls"), "[DONE]")),
     "thoughts counted": ("google", events(
         candidate({"text": "Hm.", "thought": True}), candidate({"text": "Yes", "thoughtSignature": "c2ln"}), candidate({"text": "."}),
         candidate({"functionCall": {"name": "add", "args": {"a": 1}, "id": "call_1"}, "thoughtSignature": "Y2FsbA=="}),

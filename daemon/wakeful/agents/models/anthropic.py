@@ -177,12 +177,12 @@ class _Block(Struct):
     """The beginning of a block."""
 
     type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    data: str = ""
-    id: str = ""
-    name: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
     input: dict[str, Any] | None = None
 
 
@@ -190,10 +190,10 @@ class _Delta(Struct):
     """A further piece of a block; or, at the end, why the model stopped."""
 
     type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    partial_json: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
     stop_reason: str | None = None
 
 
@@ -248,24 +248,24 @@ class _Listener:
     def _begin(self, index: int, block: _Block) -> None:
         match block.type:
             case "text":
-                self._parts.add_text(block.text, index)
+                self._parts.add_text(block.text or "", index)
             case "thinking":
-                self._parts.add_thought(block.thinking, index, signature=block.signature)
+                self._parts.add_thought(block.thinking or "", index, signature=block.signature)
             case "redacted_thinking":
                 self._parts.add_thought("", index, "redacted_thinking", block.data)
             case "tool_use":
-                self._parts.add_call(index, name=block.name, call_id=block.id, args=block.input or None)
+                self._parts.add_call(index, name=block.name or "", call_id=block.id or "", args=block.input or None)
 
     def _add(self, index: int, delta: _Delta) -> None:
         match delta.type:
             case "text_delta":
-                self._parts.add_text(delta.text, index)
+                self._parts.add_text(delta.text or "", index)
             case "thinking_delta":
-                self._parts.add_thought(delta.thinking, index)
+                self._parts.add_thought(delta.thinking or "", index)
             case "signature_delta":
                 self._parts.add_thought("", index, signature=delta.signature)
             case "input_json_delta":
-                self._parts.add_call(index, piece=delta.partial_json)
+                self._parts.add_call(index, piece=delta.partial_json or "")
 
     def _count(self, usage: _Usage | None) -> None:
         """Later figures replace earlier ones."""

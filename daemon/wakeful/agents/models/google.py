@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
 from wakeful.agents.models.conversation import EncodedTurns, Result, ShownImage, Told, Turn
@@ -171,14 +171,14 @@ def _fit_keyword(name: str, value: Any) -> Any:
 
 
 class _FunctionCall(Struct):
-    name: str = ""
+    name: str | None = None
     args: dict[str, Any] | None = None
     id: str | None = None
 
 
 class _Piece(Struct, rename="camel"):
     text: str | None = None
-    thought: bool = False
+    thought: bool | None = None
     thought_signature: str | None = None
     function_call: _FunctionCall | None = None
 
@@ -205,7 +205,7 @@ class _Feedback(Struct, rename="camel"):
 
 
 class _Response(Struct, rename="camel"):
-    candidates: list[_Candidate] = field(default_factory=list)
+    candidates: list[_Candidate] | None = None
     usage_metadata: _Usage | None = None
     prompt_feedback: _Feedback | None = None
     error: Any = None
@@ -228,7 +228,7 @@ class _Listener:
         self._count(response.usage_metadata)
         if not response.candidates and response.prompt_feedback and response.prompt_feedback.block_reason:
             self._reason = "refused"
-        for candidate in response.candidates[:1]:
+        for candidate in (response.candidates or ())[:1]:
             if candidate.finish_reason and self._reason != "refused":
                 self._reason = _REASONS.get(candidate.finish_reason)
             for piece in (candidate.content.parts if candidate.content else None) or ():
@@ -249,7 +249,7 @@ class _Listener:
             case _Piece(function_call=_FunctionCall() as call):
                 self._calls += 1
                 self._parts.add_call(
-                    self._calls, name=call.name, args=call.args or {}, call_id=call.id or "", **details
+                    self._calls, name=call.name or "", args=call.args or {}, call_id=call.id or "", **details
                 )
             case _Piece(text=str(text)) if text or details:
                 if piece.thought:

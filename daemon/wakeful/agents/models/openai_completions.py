@@ -137,7 +137,7 @@ def _write_call(call: Call) -> dict[str, Any]:
     written: dict[str, Any] = {
         "id": call.tool_call_id,
         "type": "function",
-        "function": {"name": call.tool_name, "arguments": call.json},
+        "function": {"name": call.tool_name, "arguments": call.written},
     }
     # Where Google's gateway puts the signature of a thought.
     if extra := call.detail("extra_content"):
@@ -201,11 +201,13 @@ class _Usage(Struct):
 
 class _Function(Struct):
     name: str | None = None
-    arguments: str | None = None
+    arguments: str | dict[str, Any] | None = None
 
 
 class _ToolCall(Struct):
-    index: int = 0
+    """Some servers give no index: then each name begins a call."""
+
+    index: int | None = None
     id: str | None = None
     function: _Function | None = None
     extra_content: Any = None
@@ -242,6 +244,8 @@ class _Listener:
         self._reason: Reason = None
         self._is_refused = False
         self._is_tagged = False
+        # The call that is under way.
+        self._call = -1
 
     def take(self, data: bytes) -> None:
         if data.strip() == b"[DONE]":
@@ -272,15 +276,23 @@ class _Listener:
         if content := _join(delta.content):
             self._add_content(content)
         for call in delta.tool_calls or ():
-            function = call.function or _Function()
-            details = {"extra_content": call.extra_content} if call.extra_content else {}
-            self._parts.add_call(
-                call.index,
-                name=function.name or "",
-                piece=function.arguments or "",
-                call_id=call.id or "",
-                **details,
-            )
+            self._add_call(call, call.function or _Function())
+
+    def _add_call(self, call: _ToolCall, function: _Function) -> None:
+        if call.index is not None:
+            self._call = call.index
+        elif function.name:
+            self._call += 1
+        arguments = function.arguments or ""
+        details = {"extra_content": call.extra_content} if call.extra_content else {}
+        self._parts.add_call(
+            self._call,
+            name=function.name or "",
+            piece=arguments if isinstance(arguments, str) else "",
+            args=arguments if isinstance(arguments, dict) else None,
+            call_id=call.id or "",
+            **details,
+        )
 
     def _add_content(self, content: str) -> None:
         """A tag comes by itself: for those who wrote it, it is one token."""

@@ -140,7 +140,7 @@ def _write_call(call: Call, id: str | None) -> dict[str, Any]:
         "type": "function_call",
         "call_id": call.tool_call_id,
         "name": call.tool_name,
-        "arguments": call.json,
+        "arguments": call.written,
     }
     return written if id is None else {**written, "id": id}
 
@@ -194,16 +194,16 @@ class _Response(Struct):
 
 class _Item(Struct):
     type: str = ""
-    id: str = ""
-    call_id: str = ""
-    name: str = ""
-    arguments: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
     phase: str | None = None
     encrypted_content: str | None = None
 
 
 class _SummaryPart(Struct):
-    text: str = ""
+    text: str | None = None
 
 
 class _Event(Struct):
@@ -214,7 +214,7 @@ class _Event(Struct):
     content_index: int = 0
     summary_index: int = 0
     delta: Any = None
-    arguments: str = ""
+    arguments: str | None = None
     part: _SummaryPart | None = None
 
 
@@ -249,16 +249,17 @@ class _Listener:
             case _Event(type="response.refusal.delta" | "response.refusal.done"):
                 self._is_refused = True
             case _Event(type="response.reasoning_summary_part.added", part=_SummaryPart(text=piece)):
-                self._add_summary(event, piece)
+                self._add_summary(event, piece or "")
             case _Event(type="response.reasoning_summary_text.delta", delta=str(piece)):
                 self._add_summary(event, piece)
             case _Event(type="response.reasoning_text.delta", delta=str(piece)):
                 self._add_raw_thought(event, piece)
             case _Event(type="response.function_call_arguments.delta", delta=str(piece)):
-                if self._parts.find_arguments(event.item_id) is not None:
+                if self._parts.has(event.item_id):
                     self._parts.add_call(event.item_id, piece=piece)
-            case _Event(type="response.function_call_arguments.done"):
-                self._complete_call(event.item_id, event.arguments)
+            case _Event(type="response.function_call_arguments.done", arguments=str(arguments)):
+                if self._parts.has(event.item_id):
+                    self._parts.complete_call(event.item_id, arguments)
             case _Event(response=_Response() as response):
                 self._take_response(event.type, response)
             case _:
@@ -272,19 +273,23 @@ class _Listener:
         match item.type:
             case "function_call":
                 self._parts.add_call(
-                    item.id, name=item.name, piece=item.arguments, call_id=item.call_id, id=item.id or None
+                    item.id or "",
+                    name=item.name or "",
+                    piece=item.arguments or "",
+                    call_id=item.call_id or "",
+                    id=item.id,
                 )
             case "message" if item.phase is not None:
-                self._phases[item.id] = item.phase
+                self._phases[item.id or ""] = item.phase
 
     def _finish(self, item: _Item) -> None:
         match item.type:
             case "function_call":
-                if self._parts.find_arguments(item.id) is None:
+                if not self._parts.has(item.id or ""):
                     self._begin(item)
-                self._complete_call(item.id, item.arguments)
+                self._parts.complete_call(item.id or "", item.arguments or "")
             case "reasoning" if item.encrypted_content:
-                self._parts.add_thought("", (item.id, 0), item.id, item.encrypted_content)
+                self._parts.add_thought("", (item.id or "", 0), item.id, item.encrypted_content)
 
     def _add_summary(self, event: _Event, piece: str) -> None:
         self._parts.add_thought(piece, (event.item_id, event.summary_index), event.item_id)
@@ -294,12 +299,6 @@ class _Listener:
         texts += [""] * (event.content_index + 1 - len(texts))
         texts[event.content_index] += piece
         self._parts.add_thought("", (event.item_id, 0), event.item_id, raw_content=texts)
-
-    def _complete_call(self, id: str, arguments: str) -> None:
-        """Some servers tell the arguments only at the end."""
-        so_far = self._parts.find_arguments(id)
-        if so_far is not None and arguments.startswith(so_far):
-            self._parts.add_call(id, piece=arguments[len(so_far) :])
 
     def _take_response(self, kind: str, response: _Response) -> None:
         if response.usage is not None:

@@ -68,7 +68,7 @@ class Call(_Part, frozen=True, kw_only=True, tag="tool-call"):
         return found if isinstance(found, dict) else {_NO_JSON: self.args}
 
     @property
-    def json(self) -> str:
+    def written(self) -> str:
         """The arguments as the text of an object, always written the same way: a cache of the provider knows it."""
         return _write(self.fields)
 

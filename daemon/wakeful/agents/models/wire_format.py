@@ -70,7 +70,7 @@ def read_event(data: bytes, decoder: msgspec.json.Decoder[EventT]) -> EventT:
         # Halves of characters, which only the standard library's reader takes; or no event.
         try:
             return msgspec.convert(json.loads(data), decoder.type)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise make_garbage(f"{error}: {data.decode(errors='replace')}") from None
 
 
@@ -179,10 +179,14 @@ class HeardParts:
         if piece:
             part.pieces.append(piece)
 
-    def find_arguments(self, key: Hashable) -> str | None:
-        """The arguments of a call so far. None: there is no such call."""
-        part = self._by_key.get(key)
-        return "".join(part.pieces) if part is not None else None
+    def has(self, key: Hashable) -> bool:
+        return key in self._by_key
+
+    def complete_call(self, key: Hashable, arguments: str) -> None:
+        """The arguments as they are at the end, which some servers tell only there. What was told before stays."""
+        so_far = "".join(self._by_key[key].pieces)
+        if arguments.startswith(so_far):
+            self.add_call(key, piece=arguments[len(so_far) :])
 
     def begin_anew(self) -> None:
         """What comes next is a part of its own."""
@@ -211,6 +215,8 @@ class HeardParts:
             self._parts.append(part)
             if key is not None:
                 self._by_key[key] = part
+        if part.kind != kind:
+            raise make_garbage(f"a piece of a {kind} in the place of a {part.kind}")
         part.id = part.id or id
         part.details.update(details)
         return part
