@@ -331,6 +331,29 @@ def test_a_request_is_the_one_that_the_library_would_send(ours: str) -> None:
     holds()
 
 
+def test_a_thought_without_a_signature_is_left_out_for_anthropic() -> None:
+    """Nothing proves it. The library tells it as a text of the user's."""
+    parts = [library.ThinkingPart("Hm.", provider_name="anthropic"), library.TextPart("Yes.")]
+    raw = library.ModelMessagesTypeAdapter.dump_json([library.ModelResponse(parts=parts)]).decode()
+    entries = (Asked(text="One?"), Answered(model="anthropic:m", text="Yes.", raw=raw), Asked(text="Two?"))
+    request = ModelRequest(instructions="", entries=entries)
+    _, _, body = write_ours("anthropic", "claude-sonnet-5", request)
+    sent = asyncio.run(beside.record("anthropic", "claude-sonnet-5", ADDRESS, request))
+    [*_, carried, answer, asked] = sent.body["messages"]
+    assert "Hm." in str(carried) and body["messages"] == [sent.body["messages"][0], answer, asked]
+
+
+def test_a_thought_that_is_tied_to_its_conversation_may_be_dropped_by_anthropic() -> None:
+    """Where a summary or other tools changed what it is tied to, the provider would else refuse the request."""
+    parts = [library.ThinkingPart("Hm.", signature="c2ln", provider_name="anthropic"), library.TextPart("Yes.")]
+    raw = library.ModelMessagesTypeAdapter.dump_json([library.ModelResponse(parts=parts)]).decode()
+    entries = (Asked(text="One?"), Answered(model="anthropic:m", text="Yes.", raw=raw), Asked(text="Two?"))
+    for name, binds in (("claude-opus-5-5", True), ("claude-opus-5", False)):
+        _, headers, body = write_ours("anthropic", name, ModelRequest(instructions="", entries=entries))
+        assert ("block_binding" in body.get("thinking", {})) == ("anthropic-beta" in headers) == binds
+    assert "thinking" not in write_ours("anthropic", "claude-opus-5-5", _ask(None, None))[2]
+
+
 def _list_names(ours: str) -> list[str]:
     return [name.partition(":")[2] for name in read_known_prices() if name.startswith(f"{ours.partition('-')[0]}:")]
 
