@@ -156,7 +156,7 @@ def _answer(draw: st.DrawFn, ours: str, calls: tuple[ToolCall, ...]) -> Answered
     if not draw(st.booleans()) or not all(legal_id(call.id) == call.id for call in calls):
         elsewhere = draw(st.sampled_from(["elsewhere:m", *(f"{one}:m" for one in PROVIDERS)]))
         return Answered(model=elsewhere, text=draw(texts), calls=calls)
-    url = draw(st.sampled_from([None, ADDRESS, "http://other.example"]))
+    url = draw(st.sampled_from([None, ADDRESS, f"{ADDRESS}/", "http://other.example"]))
     parts = draw(raw_parts(ours, calls))
     response = library.ModelResponse(parts=parts, provider_name=SYSTEMS.get(ours, ours), provider_url=url)
     raw = library.ModelMessagesTypeAdapter.dump_json([response]).decode()

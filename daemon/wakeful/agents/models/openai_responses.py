@@ -80,7 +80,7 @@ class OpenAIResponses:
     def _write_answer(self, answer: RecordedAnswer) -> list[Any]:
         """Its items. Ids go back to a model that reasons, at the address that gave them: there a thought and what it
         led to belong together by them."""
-        is_home = answer.provider_url in (None, self._endpoint.address)
+        is_home = answer.provider_url is None or answer.provider_url.rstrip("/") == self._endpoint.address
         items: list[dict[str, Any]] = []
         by_id: dict[str, dict[str, Any]] = {}
         for part in answer.parts:
