@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wakeful.verbs import history, lifecycle, looks, memory, people, specs, upkeep
+from wakeful.verbs import history, lifecycle, looks, memory, overviews, people, specs, upkeep
 from wakeful.verbs.verb import SECTIONS, Role, Route, Verb
 
 # A new family is added here; a new verb is added to its family.
-FAMILIES = (looks, lifecycle, history, memory, specs, people, upkeep)
+FAMILIES = (looks, overviews, lifecycle, history, memory, specs, people, upkeep)
 VERBS: dict[str, Verb] = {verb.name: verb for family in FAMILIES for verb in family.VERBS}
 # The verbs of the command line, section by section.
 COMMANDS: dict[str, Verb] = {
