@@ -315,7 +315,7 @@ VERBS = (
         examples=(
             "wakeful output payroll          # of the present or last run",
             "wakeful output payroll --run 3 --raw > run3.log",
-            "wakeful output payroll --find 'tax rate'  # the lines that say so, with their numbers",
+            "wakeful output payroll --find 'tax rate'   # lines with their numbers",
             "wakeful output payroll --state .wakeful   # without a daemon",
         ),
         arguments=(
