@@ -140,10 +140,12 @@ def test_killed_at_every_write_and_flush_nothing_acknowledged_is_lost(tmp_path: 
 
 
 def count_flushes(tmp_path: Path, number: int, pause_ms: int, name: str = "") -> int:
-    """Of the log and the anchor, or of the file of this name alone."""
+    """Of the log and the anchor, or of the file of this name alone.
+
+    A log that was just opened empties and lays out its write-ahead log in its first rest: appends begin after that."""
     state_dir, trace = tmp_path / f"state-{number}", tmp_path / f"trace-{number}"
     before = ("strace", "-f", "-y", "-qq", "-o", str(trace), "-e", "trace=fdatasync,fsync")
-    process = start(state_dir, number, 200, 0, pause_ms, before=before)
+    process = start(state_dir, number, 200, LAID_OUT_BYTES, pause_ms, before=before)
     process.communicate(timeout=60)
     assert process.returncode == 0
     return len(re.findall(rf"f(?:data)?sync\(\d+<[^>]*{re.escape(name)}>", trace.read_text()))
