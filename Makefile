@@ -60,7 +60,7 @@ docs: $(READY) ## write the reference of docs/commands.md from the table of verb
 	$(BIN)/python scripts/write_commands_page.py
 	$(BIN)/python scripts/write_lifecycle_page.py
 
-test: $(READY) ## the whole suite, in about seven minutes
+test: $(READY) ## the whole suite, in about twelve minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
 
 test-long: $(READY) ## the tests that take longer, and other random examples than those of `make test`
