@@ -10,6 +10,8 @@ from agents.provider import Cut, Empty, Fail, Garbage, Hold, Provider, Say
 from agents.provider.script import Turn
 from agents.reaching import FORMATS, KEY, PROVIDERS, hear, reach
 from wakeful.agents.contract import ProviderFault
+from wakeful.agents.models import exchange
+from wakeful.agents.models.faults import Trouble
 from wakeful.agents.models.provider_model import make_model
 from wakeful.core.agents.turns import Asked
 from wakeful.core.spec.agent import ModelSpec
@@ -190,3 +192,14 @@ async def test_an_address_where_nobody_is_says_so(ours: str) -> None:
 async def test_a_long_complaint_is_cut(provider: Provider) -> None:
     """Of what a provider says, as much is kept as a person reads."""
     assert len(str(await fault_of(provider, "anthropic", Fail(400, message="why " * 10_000)))) < 600
+
+
+@pytest.mark.parametrize("piece", [b"x" * 100, b"data: " + b"x" * 100 + b"\n"])
+def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+    """Neither one line nor many without an empty one between them fill the memory."""
+    monkeypatch.setattr(exchange, "LARGEST_EVENT_BYTES", 1_000)
+    reader = exchange.EventReader()
+    with pytest.raises(Trouble) as trouble:
+        for _ in range(20):
+            assert list(reader.take(piece)) == []
+    assert trouble.value.kind == "garbage" and "an event of more than" in trouble.value.said

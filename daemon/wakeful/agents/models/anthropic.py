@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -141,7 +140,7 @@ def _write_result(result: Result) -> dict[str, Any]:
             "source": {
                 "type": "base64",
                 "media_type": image.media_type,
-                "data": base64.b64encode(image.content).decode(),
+                "data": image.base64,
             },
         }
         for image in result.images
@@ -161,7 +160,7 @@ def _write_tool(offer: ToolOffer) -> dict[str, Any]:
 
 
 class _Usage(Struct):
-    """What a later event does not tell stays as an earlier one told it."""
+    """The figures told so far. A later event replaces those that it tells, and leaves the others."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,10 @@ _NOTHING_SAID = "(nothing was said)"
 class ShownImage(Struct, frozen=True):
     media_type: str
     content: bytes
+
+    @property
+    def base64(self) -> str:
+        return b64encode(self.content).decode()
 
     @property
     def name(self) -> str:

@@ -21,6 +21,8 @@ from wakeful.agents.models.faults import MOST_WORDS, Trouble, judge_status, make
 from wakeful.agents.models.wire_format import Post
 
 CONNECT_SECONDS = 10.0
+# A larger event is no answer of a model: the largest have an answer of a whole window.
+LARGEST_EVENT_BYTES = 64 << 20
 _USER_AGENT = f"wakeful/{__version__}"
 
 
@@ -94,6 +96,7 @@ class EventReader:
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._size = 0
         self._has_events = False
         # The beginning of a body that is no stream of events, to be quoted.
         self._stray = b""
@@ -104,10 +107,13 @@ class EventReader:
             line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
+                self._size += len(line)
             elif not line:
                 yield from self._finish_event()
             elif len(self._stray) < MOST_WORDS and not line.startswith((b":", b"event:", b"id:", b"retry:")):
                 self._stray += line + b" "
+        if self._size + len(self._rest) > LARGEST_EVENT_BYTES:
+            raise make_garbage(f"an event of more than {LARGEST_EVENT_BYTES >> 20} MiB")
 
     def end(self) -> Iterator[bytes]:
         yield from self.take(b"\n")
@@ -117,5 +123,5 @@ class EventReader:
 
     def _finish_event(self) -> Iterator[bytes]:
         if self._data:
-            data, self._data, self._has_events = b"\n".join(self._data), [], True
+            data, self._data, self._size, self._has_events = b"\n".join(self._data), [], 0, True
             yield data

@@ -13,9 +13,17 @@ from wakeful.agents.contract import ModelRequest, Say, ToolOffer
 from wakeful.agents.models.conversation import EncodedTurns, Result, ShownImage, Told, Turn
 from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import find_gemini
-from wakeful.agents.models.openai_completions import frame_image
 from wakeful.agents.models.recorded_answer import Call, Part, RecordedAnswer, Text, Thought
-from wakeful.agents.models.wire_format import Endpoint, Heard, HeardParts, Post, Reason, ToolsOnce, read_event
+from wakeful.agents.models.wire_format import (
+    Endpoint,
+    Heard,
+    HeardParts,
+    Post,
+    Reason,
+    ToolsOnce,
+    frame_image,
+    read_event,
+)
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.text.unicode import make_sendable
 
@@ -23,7 +31,7 @@ _NAME = "google"
 # The first call of a turn needs the signature of the thought that led to it. This one, which the provider documents,
 # stands for the signature of a call that another model made.
 _NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
-# How long Google may work on one answer, as it recommends for long ones.
+# The time that Google may take for one answer, as it recommends for long ones.
 _SERVER_SECONDS = "1200"
 _REASONS: dict[str, Reason] = {
     "STOP": "done",
@@ -119,8 +127,7 @@ def _write_parts(parts: Sequence[Part]) -> list[Any]:
 
 
 def _write_image(image: ShownImage) -> dict[str, Any]:
-    data = base64.b64encode(image.content).decode()
-    return {"inlineData": {"mimeType": image.media_type, "data": data}}
+    return {"inlineData": {"mimeType": image.media_type, "data": image.base64}}
 
 
 def _frame_images(result: Result) -> list[Any]:
@@ -148,7 +155,8 @@ _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def fit_schema(schema: Any) -> Any:
-    """A schema without the keywords that Gemini refuses. What they say is said otherwise, where that can be."""
+    """A schema without the keywords that Gemini refuses. A constant becomes a list of one value, and a format a part of
+    the description."""
     if not isinstance(schema, Mapping):
         return schema
     fitted = {name: _fit_keyword(name, value) for name, value in schema.items() if name not in _REFUSED}

@@ -1,4 +1,4 @@
-"""What models of the providers accept, by the beginnings of their names: as published in November 2026.
+"""The settings that models accept, by the beginnings of their names: as published in November 2026.
 
 A model that is not listed is taken for one that thinks only as its provider's newest do by default, or not at all. A
 newer model that needs another line here answers with a refusal that names the setting. The wire formats ask.
@@ -127,7 +127,7 @@ _NO_MEDIUM: tuple[tuple[str, str], ...] = (("gemini-3.1-flash-lite-image", "MINI
 
 
 class GeminiTraits(Struct, frozen=True):
-    """`thinking` is what a request says of an effort. `shows_results`: results of calls may hold images."""
+    """`shows_results`: results of calls may hold images. `lowest` is the level for every effort below `high`."""
 
     thinks: Literal["no", "budget", "level"]
     shows_results: bool

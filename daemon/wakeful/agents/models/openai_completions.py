@@ -7,9 +7,7 @@ servers that tell them use a field of their own (`reasoning`, `reasoning_content
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import msgspec
@@ -20,7 +18,17 @@ from wakeful.agents.models.conversation import EncodedTurns, Result, ShownImage,
 from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import OpenAITraits, find_openai
 from wakeful.agents.models.recorded_answer import Call, RecordedAnswer, Text, Thought
-from wakeful.agents.models.wire_format import Endpoint, Heard, HeardParts, Post, Reason, ToolsOnce, read_event
+from wakeful.agents.models.wire_format import (
+    Endpoint,
+    Heard,
+    HeardParts,
+    Post,
+    Reason,
+    ToolsOnce,
+    frame_image,
+    read_event,
+    with_properties,
+)
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.text.unicode import make_sendable
 
@@ -139,7 +147,7 @@ def _write_call(call: Call) -> dict[str, Any]:
         "type": "function",
         "function": {"name": call.tool_name, "arguments": call.written},
     }
-    # Where Google's gateway puts the signature of a thought.
+    # Google's gateway has the signature of a thought here.
     if extra := call.detail("extra_content"):
         written["extra_content"] = extra
     return written
@@ -158,20 +166,12 @@ def _write_json(value: Any) -> str:
 
 
 def _write_image(result: Result, image: ShownImage) -> list[Any]:
-    data = base64.b64encode(image.content).decode()
     opening, closing = frame_image(result, image)
     return [
         {"type": "text", "text": opening},
-        {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}},
+        {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{image.base64}"}},
         {"type": "text", "text": closing},
     ]
-
-
-def frame_image(result: Result, image: ShownImage) -> tuple[str, str]:
-    """The texts around an image that is not told with its result: they say that it is a tool's, and not a person's."""
-    names = {"tool_name": result.name, "tool_call_id": result.call_id, "file_id": image.name}
-    marks = " ".join(f'{name}="{escape(value)}"' for name, value in names.items())
-    return f"<tool_result {marks}>", "</tool_result>"
 
 
 def _write_tool(offer: ToolOffer) -> dict[str, Any]:
@@ -181,11 +181,6 @@ def _write_tool(offer: ToolOffer) -> dict[str, Any]:
         "parameters": with_properties(offer.parameters),
     }
     return {"type": "function", "function": function}
-
-
-def with_properties(schema: Any) -> Any:
-    """OpenAI refuses an object without any."""
-    return schema if "properties" in schema else {**schema, "properties": {}}
 
 
 class _TokenDetails(Struct):

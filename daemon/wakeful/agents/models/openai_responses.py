@@ -5,7 +5,6 @@ Nothing is kept at the provider's (`store: false`): thoughts come encrypted, and
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +15,17 @@ from wakeful.agents.contract import ModelRequest, Say, ToolOffer
 from wakeful.agents.models.conversation import EncodedTurns, Result, Told, Turn
 from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import find_openai
-from wakeful.agents.models.openai_completions import with_properties
 from wakeful.agents.models.recorded_answer import Call, RecordedAnswer, Text, Thought
-from wakeful.agents.models.wire_format import Endpoint, Heard, HeardParts, Post, Reason, ToolsOnce, read_event
+from wakeful.agents.models.wire_format import (
+    Endpoint,
+    Heard,
+    HeardParts,
+    Post,
+    Reason,
+    ToolsOnce,
+    read_event,
+    with_properties,
+)
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.text.unicode import make_sendable
 
@@ -150,7 +157,7 @@ def _write_result(result: Result) -> dict[str, Any]:
     images = [
         {
             "type": "input_image",
-            "image_url": f"data:{image.media_type};base64,{base64.b64encode(image.content).decode()}",
+            "image_url": f"data:{image.media_type};base64,{image.base64}",
             "detail": "auto",
         }
         for image in result.images

@@ -102,7 +102,7 @@ class _ProviderModel:
         except Trouble as trouble:
             raise trouble.tell(self.name, self._key) from None
         except Exception as error:
-            # What was waited for could not be recorded, or a defect of the HTTP client.
+            # The request could not be recorded, or the HTTP client has a defect.
             lost = Trouble("network", "was lost", f"{type(error).__name__}: {error}")
             raise lost.tell(self.name, self._key) from None
         return self._make_answer(listener.end())

@@ -7,14 +7,15 @@ and a whole request around them, and listens to the events of an answer. It send
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from html import escape
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
-from wakeful.agents.models.conversation import Turn
+from wakeful.agents.models.conversation import Result, ShownImage, Turn
 from wakeful.agents.models.faults import make_garbage
 from wakeful.agents.models.recorded_answer import Call, Part, Text, Thought
 from wakeful.core.agents.turns import TokenUsage
@@ -74,6 +75,18 @@ def read_event(data: bytes, decoder: msgspec.json.Decoder[EventT]) -> EventT:
             raise make_garbage(f"{error}: {data.decode(errors='replace')}") from None
 
 
+def frame_image(result: Result, image: ShownImage) -> tuple[str, str]:
+    """The texts around an image that is not told with its result: they say that it is a tool's, and not a person's."""
+    names = {"tool_name": result.name, "tool_call_id": result.call_id, "file_id": image.name}
+    marks = " ".join(f'{name}="{escape(value)}"' for name, value in names.items())
+    return f"<tool_result {marks}>", "</tool_result>"
+
+
+def with_properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a tool with its properties, even if it has none: OpenAI refuses an object that does not say."""
+    return schema if "properties" in schema else {**schema, "properties": {}}
+
+
 class ToolsOnce:
     """The tools of a request as a format writes them, made again only when they changed."""
 
@@ -81,7 +94,7 @@ class ToolsOnce:
         self._offers: tuple[ToolOffer, ...] = ()
         self._written: list[Any] = []
 
-    def write(self, offers: tuple[ToolOffer, ...], write_tool: Any) -> list[Any]:
+    def write(self, offers: tuple[ToolOffer, ...], write_tool: Callable[[ToolOffer], dict[str, Any]]) -> list[Any]:
         if offers != self._offers:
             self._offers, self._written = offers, [write_tool(offer) for offer in offers]
         return self._written
@@ -183,13 +196,13 @@ class HeardParts:
         return key in self._by_key
 
     def complete_call(self, key: Hashable, arguments: str) -> None:
-        """The arguments as they are at the end, which some servers tell only there. What was told before stays."""
+        """Add the rest of the arguments, which some servers tell only at the end."""
         so_far = "".join(self._by_key[key].pieces)
         if arguments.startswith(so_far):
             self.add_call(key, piece=arguments[len(so_far) :])
 
     def begin_anew(self) -> None:
-        """What comes next is a part of its own."""
+        """End the present part: the next piece begins another."""
         if self._parts:
             self._parts[-1].key = object()
 
