@@ -202,4 +202,4 @@ def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, pi
     with pytest.raises(Trouble) as trouble:
         for _ in range(20):
             assert list(reader.take(piece)) == []
-    assert trouble.value.kind == "garbage" and "an event of more than" in trouble.value.said
+    assert trouble.value.kind == "garbage" and "one piece of more than" in trouble.value.said

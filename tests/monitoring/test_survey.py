@@ -81,6 +81,18 @@ def test_readers_of_a_failed_session_are_one_finding() -> None:
     assert found.failed == 1 and found.queued["command"] == 5
 
 
+def test_a_session_that_lacks_a_secret_is_told_once() -> None:
+    """Its wake waits for the same reason for which it sleeps, however long."""
+    world = World(session("docs", read("in"), secrets=("KEY",)), files={"in": "1"})
+    world.rest()
+    world.advance(90.0)
+    found = survey(SessionSurvey(), world)
+    assert found.queued["command"] == 1
+    assert [(one.what, one.words) for one in found.findings] == [
+        ("sleeps", "docs sleeps: needs a secret: KEY (wakeful secret set KEY)")
+    ]
+
+
 def test_ten_thousand_sessions_are_looked_at_in_pieces_and_then_cost_little() -> None:
     """No piece holds the loop for long, and a question about sessions that rest compares them with what is kept."""
     core = Core()

@@ -228,8 +228,8 @@ def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[F
     reasons: dict[str, list[Session]] = {}
     for session in late[:MOST_HELD_ASKED]:
         queue = find_queue(core, session, moment)
-        # A finding with a known end ends by itself.
-        if queue is not None and queue.until is None:
+        # What has a known end ends by itself, and why a session sleeps is a finding of its own.
+        if queue is not None and queue.until is None and queue.words != find_hold_words(core, session, moment):
             reasons.setdefault(queue.words, []).append(session)
     for words, held in reasons.items():
         names = ", ".join(one.name for one in held[:3]) + (f" and {len(held) - 3} more" if len(held) > 3 else "")

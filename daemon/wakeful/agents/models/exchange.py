@@ -113,7 +113,7 @@ class EventReader:
             elif len(self._stray) < MOST_WORDS and not line.startswith((b":", b"event:", b"id:", b"retry:")):
                 self._stray += line + b" "
         if self._size + len(self._rest) > LARGEST_EVENT_BYTES:
-            raise make_garbage(f"an event of more than {LARGEST_EVENT_BYTES >> 20} MiB")
+            raise make_garbage(f"one piece of more than {LARGEST_EVENT_BYTES >> 20} MiB")
 
     def end(self) -> Iterator[bytes]:
         yield from self.take(b"\n")
