@@ -109,8 +109,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         # An external agent in the place of the loop.
         {"acp"},
         {"process"},
-        # Two ways to start the process: by itself, or forked from one that has read all libraries.
-        {"__main__", "warm"},
+        {"__main__"},
     ),
 }
 

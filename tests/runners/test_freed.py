@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import os
-import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
-import pytest_asyncio
 
 from runners.conftest import Bench
 from waiting import eventually_async
@@ -22,13 +18,10 @@ from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.prepare.warm_server import WarmServer
-from wakeful.runners.process.children import Children
 from wakeful.runners.run.probe_launch import ProbePlaces
 
 pytestmark = pytest.mark.asyncio
 LEVELS = ("none", "observe", "standard") if find_obstacle() else ("none", "observe", "standard", "strict")
-SERVER = (sys.executable, str(Path(__file__).parent / "warm_run.py"))
 
 ORDERS: dict[str, Callable[[Bench], RunOrder]] = {
     **{
@@ -55,16 +48,6 @@ def uncollected() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-@pytest_asyncio.fixture
-async def warm(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
-    server = WarmServer(SERVER, {"PATH": os.environ["PATH"]}, Children())
-    bench = Bench(tmp_path, warm=server)
-    server.hold("the test", ())
-    await eventually_async(lambda: server.is_ready)
-    yield bench
-    await bench.runner.close(1.0)
 
 
 def find_cycles() -> list[str]:
@@ -109,14 +92,6 @@ async def test_a_stopped_run_is_freed_at_once(bench: Bench) -> None:
     await bench.end_of(order.run_id)
     await eventually_async(lambda: live() is None, what="the end of the run's object", seconds=10)
     assert find_cycles() == []
-
-
-async def test_an_ended_run_of_an_agent_is_freed_at_once(warm: Bench) -> None:
-    await run_and_lose(warm, warm.order("/bin/sh", "-c", "exit 9", env={"DO": "tell me"}, is_agent=True))
-    await run_and_lose(
-        warm,
-        warm.order("/bin/sh", "-c", "echo cold", env={"DO": "tell me"}, is_agent=True, limits=RunLimits(processes=50)),
-    )
 
 
 @pytest.mark.parametrize("level", LEVELS)

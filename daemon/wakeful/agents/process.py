@@ -1,9 +1,8 @@
 """One run of an agent as a process: fetch where its conversation stands, think, leave a hand-off,
 and say by the exit code how it went.
 
-Started by the daemon's runner as any command is, or by the warm server that has everything imported; confined before
-its first instruction. All it knows comes from the daemon over its run's socket;
-all it prints is shown live as the run's output.
+Started by the daemon's runner as any command is, and confined before its first instruction. All it knows comes from
+the daemon over its run's socket; all it prints is shown live as the run's output.
 """
 
 from __future__ import annotations

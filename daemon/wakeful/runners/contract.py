@@ -94,10 +94,6 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     is_traced: bool = False
     # The rest of its session's budget.
     allowance: Amounts = Amounts()
-    # It is the program that thinks: a server that has it in memory may fork it instead of starting it.
-    is_agent: bool = False
-    # The libraries that an agent's run needs, by the names of providers.
-    libraries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.argv) == (self.script is not None):

@@ -22,8 +22,6 @@ Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "g
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 # A program of others, which speaks the Agent Client Protocol.
 EXTERNAL = "acp"
-# Servers with further tools.
-MCP = "mcp"
 # The secret that opens a provider where none is named; one's own endpoint needs none.
 USUAL_KEYS: dict[Provider, str] = {
     "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY",
@@ -197,16 +195,6 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     def can_answer(self) -> bool:
         """Is there anybody a prompt could be put to?"""
         return bool(self.models or self.acp)
-
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """The libraries that a process must have loaded to run this agent."""
-        servers = (MCP,) if self.mcp else ()
-        return (
-            (EXTERNAL, *servers)
-            if self.acp
-            else (*dict.fromkeys(one.provider for one in self._list_models()), *servers)
-        )
 
     @property
     def asks_window(self) -> bool:

@@ -15,7 +15,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from threading import Lock
 
@@ -110,11 +110,6 @@ class SystemPlaces:
         # and says what is wrong.
         with contextlib.suppress(OSError, MemoryError):
             self._made = making.result(_PATIENCE_SECONDS)
-
-
-def open_system() -> tuple[tuple[OpenGrant, ...], Ruleset]:
-    """All of it for one process that confines itself: 10 ms, and the grants are the caller's to close."""
-    return tuple(_open_grants()), _make_guard().guard
 
 
 def is_of_system(path: str) -> bool:
@@ -247,19 +242,11 @@ class ClosedSettings:
         self._is_written = True
         self._changing = Lock()
 
-    @property
-    def known(self) -> dict[str, int]:
-        return dict(self._known)
-
-    def learn(self, known: Mapping[str, int]) -> None:
-        """Add the entries that another process saw closed."""
-        self._known |= known
-
     def keep_in(self, file: str) -> None:
         """Remember what an earlier daemon of this state folder saw, and write down what this one sees."""
         try:
             with open(file, "rb") as opened:
-                self.learn(msgspec.json.decode(opened.read(), type=dict[str, int]))
+                self._known |= msgspec.json.decode(opened.read(), type=dict[str, int])
         except FileNotFoundError:
             pass
         except msgspec.DecodeError as error:

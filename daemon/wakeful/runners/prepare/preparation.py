@@ -1,12 +1,11 @@
 """The one way to start a run: `prepare(order)` returns a ticket, `ticket.launch()` starts the process.
 
 `CommandRunner` has one `Preparation`. All work that is done before a process exists is in this folder: folders and
-files of the run, its reach (`plan_cache.py`), its confinement, the server that forks agents (`warm_server.py`). The
-early part is done while the record of the start is on its way to disk, and holds for a moment; a launch that comes
-later, or for other files, does it again. `prepare` and `launch` are called on the loop. `complete` looks at the file
-system, makes folders, copies outputs and may try strace, so it blocks; where that can take longer than a moment,
-`LiveRun` calls it in a thread of the pool (`is_quick`). It starts no program of the run. A refusal is raised in words
-for the run's record, and then nothing is left open.
+files of the run, its reach (`plan_cache.py`), its confinement. The early part is done while the record of the start is
+on its way to disk, and holds for a moment; a launch that comes later, or for other files, does it again. `prepare` and
+`launch` are called on the loop. `complete` looks at the file system, makes folders, copies outputs and may try strace,
+so it blocks; where that can take longer than a moment, `LiveRun` calls it in a thread of the pool (`is_quick`). It
+starts no program of the run. A refusal is raised in words for the run's record, and then nothing is left open.
 """
 
 from __future__ import annotations
@@ -29,16 +28,14 @@ from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, Reach, find_reach
 from wakeful.runners.isolation.reach_check import Standards
-from wakeful.runners.isolation.system_places import CLOSED, SystemPlaces
+from wakeful.runners.isolation.system_places import SystemPlaces
 from wakeful.runners.isolation.trace import Tracing, find_obstacle
 from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.undeclared import Surveyed, survey
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
 from wakeful.runners.prepare.plan_cache import PlanCache
-from wakeful.runners.prepare.warm_server import ForkPolicy, ForkRequest, WarmServer
 from wakeful.runners.process import limits
 from wakeful.runners.process.environment import build_environment, fill_folder, make_folders
-from wakeful.runners.process.mark import can_mark
 from wakeful.runners.process.problems import refuse_unconfined, refuse_unjudged
 from wakeful.runners.process.program import Launch, Surroundings, launch_bare
 
@@ -80,24 +77,6 @@ class Prepared(Struct, frozen=True, kw_only=True):
             return self.tracing.conclude()
         return Traced(is_observed=True, words=self.untraced) if self.untraced is not None else None
 
-    def request_fork(self, mark: int) -> ForkRequest:
-        """The same start, by the warm server. Only where `could_fork`."""
-        policy = None
-        if isinstance(self.launch, ConfinedLaunch):
-            found = self.launch.policy
-            policy = ForkPolicy(
-                grants=found.grants,
-                network=found.network,
-                listens=found.listens,
-                looks_up_names=found.looks_up_names,
-                shielded=found.shielded,
-                kept_writable=found.kept_writable,
-                spared=found.spared,
-                hidden=found.hidden,
-                closed=CLOSED.known,
-            )
-        return ForkRequest(environment=self.environment, cwd=self.cwd, mark=mark, policy=policy)
-
     def close(self) -> None:
         """Safe to repeat. The area itself stays until it has landed, or never will."""
         if isinstance(self.launch, ConfinedLaunch):
@@ -114,26 +93,20 @@ def is_staged(order: RunOrder) -> bool:
 
 
 def is_quick(order: RunOrder) -> bool:
-    """Otherwise outputs are copied, every place of a view or workspace is looked at, or strace is tried:
-    not on the loop."""
+    """Otherwise outputs are copied, every place of a view or workspace is looked at, strace is tried, or packages of
+    MCP servers are looked for: not on the loop."""
     return (
         order.confinement.level in ("standard", "none")
         and order.workspace is None
         and not order.is_traced
-        and not order.is_agent
+        and not order.servers
     )
 
 
 def _is_plain_view(order: RunOrder) -> bool:
     """A strict run of which nothing but its outputs is copied, and nothing is tried."""
-    is_plain = order.workspace is None and not order.is_traced and not order.is_agent
+    is_plain = order.workspace is None and not order.is_traced and not order.servers
     return order.confinement.level == "strict" and is_plain
-
-
-def could_fork(order: RunOrder) -> bool:
-    """Can the warm server fork it? A fork is confined by nothing but what it can take on itself."""
-    is_plain = order.confinement.level in ("standard", "none") and not order.is_traced
-    return order.is_agent and is_plain and order.limits == limits.NO_LIMITS and can_mark()
 
 
 class Ticket:
@@ -158,7 +131,6 @@ class Ticket:
     def discard(self) -> None:
         if self._is_launched:
             return
-        self._preparation.release(self.order)
         if self._in_thread is not None:
             self._in_thread.add_done_callback(lambda done: self._remove(done.result()))
         elif self._early is not None:
@@ -222,14 +194,11 @@ class Preparation:
         around: Surroundings,
         inherited: Mapping[str, str],
         protected: Protected,
-        warm: WarmServer | None,
         start: Callable[[Ticket], None],
     ) -> None:
-        """`warm` is None where no agent is ever forked."""
         self.around = around
         self.start = start
         self.protected = protected
-        self.warm = warm
         # None: this kernel cannot confine anything.
         self.system = SystemPlaces(around.pool) if probe_abi() else None
         self._inherited = inherited
@@ -245,22 +214,13 @@ class Preparation:
 
     def prepare(self, order: RunOrder) -> Ticket:
         ticket = Ticket(order, self)
-        if self.warm is not None and could_fork(order):
-            self.warm.hold(order.run_id, order.libraries)
         ticket.prepare_early()
         return ticket
-
-    def release(self, order: RunOrder) -> None:
-        """The run is over, or never began."""
-        if self.warm is not None:
-            self.warm.release(order.run_id)
 
     def close(self) -> None:
         """Nothing more will be started."""
         if self.system is not None:
             self.system.close()
-        if self.warm is not None:
-            self.warm.close()
 
     def begin(self, order: RunOrder) -> Prepared:
         """The part that is known without a look at anything."""

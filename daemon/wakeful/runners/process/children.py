@@ -62,8 +62,6 @@ class Children:
 
     def __init__(self) -> None:
         self._own: set[int] = set()
-        # Marks of processes that a server was asked to fork, until their numbers are known.
-        self._expected: set[int] = set()
         self._pid = os.getpid()
         self._session = os.getsid(0)
         self._since = time.clock_gettime(time.CLOCK_BOOTTIME) - proc.TICK_SECONDS
@@ -71,17 +69,6 @@ class Children:
     def spawned(self, pid: int) -> None:
         """This child is ours, whatever mark it carries, and whoever spawned it waits for it."""
         self._own.add(pid)
-
-    def expect(self, mark: int) -> None:
-        """A server was asked to fork a process with this mark.
-
-        Until its number is known, `tidy` leaves it alone, also when it has ended.
-        """
-        self._expected.add(mark)
-
-    def expect_no_more(self, mark: int) -> None:
-        """Its number is known, or there is none. Safe to repeat."""
-        self._expected.discard(mark)
 
     def gone(self, pid: int) -> None:
         """Its end was taken: the number may be somebody else's from now on."""
@@ -153,7 +140,7 @@ class Children:
             return False
         mark = read_mark(stat.pid)
         # Spawned by this daemon, or by something it spawned: whoever did that waits for it.
-        if mark == OWN or mark in self._expected:
+        if mark == OWN:
             return False
         # A live run's orphan may go on as long as its run does; dead, it only needs reaping.
         if mark is not None:

@@ -83,11 +83,6 @@ def set_mark(mark: int, pid: int = 0) -> None:
         resource.prlimit(pid, _LIMIT, (mark, hard))
 
 
-def can_mark() -> bool:
-    """Where somebody limited it before us, only the environment of a spawned program carries a mark."""
-    return resource.getrlimit(_LIMIT)[1] == resource.RLIM_INFINITY
-
-
 def is_run_mark(value: int) -> bool:
     """Whether this soft limit is the mark of a run, and not of a daemon's own processes."""
     return OWN < value < 2 * _LOWEST

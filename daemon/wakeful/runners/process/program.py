@@ -229,7 +229,6 @@ class Process(Attended):
         self._limits = limits
         self._entering: Future[None] | None = None
         self._held_since: float | None = None
-        # None: a server forked it.
         self._popen: subprocess.Popen[bytes] | None = None
 
     def launch(
@@ -278,19 +277,6 @@ class Process(Attended):
         if not is_spared:
             spare_processes(self.pid)
         self._around.children.spawned(self.pid)
-        self._attend(output)
-
-    def take_over(self, pid: int, output: int) -> None:
-        """Attend a process that a server forked for this run, and that is our child.
-
-        `output` is the reading end of its output.
-
-        Raises OSError, and then it was ended.
-        """
-        self._is_wrapped = False
-        self.pid = pid
-        spare_processes(pid)
-        self._around.children.spawned(pid)
         self._attend(output)
 
     def _signal_group(self, number: int) -> None:

@@ -99,8 +99,6 @@ def make_order(
         program=spec.program,
         servers=tuple(server.argv for server in run.agent.mcp if server.argv) if run.agent is not None else (),
         is_traced=run.trace is not None,
-        is_agent=run.agent is not None,
-        libraries=tuple(sorted(run.agent.libraries)) if run.agent is not None else (),
         allowance=find_allowance(spec.budget, session.tally.spent, run.started_at)
         if spec.budget is not None
         else Amounts(),

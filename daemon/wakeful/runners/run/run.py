@@ -31,8 +31,7 @@ from wakeful.runners.isolation.denials import find_hint, speaks_of_denial
 from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
 from wakeful.runners.outputs.writers import Writer, Writers
-from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, could_fork, is_quick, is_staged
-from wakeful.runners.prepare.warm_server import WarmServer
+from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, is_quick, is_staged
 from wakeful.runners.process import limits, proc
 from wakeful.runners.process.adopted_program import AdoptedProcess, LeftProcess
 from wakeful.runners.process.environment import check_program, program_of
@@ -179,62 +178,13 @@ class LiveRun:
         self._around.loop.call_soon_threadsafe(self._around.loop.call_exception_handler, told)
 
     def _begin(self) -> None:
-        server = self._shared.preparation.warm if could_fork(self.order) else None
         if self._problem is None and self._stopping is not None:
             self._problem = "stopped before it began"
-        if self._problem is not None or server is None:
-            self._begin_cold()
-        elif server.is_warming:
-            # A start of its own would read the same libraries beside the server, and not be sooner.
-            server.when_settled(self._begin)
-        elif server.is_ready:
-            self._fork(server)
-        else:
-            self._begin_cold()
-
-    def _begin_cold(self) -> None:
         # Never from inside `start`: the reactor is in the middle of a plan.
         if self._problem is not None or not self._launch(program_of(self.order)):
             self._around.loop.call_soon(self._finish, Ending(None, None))
             return
         self._time()
-
-    def _fork(self, server: WarmServer) -> None:
-        """From the server that has it in memory. Where that fails, nothing was begun, and it is started cold."""
-        try:
-            output, writer = os.pipe()
-        except OSError:
-            self._begin_cold()
-            return
-        self._around.children.expect(self.mark)
-        server.fork(self._prepared.request_fork(self.mark), writer, lambda pid: self._take_forked(pid, output))
-        os.close(writer)
-
-    def _take_forked(self, pid: int | None, output: int) -> None:
-        process = self._make_process()
-        try:
-            if pid is not None:
-                process.take_over(pid, output)
-                output = -1
-        except OSError as error:
-            self._problem = describe_start(
-                error, program_of(self.order), self._prepared.cwd, self._prepared.environment
-            )
-            output = -1
-        finally:
-            self._around.children.expect_no_more(self.mark)
-            if output >= 0:
-                os.close(output)
-        if pid is None or self._problem is not None:
-            if self._problem is None and self._stopping is not None:
-                self._problem = "stopped before it began"
-            self._begin_cold()
-            return
-        self._attend(process)
-        self._time()
-        if self._stopping is not None:
-            # It was stopped while the server forked it.
-            self._wind_down(self._stopping, self._stop_grace_seconds)
 
     def _time(self) -> None:
         """It may take as long as its spec and its budget say, counted from its start, whoever started it."""

@@ -31,7 +31,6 @@ from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import CLOSED, CLOSED_FILE
 from wakeful.runners.outputs.writers import Writers
 from wakeful.runners.prepare.preparation import Preparation, Ticket
-from wakeful.runners.prepare.warm_server import WarmServer
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
 from wakeful.runners.process.connection_holder import find_end, find_holder
@@ -73,7 +72,6 @@ class CommandRunner:
         writers: Writers | None = None,
         secrets: KnownSecrets | None = None,
         kept: KeptRuns | None = None,
-        warm: WarmServer | None = None,
         left: Iterable[str] = (),
         origin: Sign | None = None,
     ) -> None:
@@ -102,7 +100,7 @@ class CommandRunner:
             state=os.path.realpath(state),
             secrets=secrets,
         )
-        self._preparation = Preparation(self._around, select_inherited(os.environ), protected, warm, self._start)
+        self._preparation = Preparation(self._around, select_inherited(os.environ), protected, self._start)
         self._kept = kept
         self._shared = Shared(self._around, self._preparation, blobs, writers or Writers(), kept)
 
@@ -278,7 +276,6 @@ class CommandRunner:
         run = self._runs.pop(ended.run_id, None)
         if run is None:
             return
-        self._preparation.release(run.order)
         if not self._runs:
             self._idle.set()
             # No run is left that a stray without a mark could belong to.

@@ -18,10 +18,8 @@ from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import resolve_protected
 from wakeful.runners.outputs.landing import Landing
 from wakeful.runners.outputs.writers import Writers
-from wakeful.runners.prepare.warm_server import WarmServer
 from wakeful.runners.process.cgroup import find_delegated
 from wakeful.runners.process.children import Children
-from wakeful.runners.process.environment import select_inherited
 from wakeful.runners.process.mark import Sign, mark_of
 from wakeful.runners.process.orphans import end_strays
 from wakeful.runners.run.orders import Premises, make_order
@@ -41,11 +39,10 @@ from wakeful.workspaces.run_workspaces import RunPlaces
 STAGED = "staged"
 # Isolated: neither the environment nor the folder it runs in brings code of its own.
 AGENT_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents")
-WARM_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents.warm")
 
 
 def build_runner(ground: Ground, reports: RunReports, writers: Writers, origin: Sign | None) -> CommandRunner:
-    core, kept, cgroups, children = ground.core, ground.kept, find_delegated(), Children()
+    core, kept, cgroups = ground.core, ground.kept, find_delegated()
     running = (core.state.get(session_id).run for session_id in core.state.running)
     left = [run.run_id for run in running if run is not None]
     if kept is not None and cgroups is not None:
@@ -55,13 +52,12 @@ def build_runner(ground: Ground, reports: RunReports, writers: Writers, origin: 
         report=reports.report,
         blobs=ground.blobs,
         state=ground.state,
-        children=children,
+        children=Children(),
         cgroups=cgroups,
         protected=ground.protected,
         writers=writers,
         secrets=ground.known,
         kept=kept,
-        warm=WarmServer(WARM_PROGRAM, select_inherited(os.environ), children),
         left=left,
         origin=origin,
     )
