@@ -92,6 +92,34 @@ def test_each_role_reaches_what_it_should(speaker: Speaker, key: str, role: str)
         assert b"ana" in body and (b"owner" in body or b"takes a" in body), body
 
 
+def list_reached(speaker: Speaker, token: str, name: str) -> list[str]:
+    """The verbs that the daemon does not refuse, tried one by one."""
+    calls = [key for key in KEYS if key.startswith("POST /call/")]
+    return [key.removeprefix("POST /call/") for key in calls if ask(speaker, key, token, name)[0] not in REFUSED]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_caller_is_told_which_verbs_they_may_call(speaker: Speaker, role: str) -> None:
+    """Neither more nor less than what they reach, in every session and in one where their role is another."""
+    token = let_in(speaker, "ana", role)
+    changed = {"name": "ana", "role": "observer", "session": "other"}
+    assert speaker.ask("POST", "/people/role", changed).status == 200
+    me = speaker.get("/me", token).json
+    assert me["person"] == "ana" and set(me["sessions"]) == ({"other"} if role != "observer" else set())
+    # The last ones close the sessions.
+    observer = me["sessions"].get("other", me["calls"])
+    assert observer == list_reached(speaker, token, "other")
+    assert sorted(me["calls"]) == sorted(list_reached(speaker, token, "payroll"))
+
+
+def test_a_token_for_one_session_and_one_scope_is_told_what_it_opens(speaker: Speaker) -> None:
+    made = speaker.ask("POST", "/tokens", {"scopes": ["send"], "session": "payroll"}).json["token"]
+    me = speaker.get("/me", made).json
+    assert me["calls"] == [] and set(me["sessions"]) == {"payroll"}
+    assert sorted(me["sessions"]["payroll"]) == sorted(list_reached(speaker, made, "payroll"))
+    assert "send" in me["sessions"]["payroll"] and "terminate" not in me["sessions"]["payroll"]
+
+
 @pytest.mark.parametrize("key", [key for key in KEYS if "{name}" in key or key.startswith("POST /call/")])
 def test_a_role_for_one_session_opens_no_other(speaker: Speaker, key: str) -> None:
     """Named by path, query or body, another session does not exist for them, whether there is one or not."""

@@ -91,6 +91,31 @@ def test_a_range_is_chosen_by_dragging_and_stands_in_the_address(tab: Tab) -> No
     tab.check()
 
 
+def test_a_range_is_chosen_by_keyboard(tab: Tab) -> None:
+    """Half of it, the half before, a quarter further on, twice as much, and all of it again."""
+    tab.go("#/timeline?range=1h", ".run-bar")
+    tab.page.focus(".brush svg")
+    minutes = []
+    for key in ("ArrowUp", "ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"):
+        before = tab.page.evaluate("location.hash")
+        tab.page.keyboard.press(key)
+        eventually(lambda before=before: tab.page.evaluate("location.hash") != before)
+        chosen = tab.page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.split('?')[1]))")
+        began = began_at(chosen) if not minutes else began
+        minutes.append(
+            (round((began_at(chosen) - began) / 6e4, 1), round((int(chosen["to"]) - began_at(chosen)) / 6e4, 1))
+        )
+    assert minutes == [(0, 30), (-7.5, 30), (0, 30), (7.5, 15), (0, 30)]
+    assert " to " in tab.page.get_attribute(".brush svg", "aria-valuetext")
+    tab.page.keyboard.press("Escape")
+    eventually(lambda: "from=" not in tab.page.evaluate("location.hash"))
+    tab.check()
+
+
+def began_at(chosen: dict[str, str]) -> int:
+    return int(chosen["from"])
+
+
 def test_every_bar_can_be_hit_and_says_what_it_is(tab: Tab) -> None:
     """Runs of some milliseconds in a whole day: each is 24 pixels wide for a pointer, and reached by keyboard."""
     tab.go("#/timeline?range=24h", ".run-bar")

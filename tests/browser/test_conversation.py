@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from browser.conftest import Door, opened
+from browser.conftest import Door, Tab, opened
+from browser.house import House
 from e2e.box import Box
 from waiting import eventually
 from wakeful.cli.client import Client
@@ -116,3 +117,31 @@ def test_who_is_at_the_end_stays_there_and_who_is_not_does_not_move(browser: Any
         tab.page.evaluate(SCROLL, 1_000_000)
         tab.page.wait_for_selector(".bubble:has-text('one more, far below')")
         tab.check()
+
+
+@pytest.fixture
+def tab(browser: Any, lived_in: tuple[House, Door]) -> Iterator[Tab]:
+    with opened(browser, lived_in[1]) as tab:
+        yield tab
+
+
+def test_an_unfolded_call_is_unfolded_when_one_comes_back_to_it(tab: Tab, lived_in: tuple[House, Door]) -> None:
+    client = Client(str(lived_in[0].box.socket))
+    for number in range(MOST_DRAWN):
+        client.call("send", name="docs/guide", text=say_message(number), wake=False)
+    tab.go("#/session/docs%2Fguide", f".bubble:has-text('message {MOST_DRAWN - 1} ')")
+
+    def scroll_to_calls() -> None:
+        eventually(lambda: tab.page.evaluate(SCROLL, -1_500) == 0 or tab.page.locator("details.tool").count() > 1)
+
+    scroll_to_calls()
+    tab.page.locator("details.tool summary").first.click()
+    tab.page.wait_for_selector("details.tool[open] pre")
+    eventually(lambda: tab.page.evaluate(SCROLL, 100_000) and not tab.page.locator("details.tool").count())
+    scroll_to_calls()
+    assert tab.page.locator("details.tool").count() > 1 and tab.page.locator("details.tool[open]").count() == 1
+    tab.page.locator("details.tool[open] summary").click()
+    eventually(lambda: tab.page.evaluate(SCROLL, 100_000) and not tab.page.locator("details.tool").count())
+    scroll_to_calls()
+    assert tab.page.locator("details.tool[open]").count() == 0
+    tab.check()

@@ -58,7 +58,7 @@ def write(tab: Tab, text: str) -> None:
 
 
 def test_three_people_see_each_other_and_one_conversation(three: dict[str, Tab], box: Box) -> None:
-    """Who looks and who writes; one order of messages with their authors in all three pages; the observer is refused."""
+    """Who looks and who writes; one order of messages with their authors in all three pages; the observer cannot write."""
     owner = three["owner"].page.evaluate("sessionStorage.getItem('wakeful.person')")
     names = {"owner": owner, "ana": "ana", "ben": "ben"}
     for me, tab in three.items():
@@ -81,12 +81,32 @@ def test_three_people_see_each_other_and_one_conversation(three: dict[str, Tab],
     assert [one["author"] for one in box.log("payroll", "--kind", "message_added")] == [
         f"person:{who}" for who, _ in wanted
     ]
-    write(three["ana"], "May I?")
-    three["ana"].page.wait_for_selector(".toast.bad:has-text('ana is an observer of payroll')")
-    assert three["ana"].page.input_value("[data-compose]") == "May I?"
-    assert len(box.log("payroll", "--kind", "message_added")) == len(wanted)
-    for me in ("owner", "ben"):
-        three[me].check()
+    assert three["ana"].page.inner_text(".compose") == "You may look here, and not write."
+    for tab in three.values():
+        tab.check()
+
+
+OFFERED = "() => [...document.querySelectorAll('.session-head button, .session-side button, .need button')].map(one => one.innerText || one.title)"
+
+
+def test_a_page_offers_what_its_person_may_do(three: dict[str, Tab], box: Box) -> None:
+    """Buttons and menus by the role, and anew when a role was taken away behind the page's back."""
+    three["ana"].page.wait_for_selector(".ask-here:has-text('you may look')")
+    assert three["ana"].page.evaluate(OFFERED) == ["More actions"]
+    for me, last in (("owner", "Terminate…"), ("ben", "Fork…"), ("ana", "Copy as command")):
+        page = three[me].page
+        page.click("[aria-label='More actions']")
+        items = page.locator(".menu-list button").all_inner_texts()
+        assert ("Terminate…" in items, "Fork…" in items) == (me == "owner", me != "ana") and last in items
+        page.keyboard.press("Escape")
+    assert {"Yes, run", "No", "Remember"} <= set(three["ben"].page.evaluate(OFFERED))
+    box.ask("people", "role", "ben", "--role", "observer")
+    write(three["ben"], "May I still?")
+    three["ben"].page.wait_for_selector(".toast.bad:has-text('ben is an observer of payroll')")
+    three["ben"].page.wait_for_selector("p.compose:has-text('You may look here')")
+    three["ben"].page.wait_for_selector(".ask-here button", state="detached")
+    three["ana"].go("#/now", ".needs")
+    assert three["ana"].page.locator(".need button").count() == 0
 
 
 @pytest.mark.parametrize("word", ["yes", "no"])
@@ -96,8 +116,6 @@ def test_the_first_answer_counts_and_all_see_whose_it_was(three: dict[str, Tab],
         tab.page.wait_for_selector(".ask-here")
     three["owner"].page.evaluate(DELAY_ANSWER)
     three["owner"].page.click(".ask-here button:text-is('No')")
-    three["ana"].page.click(f".ask-here button:text-is('{label}')")
-    three["ana"].page.wait_for_selector(".toast.bad:has-text('ana is an observer')")
     three["ben"].page.fill("[aria-label='why, for the record']", "the rates are of May")
     three["ben"].page.click(f".ask-here button:text-is('{label}')")
     for tab in three.values():

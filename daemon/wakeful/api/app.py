@@ -123,6 +123,7 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "POST /people/add": people.add_person,
     "POST /people/role": people.set_role,
     "POST /people/remove": people.remove_person,
+    "GET /me": people.read_me,
     "GET /presence": people.read_presence,
     "POST /presence": people.say_presence,
     "GET /notify": notify.read_notifiers,

@@ -33,7 +33,8 @@ from wakeful.views.record_words import tell
 from wakeful.views.session_rows import Round, Rows
 from wakeful.views.times import show_time
 
-# Batches follow one another no faster than this: a burst of records is one batch.
+# A batch waits so long for more news, so a burst of records is one batch. It also leaves the loop to the run that the
+# first of them is about: to look at rows and to send to each of many streams would delay its start.
 BATCH_SECONDS = 0.1
 RECORDS_AT_ONCE = 512
 READ_AT_ONCE_BYTES = 512 * 1024
@@ -235,9 +236,9 @@ class LiveFeed:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(None if self._readers else LINGER_SECONDS):
                             await self._heard.wait()
+                    await asyncio.sleep(BATCH_SECONDS)
                     self._heard.clear()
                     await self._make_batch()
-                    await asyncio.sleep(BATCH_SECONDS)
         except Exception as error:  # Every stream reports it, and none waits for a feed that is over.
             self._failure = error
         finally:

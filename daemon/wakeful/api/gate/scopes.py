@@ -90,6 +90,18 @@ OWN_ROUTES = (
         takes=(),
         gives=(Field("words", "text", "what was done"),),
     ),
+    Route(
+        "GET",
+        "/me",
+        None,
+        words="who the caller is, and which verbs they may call",
+        takes=(),
+        gives=(
+            Field("person", "text", "their name"),
+            Field("calls", "list", "the verbs they may call in every session that `sessions` does not name"),
+            Field("sessions", "object", "the verbs they may call in each session where that differs, by its name"),
+        ),
+    ),
     # Each call that comes by it is judged by the route of its verb.
     Route(
         "POST",
@@ -131,6 +143,8 @@ OWN_ROUTES = (
 )
 RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN_ROUTES}}
 _ROLES = list_roles()
+_CALL = "POST /call/"
+_CALLS = {key.removeprefix(_CALL): rule for key, rule in RULES.items() if key.startswith(_CALL)}
 # The fields of a body that name sessions which are there already.
 _NAMING = ("name", "fork")
 
@@ -195,6 +209,21 @@ def find_needed_role(rule: Route) -> Role | None:
     if rule.scope is None or rule.scope == "read":
         return "observer"
     return _ROLES.get(rule.key)
+
+
+def list_calls(caller: Caller, role: Role) -> list[str]:
+    """The verbs that a caller may call in a session where they have this role. Only the core knows the rest of it."""
+    token = caller.token
+    found = []
+    for verb, rule in _CALLS.items():
+        is_open = token is None or "admin" in token.scopes or rule.scope in token.scopes
+        needed = find_needed_role(rule)
+        # No token and no role reaches what is the owner's alone.
+        if rule.scope == "owner" or needed is None:
+            is_open = token is None and caller.member is None
+        if is_open and (needed is None or is_enough(role, needed)):
+            found.append(verb)
+    return found
 
 
 def _judge_member(

@@ -1,5 +1,5 @@
 """People whom the owner lets in (GET /people, POST /people/add, /people/role, /people/remove), and who is here now
-(GET /presence, POST /presence).
+(GET /presence, POST /presence); what the caller may do themselves (GET /me).
 
 Only the daemon's own user reaches the people. Presence leaves out the sessions that the caller may not see.
 """
@@ -16,13 +16,14 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
 from wakeful.api.gate.people import People, Person, say_reach
-from wakeful.api.gate.scopes import refuse_member
+from wakeful.api.gate.scopes import list_calls, refuse_member
 from wakeful.api.gate.tokens import Tokens
 from wakeful.api.live_feed import view_present
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import answer_json, caller_of, find_named, service_of, sight_of
 from wakeful.api.service import Service
+from wakeful.core.calls.roles import ROLES, find_role, find_smaller
 from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError
 from wakeful.text.display import count
@@ -139,6 +140,29 @@ def people_of(request: Request) -> People:
 def presence_of(request: Request) -> Presence:
     presence: Presence = request.app.state.presence
     return presence
+
+
+async def read_me(request: Request) -> Response:
+    """What a page offers: the gate judges each call all the same, since a role may change meanwhile."""
+    service, caller, sight = service_of(request), caller_of(request), sight_of(request)
+    only = caller.token.session if caller.token is not None else None
+    usual: Role | None = None if only is not None else "maintainer" if caller.member is None else caller.member.role
+    calls = {role: list_calls(caller, role) for role in ROLES}
+    roles = {}
+    for session in service.core.state:
+        given = sight.find_role(session) if only in (None, session.id) else None
+        if given is None:
+            continue
+        role = find_smaller(find_role(session, caller.judged_as, caller.uid), given)
+        if role != usual:
+            roles[session.name] = role
+    return answer_json(
+        {
+            "person": caller.shown_name,
+            "calls": calls[usual] if usual is not None else [],
+            "sessions": {name: calls[role] for name, role in roles.items()},
+        }
+    )
 
 
 async def read_presence(request: Request) -> Response:

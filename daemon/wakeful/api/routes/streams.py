@@ -39,9 +39,9 @@ from wakeful.views.records import encode_line, view_record
 from wakeful.views.session_page import DAEMON
 
 _PART_BYTES = 64 * 1024
-# Events wait so long for others: a saved file makes four records within 20 ms, and each send to each of many streams
-# delays the run that has just begun. Lines wait for nothing, since programs wait for them.
-TOGETHER_SECONDS = 0.03
+# Events wait so long for others: a saved file makes four records within some 20 ms, and each send to each of many
+# streams delays the run that has just begun. Lines wait for nothing, since programs wait for them.
+TOGETHER_SECONDS = 0.1
 
 
 async def read_live(request: Request) -> Response:

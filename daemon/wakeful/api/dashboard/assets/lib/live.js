@@ -7,6 +7,7 @@
  */
 import {readStream} from './sse.js';
 import {token} from './api.js';
+import {learnRights} from './rights.js';
 import * as store from './store.js';
 
 // The daemon sends a comment every 15 seconds. After two that did not come, the connection is dead.
@@ -38,8 +39,10 @@ export function startLive() {
 
 function takeEvent(event, data, id) {
   if (id) store.lastEvent.value = id;
-  if (event === 'snapshot') store.takeSnapshot(data);
-  else if (event === 'changes') store.takeChanges(data);
+  if (event === 'snapshot') {
+    store.takeSnapshot(data);
+    learnRights();
+  } else if (event === 'changes') store.takeChanges(data);
   else if (event === 'words') store.takeWords(data);
   else if (event === 'presence') store.takePresence(data);
 }

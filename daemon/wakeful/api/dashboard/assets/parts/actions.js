@@ -1,6 +1,7 @@
 /** Verbs as buttons: what is dangerous asks first, everything can be copied, and what can be undone offers it. */
 import {html, names, signal, useState} from '../lib/ui.js';
 import {call} from '../lib/api.js';
+import {learnRights, may} from '../lib/rights.js';
 import {ACTIONS, asCommand, asCurl, readDuration, undoOf} from '../lib/commands.js';
 import {Dialog, Menu, copyText, say} from './basics.js';
 import {Icon} from './icons.js';
@@ -27,6 +28,7 @@ async function carryOut({verb, before, done}, body) {
     done?.(answer);
     return answer;
   } catch (error) {
+    if (error.status === 403) learnRights();
     say({words: error.message, isBad: true});
     return null;
   }
@@ -45,8 +47,9 @@ export const copyItems = (verb, body) => [
   {label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurl(verb, body), 'the curl line')},
 ];
 
-/** A button, and beside it the two ways to copy it. */
+/** A button, and beside it the two ways to copy it. Nothing where the person may not. */
 export function ActionButton({verb, body, label, icon, primary, before, done, small}) {
+  if (!may(verb, body.name)) return null;
   const action = ACTIONS[verb];
   const look = names(primary && 'primary', action.danger && 'danger', small && 'small');
   return html`<span class="row joined-buttons">

@@ -3,6 +3,7 @@ import {html, useState} from '../lib/ui.js';
 import * as store from '../lib/store.js';
 import {link, setQuery} from '../lib/router.js';
 import {reasonOf} from '../lib/rows.js';
+import {may} from '../lib/rights.js';
 import {Menu, StateIcon, Time, copyText} from './basics.js';
 import {ActionButton, act, copyItems} from './actions.js';
 import {Icon} from './icons.js';
@@ -45,6 +46,7 @@ export function Answer({row, isHere = false}) {
     return html`<footer class="row wrap"><a class="button small" href=${link('session', row.name)}>Look</a>
       <button class="button small" onClick=${() => copyText(TYPED[row.needs.kind](row.name), 'the command')}><${Icon} name="command" />Copy the command</button></footer>`;
   }
+  if (!may('answer', row.name)) return html`<p class="small muted">A contributor of the session answers this; you may look.</p>`;
   if (isApproval) {
     return html`<footer class="row wrap">
       ${isHere && html`<input class="input" aria-label="why, for the record" placeholder="Why, for the record" value=${why} onInput=${event => setWhy(event.target.value)} />`}

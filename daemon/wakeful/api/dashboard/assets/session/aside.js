@@ -2,6 +2,7 @@
 import {html, names} from '../lib/ui.js';
 import {link, route, setQuery} from '../lib/router.js';
 import {bytes, count, duration, money, version} from '../lib/times.js';
+import {may} from '../lib/rights.js';
 import {judge} from '../parts/bindings.js';
 import {StateIcon, Time} from '../parts/basics.js';
 import {act} from '../parts/actions.js';
@@ -11,7 +12,7 @@ export function Aside({session, isPast}) {
   return html`<div class="aside">
     <${Part} title=${isPast || session.state === 'running' ? 'Bindings' : 'Why not'} count=${session.bindings?.length}><${ShortBindings} bindings=${session.bindings ?? []} /><//>
     ${session.budget && html`<${Part} title="Budget"><${Budget} budget=${session.budget} /><//>`}
-    <${Part} title="Facts" count=${session.facts?.length} action=${!isPast && {label: 'Remember', run: () => act({verb: 'remember', body: {name: session.name}})}}><${Facts} session=${session} isPast=${isPast} /><//>
+    <${Part} title="Facts" count=${session.facts?.length} action=${!isPast && may('remember', session.name) && {label: 'Remember', run: () => act({verb: 'remember', body: {name: session.name}})}}><${Facts} session=${session} isPast=${isPast} /><//>
     ${session.handoff && html`<${Part} title="Hand-off"><p class="prose">${session.handoff.slice(0, 1000)}</p><//>`}
     ${session.todo?.length > 0 && html`<${Part} title="To do"><ul class="stack">${session.todo.map(one => html`<li class="row"><${StateIcon} state=${one.status === 'done' ? 'succeeded' : one.status === 'doing' ? 'running' : 'suspended'} />${one.text}</li>`)}</ul><//>`}
     ${session.conflicts?.length > 0 && html`<${Part} title="Conflicts"><ul class="stack">${session.conflicts.map(one => html`<li><strong>${one.key}</strong>: here ${one.ours ?? 'nothing'}, in ${one.fork} ${one.theirs ?? 'nothing'}</li>`)}</ul><//>`}
@@ -53,7 +54,7 @@ function Budget({budget}) {
 function Facts({session, isPast}) {
   if (!session.facts?.length) return html`<p class="small muted">It knows nothing by heart yet.</p>`;
   return html`<ul class="facts">${session.facts.map(fact => html`<li key=${fact.key}>
-    <div class="row"><strong>${fact.key}</strong>${!isPast && html`<button class="push icon-button tiny" aria-label=${`forget ${fact.key}`} title="Forget" onClick=${() => act({verb: 'forget', body: {name: session.name, key: fact.key}, before: fact})}><${Icon} name="close" /></button>`}</div>
+    <div class="row"><strong>${fact.key}</strong>${!isPast && may('forget', session.name) && html`<button class="push icon-button tiny" aria-label=${`forget ${fact.key}`} title="Forget" onClick=${() => act({verb: 'forget', body: {name: session.name, key: fact.key}, before: fact})}><${Icon} name="close" /></button>`}</div>
     <p>${fact.value.slice(0, 600)}</p>
     <p class="small muted">${fact.author.replace(/^(person|run):/, '')} · <a class="plain" href=${link('session', session.name, {...route.value.query, at: fact.seq})}>record ${fact.seq}</a>${fact.confidence !== null && fact.confidence !== undefined ? ` · ${Math.round(fact.confidence * 100)} % sure` : ''}${fact.rationale ? ` · ${fact.rationale}` : ''}</p>
   </li>`)}</ul>`;

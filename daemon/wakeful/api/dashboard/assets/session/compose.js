@@ -1,6 +1,7 @@
 /** The compose box. One message goes to the agent that was picked; the next one goes to the default again. */
 import {html, useRef, useState} from '../lib/ui.js';
 import {call, post} from '../lib/api.js';
+import {learnRights, may} from '../lib/rights.js';
 import {takePresenceOf} from '../lib/store.js';
 import {asCommand, asCurl} from '../lib/commands.js';
 import {Menu, copyText, say} from '../parts/basics.js';
@@ -35,6 +36,7 @@ export function Compose({session, row}) {
       setTo('');
       if (answer.held) say({words: `${answer.words}. It waits: ${answer.held}`});
     } catch (error) {
+      if (error.status === 403) learnRights();
       say({words: error.message, isBad: true});
     }
     setBusy(false);
@@ -43,6 +45,7 @@ export function Compose({session, row}) {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) submit(event);
   };
   if (row?.state === 'terminated') return null;
+  if (!may(verb, session.name)) return html`<p class="compose small muted">You may look here, and not write.</p>`;
   return html`<form class="compose" onSubmit=${submit}>
     <textarea data-compose rows="2" aria-label=${`message to ${session.name}`} placeholder=${isMail ? 'Leave a message in its mailbox' : `Ask ${to || session.agent}`} value=${text} onInput=${write} onKeyDown=${key}></textarea>
     <div class="row">

@@ -25,7 +25,9 @@ export function Conversation({name, at}) {
   const live = at === null ? words.value.get(name) : null;
   const told = useMemo(() => (records ? arrange(records) : []), [records]);
   const items = useMemo(() => (live ? [...told, {seq: 'live', kind: 'live', live}] : told), [told, live]);
-  const draw = useCallback(item => (item.live ? html`<${LiveWords} live=${item.live} />` : html`<${Item} item=${item} name=${name} />`), [name]);
+  // The calls that the person unfolded, by seq: one that is scrolled out of sight is not drawn, and comes back as it was.
+  const unfolded = useRef(new Set()).current;
+  const draw = useCallback(item => (item.live ? html`<${LiveWords} live=${item.live} />` : html`<${Item} item=${item} name=${name} unfolded=${unfolded} />`), [name]);
   if (error) return html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>`;
   if (!records) return html`<${Loading} lines="6" />`;
   if (!items.length && isWhole) return html`<${Empty} title="Nothing was said yet" icon="message"><p>Messages, answers, tool calls and runs appear here as they happen.</p><//>`;
@@ -130,7 +132,7 @@ function arrange(records) {
   return items;
 }
 
-function Item({item, name}) {
+function Item({item, name, unfolded}) {
   const {said} = item;
   if (!said) return html`<${Quiet} item=${item} name=${name} />`;
   switch (item.kind) {
@@ -140,7 +142,7 @@ function Item({item, name}) {
     case 'question_answered': return html`<${Bubble} item=${item} who=${item.author} icon="person" name=${name} isOurs><${Prose} text=${said.rationale ? `${said.text}, because ${said.rationale}` : said.text} /><//>`;
     case 'wake_withdrawn': return said.rationale ? html`<${Bubble} item=${item} who=${item.author} icon="person" name=${name} isOurs><${Prose} text=${`no, because ${said.rationale}`} /><//>` : html`<${Quiet} item=${item} name=${name} />`;
     case 'note_added': return html`<${Bubble} item=${item} who=${`${nameAuthors(item.author, name)} left a hand-off`} icon="file" tone="note" name=${name}><${Prose} text=${said.text} /><//>`;
-    case 'tool_called': return html`<${ToolCall} item=${item} name=${name} />`;
+    case 'tool_called': return html`<${ToolCall} item=${item} unfolded=${unfolded} />`;
     case 'run_started': return html`<div class="run-start"><a href=${link('why', '', {x: `${name}#${item.run}`})}>run ${item.run}</a><span>${causeWords(said.causes)}</span>${said.agent && html`<span class="chip"><${Icon} name="agent" />${said.agent.name}</span>`}<${Time} at=${item.at} class="push" /></div>`;
     case 'run_finished': return html`<div class="run-end"><${StateIcon} state=${said.outcome} /><span>run ${said.run} ${said.outcome}${said.reason && said.outcome !== 'succeeded' ? `: ${said.reason}` : ''}</span>
       <span class="muted">${duration(said.usage?.wall_seconds)}</span>${said.usage?.usd ? html`<span class="muted">${money(said.usage.usd)}</span>` : null}
@@ -158,10 +160,11 @@ function Bubble({item, who, icon, to, meta, chip, tone, isOurs, name, children})
   </article>`;
 }
 
-function ToolCall({item}) {
+function ToolCall({item, unfolded}) {
   const {call} = item.said;
   const result = item.result;
-  return html`<details class="tool">
+  const note = event => (event.currentTarget.open ? unfolded.add(item.seq) : unfolded.delete(item.seq));
+  return html`<details class="tool" open=${unfolded.has(item.seq)} onToggle=${note}>
     <summary><${Icon} name=${result?.is_error ? 'failed' : 'chevron'} class=${result?.is_error ? 'is-failed' : 'turner'} /><code>${call.name}</code><span class="cut muted">${sayArguments(call.arguments)}</span>
       <span class="push muted small">${result ? '' : 'under way'}</span></summary>
     <pre class="block">${pretty(call.arguments)}</pre>

@@ -3,6 +3,7 @@ import {html, useCallback, useEffect, useRef, useState} from '../lib/ui.js';
 import {at as address, getLines, query} from '../lib/api.js';
 import {useLoad} from '../lib/load.js';
 import {route, setQuery} from '../lib/router.js';
+import {may} from '../lib/rights.js';
 import {Time} from '../parts/basics.js';
 import {act} from '../parts/actions.js';
 import {Icon} from '../parts/icons.js';
@@ -39,9 +40,9 @@ export function Scrubber({name, seq, at, session}) {
     ${at !== null && html`<div class="scrubber-past row wrap">
       <span class="cut small">${here ? html`<${Time} at=${here.at} />: ${here.words}` : ' '}</span>
       <span class="push row wrap">
-        <button class="button small" onClick=${() => act({verb: 'fork', body: {name, at: String(at)}})}><${Icon} name="fork" />Fork from here</button>
-        <button class="button small danger" onClick=${() => act({verb: 'rewind', body: {name, to: String(at)}, before: {seq}, done: () => setQuery({at: undefined})})}>Rewind to here</button>
-        <button class="button small" onClick=${() => act({verb: 'save', body: {name, at: String(at)}})}>Checkpoint</button>
+        ${may('fork', name) && html`<button class="button small" onClick=${() => act({verb: 'fork', body: {name, at: String(at)}})}><${Icon} name="fork" />Fork from here</button>`}
+        ${may('rewind', name) && html`<button class="button small danger" onClick=${() => act({verb: 'rewind', body: {name, to: String(at)}, before: {seq}, done: () => setQuery({at: undefined})})}>Rewind to here</button>`}
+        ${may('save', name) && html`<button class="button small" onClick=${() => act({verb: 'save', body: {name, at: String(at)}})}>Checkpoint</button>`}
         ${route.value.query.tab !== 'compare' && html`<button class="button small" onClick=${() => setQuery({tab: 'compare'})}>Compare with now</button>`}
         <button class="button small primary" onClick=${() => setQuery({at: undefined})}>Back to now</button>
       </span>

@@ -86,9 +86,12 @@ function useWave(node) {
   return path ? data && {path, id: node.id, waves: data.waves ?? [], names: new Map((data.waves ?? []).flatMap((wave, i) => wave.map(one => [one.session, i + 1])))} : null;
 }
 
+/** Of one that is held it is owed, and not carried out yet. */
+const sayWoken = ({session, held}) => (held ? `${session} (held: ${held.slice(0, 60)})` : session);
+
 function sayWave({waves, path}) {
   if (!waves.length) return `A change of ${path} would wake nobody.`;
-  return `A change would wake ${waves.map((wave, i) => `${i ? 'then ' : ''}${wave.map(one => one.session).join(', ')}`).join('; ')}.`;
+  return `A change would wake ${waves.map((wave, i) => `${i ? 'then ' : ''}${wave.map(sayWoken).join(', ')}`).join('; ')}.`;
 }
 
 /** The nodes that the change would run through: the file, the sessions that it wakes, the files they write, and so on. */

@@ -5,6 +5,7 @@ import * as store from '../lib/store.js';
 import {go, link, route, setQuery} from '../lib/router.js';
 import {bindKeys} from '../lib/keys.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
+import {may} from '../lib/rights.js';
 import {reasonOf, shownState} from '../lib/rows.js';
 import {Empty, Failure, Loading, Menu, State} from '../parts/basics.js';
 import {ActionButton, act, copyItems} from '../parts/actions.js';
@@ -124,14 +125,14 @@ function Actions({session, row}) {
     isRunning && {verb: 'cancel', icon: 'close'},
     row.state === 'sleeping' || isRunning ? null : {verb: 'sleep', icon: 'sleeping'},
     {verb: 'save', icon: 'file'}, {verb: 'fork', icon: 'fork'}, {verb: 'rename', icon: 'file'}, {verb: 'terminate', icon: 'stopped'},
-  ].filter(Boolean);
+  ].filter(one => one && may(one.verb, session.name));
   return html`
     ${isRunning ? html`<${ActionButton} verb="interrupt" body=${body} />`
     : row.state === 'sleeping' ? html`<${ActionButton} verb="resume" body=${body} />` : null}
     ${!isRunning && html`<${ActionButton} verb="activate" body=${body} icon="play" primary />`}
     <${Menu} label="More actions" items=${[
       ...more.map(({verb, icon}) => ({label: LABELS[verb], icon, danger: verb === 'terminate' || verb === 'cancel', run: () => act({verb, body, done: answer => verb === 'rename' && go('session', answer.name ?? session.name)})})),
-      null,
+      ...(more.length ? [null] : []),
       {label: 'Show it in the graph', icon: 'graph', run: () => go('graph', session.name)},
       {label: 'Show it on the timeline', icon: 'timeline', run: () => go('timeline', '', {name: session.name})},
       null,

@@ -122,7 +122,10 @@ function Lane({lane, scale, width, chosen, choose}) {
     </svg></div>`;
 }
 
-/** The whole range as a small histogram: drag over a part of it to see that part. */
+/**
+ * The whole range as a small histogram: drag over a part of it to see that part. By keyboard: up shows half of what is
+ * seen and down twice of it, left and right move it by a quarter, Escape shows all.
+ */
 function Brush({data, width, range}) {
   const {from, to} = data.whole;
   const [drag, setDrag] = useState(null);
@@ -141,13 +144,28 @@ function Brush({data, width, range}) {
     setDrag(null);
     if (b - a > (to - from) / 200) setQuery({from: Math.max(from, a), to: Math.min(to, b)});
   };
+  const show = (start, length) => {
+    const end = Math.min(to, Math.max(from, start) + length);
+    setQuery(length >= to - from ? {from: undefined, to: undefined} : {from: Math.round(end - length), to: Math.round(end)}, {replace: true});
+  };
+  const key = event => {
+    const length = data.to - data.from, middle = (data.from + data.to) / 2;
+    const steps = {
+      ArrowUp: () => length / 2 > (to - from) / 200 && show(middle - length / 4, length / 2), ArrowDown: () => show(middle - length, length * 2),
+      ArrowLeft: () => show(data.from - length / 4, length), ArrowRight: () => show(data.from + length / 4, length), Escape: () => show(from, to - from),
+    };
+    if (!steps[event.key]) return;
+    event.preventDefault();
+    steps[event.key]();
+  };
   const place = at => ((at - from) / (to - from)) * width;
   const [a, b] = drag ? [Math.min(...drag), Math.max(...drag)] : [data.from, data.to];
-  return html`<div class="brush"><svg width=${width} height="36" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} role="img" aria-label="runs over the whole range; drag to choose a part">
+  return html`<div class="brush"><svg width=${width} height="36" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onKeyDown=${key} tabindex="0"
+      role="slider" aria-label="part of the range that is shown; drag, or use the arrow keys" aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(place((a + b) / 2) / width * 100)} aria-valuetext=${`${full(a)} to ${full(b)}`}>
       ${bars.map((count, i) => count > 0 && html`<rect class="brush-bar" x=${(i / 120) * width} y=${32 - (count / most) * 28} width=${Math.max(2, width / 120 - 1)} height=${(count / most) * 28} />`)}
       <rect class="brush-part" x=${place(a)} y="0" width=${Math.max(2, place(b) - place(a))} height="34" rx="4" />
     </svg>
-    <p class="row small muted"><time title=${full(from)}>${dayOf(from)} ${timeOfDay(from)}</time>${data.isZoomed ? html`<button class="more" onClick=${() => setQuery({from: undefined, to: undefined})}>Show all of ${range}</button>` : html`<span class="only-wide">drag to zoom</span>`}<time class="push" title=${full(to)}>${timeOfDay(to)}</time></p></div>`;
+    <p class="row small muted"><time title=${full(from)}>${dayOf(from)} ${timeOfDay(from)}</time>${data.isZoomed ? html`<button class="more" onClick=${() => setQuery({from: undefined, to: undefined})}>Show all of ${range}</button>` : html`<span class="only-wide">drag to zoom, or <kbd>↑</kbd> <kbd>↓</kbd> <kbd>←</kbd> <kbd>→</kbd></span>`}<time class="push" title=${full(to)}>${timeOfDay(to)}</time></p></div>`;
 }
 
 function Detail({item, close}) {
