@@ -32,8 +32,9 @@ def test_hovering_a_file_shows_the_wave_that_would_run(tab: Tab) -> None:
     ):
         show()
         tab.page.wait_for_selector(
-            ".graph-words:has-text('A change would wake hr/payroll, hr/payroll-trial; then hr/social-insurance-filing')"
+            ".graph-words:has-text('A change would wake hr/payroll, hr/payroll-trial (held: a fork without a place of its own')"
         )
+        assert "); then hr/social-insurance-filing." in tab.page.inner_text(".graph-words")
         assert waves_of(tab) == wanted
         # The file itself and what is written on the way belong to it; another file that payroll reads does not.
         assert "wave" in tab.page.get_attribute(SALARIES, "class").split()
@@ -95,25 +96,19 @@ def test_a_range_is_chosen_by_keyboard(tab: Tab) -> None:
     """Half of it, the half before, a quarter further on, twice as much, and all of it again."""
     tab.go("#/timeline?range=1h", ".run-bar")
     tab.page.focus(".brush svg")
-    minutes = []
+    seen: list[tuple[int, int]] = []
     for key in ("ArrowUp", "ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"):
         before = tab.page.evaluate("location.hash")
         tab.page.keyboard.press(key)
         eventually(lambda before=before: tab.page.evaluate("location.hash") != before)
         chosen = tab.page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.split('?')[1]))")
-        began = began_at(chosen) if not minutes else began
-        minutes.append(
-            (round((began_at(chosen) - began) / 6e4, 1), round((int(chosen["to"]) - began_at(chosen)) / 6e4, 1))
-        )
+        seen.append((int(chosen["from"]), int(chosen["to"])))
+    minutes = [(round((begin - seen[0][0]) / 6e4, 1), round((end - begin) / 6e4, 1)) for begin, end in seen]
     assert minutes == [(0, 30), (-7.5, 30), (0, 30), (7.5, 15), (0, 30)]
     assert " to " in tab.page.get_attribute(".brush svg", "aria-valuetext")
     tab.page.keyboard.press("Escape")
     eventually(lambda: "from=" not in tab.page.evaluate("location.hash"))
     tab.check()
-
-
-def began_at(chosen: dict[str, str]) -> int:
-    return int(chosen["from"])
 
 
 def test_every_bar_can_be_hit_and_says_what_it_is(tab: Tab) -> None:

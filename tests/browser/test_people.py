@@ -86,7 +86,7 @@ def test_three_people_see_each_other_and_one_conversation(three: dict[str, Tab],
         tab.check()
 
 
-OFFERED = "() => [...document.querySelectorAll('.session-head button, .session-side button, .need button')].map(one => one.innerText || one.title)"
+OFFERED = "() => [...document.querySelectorAll('.session-head button, .session-side button, .need button')].map(one => one.textContent.trim() || one.title)"
 
 
 def test_a_page_offers_what_its_person_may_do(three: dict[str, Tab], box: Box) -> None:
@@ -99,6 +99,8 @@ def test_a_page_offers_what_its_person_may_do(three: dict[str, Tab], box: Box) -
         items = page.locator(".menu-list button").all_inner_texts()
         assert ("Terminate…" in items, "Fork…" in items) == (me == "owner", me != "ana") and last in items
         page.keyboard.press("Escape")
+        # The menu is closed, and the page is not left.
+        assert page.locator(".menu-list").count() == 0 and "#/session/payroll" in page.url
     assert {"Yes, run", "No", "Remember"} <= set(three["ben"].page.evaluate(OFFERED))
     box.ask("people", "role", "ben", "--role", "observer")
     write(three["ben"], "May I still?")

@@ -103,7 +103,7 @@ export function Menu({label, items, children, buttonClass = 'icon-button'}) {
     root.current.querySelector('.menu-list button')?.focus();
     const leave = event => { if (!root.current.contains(event.target)) setOpen(false); };
     const key = event => {
-      if (event.key === 'Escape') { setOpen(false); root.current.querySelector('button').focus(); }
+      if (event.key === 'Escape') { event.preventDefault(); setOpen(false); root.current.querySelector('button').focus(); }
       if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
       const all = [...root.current.querySelectorAll('.menu-list button')];
       const step = event.key === 'ArrowDown' ? 1 : -1;
