@@ -187,7 +187,8 @@ def test_nothing_in_a_log_is_ever_markup(tab: Tab, lived_in: tuple[House, Door])
 
 
 def test_people_see_who_else_is_in_a_session(browser: Any, tab: Tab, lived_in: tuple[House, Door]) -> None:
-    """A second person with a token of their own, who may look and not act; their writing is refused in words."""
+    """A second person with a token of their own, who may look and not act: they have no box to write in, and a call
+    that their page sends all the same is refused."""
     box, door = lived_in[0].box, lived_in[1]
     box.ask("people", "add", "ana", "--role", "observer")
     token = box.ask("token", "new", "--person", "ana").strip().splitlines()[-1].split()[-1]
@@ -199,9 +200,12 @@ def test_people_see_who_else_is_in_a_session(browser: Any, tab: Tab, lived_in: t
     page.evaluate("location.hash = '#/session/ticket%4021'")
     tab.go("#/session/ticket%4021", ".session-head")
     tab.page.wait_for_selector(".session-head .face[title^='ana looks']")
-    page.fill("[data-compose]", "May I?")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".toast.bad")
+    page.wait_for_selector("p.compose:has-text('You may look here')")
+    refused = page.evaluate(
+        """async () => (await fetch('/call/send', {method: 'POST', body: '{"name": "ticket@21", "text": "May I?"}', headers: {
+          'Content-Type': 'application/json', Authorization: `Bearer ${sessionStorage.getItem('wakeful.token')}`}})).json()"""
+    )
+    assert refused["status"] == 403 and "ana is an observer of ticket@21" in refused["detail"]
     page.context.close()
     tab.check()
 
