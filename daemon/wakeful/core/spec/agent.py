@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from wakeful.core.spec.budget import Budget
 
-# `openai` is its responses API, `openai-chat` the completions of before;
+# `openai` is the responses API, `openai-chat` the older chat completions;
 # `openai-compatible` speaks the latter at an address of its own.
 Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "google"]
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)

@@ -33,7 +33,7 @@ class Looked:
         self._is_racy = False
 
     def is_there(self, path: str) -> bool:
-        """Or where it leads."""
+        """Is there anything at this path? A link counts as what it leads to."""
         return self._ask(path) is not None
 
     def is_folder(self, path: str) -> bool:
@@ -49,7 +49,7 @@ class Looked:
         return self.is_file(path) and os.access(path, os.X_OK)
 
     def read(self, path: str) -> Stamp:
-        """Of a folder: its names."""
+        """Note that the content of a file, or the names in a folder, count: a later change is another answer."""
         found = _stamp(path, has_time=True)
         self._read.setdefault(path, found)
         if found is not None and abs(time.time_ns() - found[3]) < _RACY_NANOSECONDS:
@@ -57,7 +57,7 @@ class Looked:
         return found
 
     def list_folders(self, path: str) -> list[str]:
-        """The names of the folders in a folder, links left out: what files come and go in it is no other answer."""
+        """The names of the folders in a folder, without links. Files that come and go there change no answer."""
         self._listed.setdefault(path, _stamp_folders(path))
         try:
             with os.scandir(path) as entries:
@@ -66,7 +66,7 @@ class Looked:
             return []
 
     def read_start(self, path: str, size: int) -> bytes:
-        """The first bytes of a file; nothing of one that cannot be read: it will not start, and say so itself."""
+        """The first bytes of a file. Empty for a file that cannot be read: it will not start, and says so itself."""
         if self.read(path) is None:
             return b""
         try:
@@ -82,7 +82,7 @@ class Looked:
             os.close(fd)
 
     def list_names(self, folder: str) -> list[str]:
-        """In no order; nothing of what is no folder, or not there."""
+        """The names in a folder, unordered. Empty where there is no such folder."""
         if self.read(folder) is None:
             return []
         try:

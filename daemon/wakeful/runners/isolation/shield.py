@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 def can_shield() -> bool:
-    """By whichever way."""
+    """Can a place be shielded from a run here, by a mount of ours or by the launcher?"""
     return can_mount() or can_launch()
 
 

@@ -268,7 +268,7 @@ class ClosedSettings:
         return False
 
     def save(self) -> None:
-        """Where something was added since. A disk that is full is tried again after the next look."""
+        """Write the entries to the file, if there are new ones. If the disk is full, the next look tries again."""
         with self._changing:
             if self._is_written or self._file is None:
                 return
@@ -301,7 +301,7 @@ def _opened_since(path: str, number: int) -> bool:
 
 
 def _is_for_everybody(found: os.stat_result) -> bool:
-    """To be read, and a folder to be entered as well."""
+    """May everybody read it, and enter it if it is a folder?"""
     needed = 0o005 if stat.S_ISDIR(found.st_mode) else 0o004
     return found.st_mode & needed == needed
 
