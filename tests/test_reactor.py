@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from waiting import eventually, eventually_async
-from wakeful.core.calls.values import Called, Note, ResumeAll, Send, SleepAll
+from wakeful.core.calls.values import Note, ResumeAll, Send, SleepAll
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.observations import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.record.state import OpenRun, Session
@@ -171,7 +171,9 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
 
 
 @pytest.mark.asyncio
-async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_path: Path) -> None:
+async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """State has taken it in already: to go on in silence would make the next append a conflict."""
     log = MemoryLog()
     met: list[BaseException] = []
@@ -188,9 +190,11 @@ async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_
         await reactor.call(Note(name="s", text="once"), author="me", key="k")
         (session,) = reactor.core.state
         # As if the key had been looked for in the wrong log.
-        reactor._judge(Called(call=Note(name="s", text="twice"), author="me", key="k"))
+        monkeypatch.setattr(reactor, "find_repeated", lambda *_: None)
+        twice = asyncio.ensure_future(reactor.submit(Note(name="s", text="twice"), author="me", key="k"))
         await eventually_async(lambda: bool(met), what="the end of the daemon")
         assert "repeats a key" in str(met[0]) and session.id in str(met[0])
+        await twice
     finally:
         reactor.close()
         log.close()
