@@ -75,7 +75,11 @@ class World:
         fields: dict[str, Any] = {"entries": (Asked(text="add them"),), "agent": AGENT, **beginning}
         self.beginning = work.Beginning(session="s", run=1, run_id="s.1", instructions="be good", root="/p", **fields)
         self.adder = Adder(self.journal, is_look)
-        tools = ToolBox([self.adder, Adder(self.journal, is_look=True, name="reckon")], {"add": "allow", "reckon": "allow", **self.beginning.tools}, {})
+        tools = ToolBox(
+            [self.adder, Adder(self.journal, is_look=True, name="reckon")],
+            {"add": "allow", "reckon": "allow", **self.beginning.tools},
+            {},
+        )
         self.loop = Loop(self.beginning, models, tools, self, lambda text: None, self.pause)
 
     async def __call__(self, *steps: work.PostedStep) -> work.Recorded:

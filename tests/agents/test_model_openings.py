@@ -60,9 +60,7 @@ async def test_what_is_sent_is_what_would_be_sent_anew(
     seen: list[conversation.Turn] = []
     begin = EncodedTurns.__init__
 
-    def begin_and_tell(
-        self: EncodedTurns, encode_turn: Callable[[conversation.Turn], Sequence[object]]
-    ) -> None:
+    def begin_and_tell(self: EncodedTurns, encode_turn: Callable[[conversation.Turn], Sequence[object]]) -> None:
         begin(self, lambda turn: (seen.append(turn), encode_turn(turn))[1])
 
     with monkeypatch.context() as patch:
