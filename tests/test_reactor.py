@@ -17,9 +17,9 @@ from wakeful.core.record.observations import DaemonStarted, Declaration, SpecsRe
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError
+from wakeful.eventlog.group_commit import Group
 from wakeful.eventlog.memory import MemoryLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.sqlite.writer import Writer
 from wakeful.service.reactor import Outside, Reactor
 
 
@@ -53,13 +53,14 @@ async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Nothing is written before it is set."""
-    is_there, write = threading.Event(), Writer._write
+    is_there, plan = threading.Event(), Group.add
 
-    def write_when_there(*arguments: Any) -> Any:
+    def plan_when_there(*arguments: Any) -> Any:
         is_there.wait(60)
-        return write(*arguments)
+        return plan(*arguments)
 
-    monkeypatch.setattr(Writer, "_write", write_when_there)
+    # Called by the thread that writes, before it writes anything.
+    monkeypatch.setattr(Group, "add", plan_when_there)
     yield is_there
     is_there.set()
 
