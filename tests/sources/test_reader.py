@@ -26,7 +26,7 @@ MANY = WORTH_ASKING + 100
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the machine stalls: a reader that was asked is there until a test says otherwise."""
-    monkeypatch.setattr(reading, "_REST_SECONDS", 600.0)
+    monkeypatch.setattr(reading, "REST_SECONDS", 600.0)
 
 
 def readers(owner: int | None = None) -> list[psutil.Process]:
@@ -109,7 +109,7 @@ async def test_a_reader_that_nobody_asks_is_ended(tmp_path: Path, monkeypatch: p
         await world.follow("*.txt")
         await world.look_at_all()
         assert readers()
-        monkeypatch.setattr(reading, "_REST_SECONDS", 0.0)
+        monkeypatch.setattr(reading, "REST_SECONDS", 0.0)
         await eventually_async(lambda: not readers(), what="no reader left")
 
 
