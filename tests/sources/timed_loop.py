@@ -21,17 +21,19 @@ class TimedLoop:
 
     def call_later(self, seconds: float, callback: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
         self.pauses.append(seconds)
-        return self._keep(self._loop.call_later(seconds, callback, *arguments))
+        return self.call_at(self._loop.time() + seconds, callback, *arguments)
 
     def call_at(self, when: float, callback: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
-        return self._keep(self._loop.call_at(when, callback, *arguments))
+        def fire() -> None:
+            self._timers.remove(timer)
+            callback(*arguments)
 
-    def _keep(self, timer: asyncio.TimerHandle) -> asyncio.TimerHandle:
+        timer = self._loop.call_at(when, fire)
         self._timers.append(timer)
         return timer
 
     @property
     def pending(self) -> list[asyncio.TimerHandle]:
-        """The timers that will still fire."""
-        now = self._loop.time()
-        return [timer for timer in self._timers if not timer.cancelled() and timer.when() > now]
+        """The timers that were neither fired nor cancelled."""
+        self._timers = [timer for timer in self._timers if not timer.cancelled()]
+        return self._timers
