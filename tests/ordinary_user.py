@@ -78,14 +78,14 @@ class OrdinaryBox(Box):
         self.user.give(self.folder)
         super().start(is_ready=is_ready, env=env)
 
-    def _launch(
+    def launch(
         self, words: list[str], out: IO[bytes], environment: dict[str, str], user: User | None = None
     ) -> subprocess.Popen[bytes] | ForkedDaemon:
         """What becomes the user before it starts the daemon is not needed by a daemon that is forked."""
         own = len(self.user.wrap)
         if own and tuple(words[:own]) == self.user.wrap and self._may_fork(words[own:], environment):
-            return super()._launch(words[own:], out, environment, (self.user.uid, str(self.user.home)))
-        return super()._launch(words, out, environment)
+            return super().launch(words[own:], out, environment, (self.user.uid, str(self.user.home)))
+        return super().launch(words, out, environment)
 
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [*self.user.wrap, WAKEFUL, *arguments]

@@ -67,7 +67,7 @@ def test_each_step_leads_where_the_kernel_would(base: int, flags: int, has_links
         pytest.skip("NOT TESTED: there is no openat2 here to compare with")
     by_kernel = {path: ask(lambda one: beneath.open_at(base, one, flags, has_links=has_links), path) for path in PATHS}
     by_steps = {
-        path: ask(lambda one: beneath._open_step_by_step(base, one, flags, has_links=has_links), path) for path in PATHS
+        path: ask(lambda one: beneath.open_step_by_step(base, one, flags, has_links=has_links), path) for path in PATHS
     }
     assert by_steps == by_kernel
     assert by_kernel["out/x"] in ("EXDEV", "ELOOP", "ENOTDIR") and by_kernel["a/../.."] == "EXDEV"
@@ -77,7 +77,7 @@ def test_no_descriptor_is_left_open(base: int) -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     for flags in FLAGS:
         for path in PATHS:
-            ask(lambda one, how=flags: beneath._open_step_by_step(base, one, how, has_links=True), path)
+            ask(lambda one, how=flags: beneath.open_step_by_step(base, one, how, has_links=True), path)
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
@@ -95,5 +95,5 @@ def test_a_folder_that_is_swapped_for_a_link_on_the_way_leads_nowhere(
 
     monkeypatch.setattr(os, "open", swap)
     with pytest.raises(OSError) as caught:
-        beneath._open_step_by_step(base, "a/b/file", os.O_RDONLY, has_links=True)
+        beneath.open_step_by_step(base, "a/b/file", os.O_RDONLY, has_links=True)
     assert caught.value.errno == errno.ELOOP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -72,17 +73,16 @@ def test_words_of_an_earlier_attempt_are_void_and_those_of_a_recorded_turn_late(
 
 
 @pytest.mark.asyncio
-async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_waiting(tmp_path: object) -> None:
+async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_waiting(tmp_path: Path) -> None:
     """It takes the connection and is silent: words are dropped, what is dropped is told with the next post, and the model is never held up."""
-    path, asked = f"{tmp_path}/d.sock", []
+    path, is_awake = tmp_path / "d.sock", asyncio.Event()
 
-    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.read(1 << 16))
-        await asyncio.Event().wait()
+    async def hang(_: bytes, writer: asyncio.StreamWriter) -> None:
+        await is_awake.wait()
+        await answer(writer, b"{}")
 
-    server = await asyncio.start_unix_server(hang, path)
     written: list[str] = []
-    async with DaemonLink(path) as link:
+    async with scripted(path, hang) as asked, DaemonLink(str(path)) as link:
         voice = Voice(link, written.append)
         hear = voice.begin(1)
         hear("first")
@@ -90,12 +90,13 @@ async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_wait
         for _ in range(100):
             hear("x" * 4096)
             hear("y" * 10, "thinking")
-        held = voice._held
-        assert sum(len(one["text"]) for one in held) <= MOST_HELD and any(one["kind"] == "lost" for one in held)
-        assert len("".join(written)) == 5 + 100 * 4096
+        assert len("".join(written)) == 5 + 100 * 4096 and len(asked) == 1
+        is_awake.set()
+        await eventually_async(lambda: len(asked) == 2)
         voice.close()
-    server.close()
     assert b'"text":"first"' in asked[0]
+    held = json.loads(asked[1].partition(b"\r\n\r\n")[2])["words"]
+    assert 0 < sum(len(one["text"]) for one in held) <= MOST_HELD and any(one["kind"] == "lost" for one in held)
 
 
 @pytest.mark.asyncio

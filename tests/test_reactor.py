@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from waiting import eventually, eventually_async
-from wakeful.core.calls.values import Called, Note, ResumeAll, Send, SleepAll
+from wakeful.core.calls.values import Note, ResumeAll, Send, SleepAll
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.observations import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError
+from wakeful.eventlog.group_commit import Group
 from wakeful.eventlog.memory import MemoryLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.sqlite.writer import Writer
 from wakeful.service.reactor import Outside, Reactor
 
 
@@ -53,13 +53,14 @@ async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Nothing is written before it is set."""
-    is_there, write = threading.Event(), Writer._write
+    is_there, plan = threading.Event(), Group.add
 
-    def write_when_there(*arguments: Any) -> Any:
+    def plan_when_there(*arguments: Any) -> Any:
         is_there.wait(60)
-        return write(*arguments)
+        return plan(*arguments)
 
-    monkeypatch.setattr(Writer, "_write", write_when_there)
+    # Called by the thread that writes, before it writes anything.
+    monkeypatch.setattr(Group, "add", plan_when_there)
     yield is_there
     is_there.set()
 
@@ -171,7 +172,9 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
 
 
 @pytest.mark.asyncio
-async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_path: Path) -> None:
+async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """State has taken it in already: to go on in silence would make the next append a conflict."""
     log = MemoryLog()
     met: list[BaseException] = []
@@ -188,9 +191,11 @@ async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_
         await reactor.call(Note(name="s", text="once"), author="me", key="k")
         (session,) = reactor.core.state
         # As if the key had been looked for in the wrong log.
-        reactor._judge(Called(call=Note(name="s", text="twice"), author="me", key="k"))
+        monkeypatch.setattr(reactor, "find_repeated", lambda *_: None)
+        twice = asyncio.ensure_future(reactor.submit(Note(name="s", text="twice"), author="me", key="k"))
         await eventually_async(lambda: bool(met), what="the end of the daemon")
         assert "repeats a key" in str(met[0]) and session.id in str(met[0])
+        await twice
     finally:
         reactor.close()
         log.close()

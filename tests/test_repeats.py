@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import weakref
 from contextlib import redirect_stdout
 
 from wakeful.service.voice import Voice
@@ -21,12 +22,19 @@ def test_the_same_line_is_printed_a_few_times_and_then_counted() -> None:
     assert repeats.take("no room")
 
 
+class Line(str):
+    """A text that can be seen to be forgotten."""
+
+
 def test_many_different_lines_take_no_memory() -> None:
     repeats = Repeats(lambda: 0.0)
+    lines: list[weakref.ref[Line]] = []
     for number in range(10_000):
-        assert repeats.take(f"line {number}")
+        line = Line(f"line {number}")
+        lines.append(weakref.ref(line))
+        assert repeats.take(line)
         repeats.end_periods()
-    assert len(repeats._known) < 100
+    assert sum(line() is not None for line in lines) < 100
 
 
 def test_the_voice_tells_a_line_of_its_own_a_few_times_and_every_record() -> None:

@@ -23,11 +23,12 @@ from agents.reaching import ADD, KEY, PROVIDERS
 from agents.test_images import PNG
 from wakeful.agents.contract import ModelRequest, ToolOffer
 from wakeful.agents.models.conversation import Conversation, legal_id
-from wakeful.agents.models.provider_model import make_model
+from wakeful.agents.models.provider_model import FORMATS
+from wakeful.agents.models.wire_format import Endpoint
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.files import FileTools
 from wakeful.core.agents.turns import Answered, Asked, Entry, Image, Returned, ToolCall
-from wakeful.core.spec.agent import ModelSettings, ModelSpec
+from wakeful.core.spec.agent import ModelSettings
 from wakeful.settings import read_known_prices
 
 ADDRESS = "http://provider.example/base"
@@ -197,10 +198,10 @@ def requests(draw: st.DrawFn, ours: str) -> ModelRequest:
 
 
 def write_ours(ours: str, name: str, request: ModelRequest) -> tuple[str, dict[str, str], dict[str, Any]]:
-    model: Any = make_model(ModelSpec(provider=ours, model=name, base_url=ADDRESS), KEY)  # type: ignore[arg-type]
+    wire_format = FORMATS[ours](Endpoint(name, ADDRESS, KEY))  # type: ignore[index]
     takes = request.settings.images if request.settings.images is not None else ours != "openai-compatible"
     turns = Conversation(ours).tell(request.entries, request.images if takes else None)
-    post = model._format.write_post(request, turns)
+    post = wire_format.write_post(request, turns)
     return post.url, {key.lower(): value for key, value in post.headers.items()}, msgspec.json.decode(post.body)
 
 

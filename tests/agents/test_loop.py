@@ -74,8 +74,12 @@ class World:
         self.pauses: list[float] = []
         fields: dict[str, Any] = {"entries": (Asked(text="add them"),), "agent": AGENT, **beginning}
         self.beginning = work.Beginning(session="s", run=1, run_id="s.1", instructions="be good", root="/p", **fields)
-        adders = [Adder(self.journal, is_look), Adder(self.journal, is_look=True, name="reckon")]
-        tools = ToolBox(adders, {"add": "allow", "reckon": "allow", **self.beginning.tools}, {})
+        self.adder = Adder(self.journal, is_look)
+        tools = ToolBox(
+            [self.adder, Adder(self.journal, is_look=True, name="reckon")],
+            {"add": "allow", "reckon": "allow", **self.beginning.tools},
+            {},
+        )
         self.loop = Loop(self.beginning, models, tools, self, lambda text: None, self.pause)
 
     async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
@@ -324,7 +328,7 @@ async def test_a_conversation_that_is_too_long_is_neither_sent_nor_failed_but_to
     small = AgentSpec(name="docs", models=AGENT.models, window=TokenWindow(compress_at=400))
     model = Scripted(call(1), say("never"))
     world = World(model, agent=small)
-    world.loop._tools.tools["add"].carry_out = long_result  # type: ignore[method-assign]
+    world.adder.carry_out = long_result  # type: ignore[method-assign]
     assert (await world.loop.run()).is_long
     assert len(model.asked) == 1 and world.kinds()[-1] == "ReturnTool"
     told = World(Scripted(ProviderFault("too_long", "413")))

@@ -14,9 +14,10 @@ from agents.provider import Call, Cut, Empty, Fail, Garbage, Provider, Reply, Sa
 from agents.provider.script import Turn
 from agents.reaching import ADD, FORMATS, KEY, PROVIDERS
 from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault
+from wakeful.agents.models.exchange import Exchange
 from wakeful.agents.models.provider_model import make_model
 from wakeful.core.agents.turns import Asked
-from wakeful.core.spec.agent import ModelSpec
+from wakeful.core.spec.agent import DEFAULT_SILENCE_SECONDS, ModelSpec
 
 pytestmark = pytest.mark.asyncio
 
@@ -56,9 +57,9 @@ PART_KEYS = (
 
 
 async def ask_ours(ours: str, address: str, said: list[tuple[str, str]], transport: Any = None) -> ModelAnswer:
-    model: Any = make_model(ModelSpec(provider=ours, model="scripted", base_url=address), KEY)  # type: ignore[arg-type]
-    if transport is not None:
-        model._exchange._client = httpx2.AsyncClient(transport=transport)
+    spec = ModelSpec(provider=ours, model="scripted", base_url=address)  # type: ignore[arg-type]
+    exchange = Exchange(DEFAULT_SILENCE_SECONDS, transport)
+    model = make_model(spec, KEY, exchange=exchange)
     return await model.answer(REQUEST, lambda text, kind="text": said.append((text, kind)))
 
 

@@ -25,12 +25,12 @@ def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
 class SocketConnection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
         super().__init__("wakeful", timeout=PATIENCE_SECONDS)
-        self._path = path
+        self.path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(PATIENCE_SECONDS)
-        self.sock.connect(str(self._path))
+        self.sock.connect(str(self.path))
 
 
 @dataclass
@@ -61,10 +61,10 @@ class Speaker:
     """Speaks HTTP as any other program would: what is tested is the wire, not our own client."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def ask(self, method: str, target: str, body: Any = None, token: str | None = None, **headers: str) -> Reply:
-        connection = SocketConnection(self._path)
+        connection = SocketConnection(self.path)
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
@@ -83,7 +83,7 @@ class Speaker:
         return self.ask("POST", f"/call/{verb}", body, token=token)
 
     def stream(self, target: str) -> tuple[SocketConnection, http.client.HTTPResponse]:
-        connection = SocketConnection(self._path)
+        connection = SocketConnection(self.path)
         connection.request("GET", target)
         return connection, connection.getresponse()
 

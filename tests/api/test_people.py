@@ -214,7 +214,7 @@ def test_a_stream_stops_telling_when_the_role_is_taken_away(speaker: Speaker, da
 
 
 def open_stream(speaker: Speaker, target: str, token: str) -> Any:
-    connection = SocketConnection(speaker._path)
+    connection = SocketConnection(speaker.path)
     connection.request("GET", target, headers={"Authorization": f"Bearer {token}"})
     return connection, connection.getresponse()
 

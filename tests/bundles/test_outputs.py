@@ -115,7 +115,7 @@ def test_what_was_moved_is_read_as_before_and_is_not_due_again(there: Place) -> 
     blobs = Blobs(str(there.folder / "blobs"), archive)
     assert blobs.get(old) == b"old " * 500 and blobs.is_kept(old) and not blobs.has(old, 2000)
     assert archive.move(there.blobs, [old], "2026-01-31") is None, "there is nothing left to move"
-    assert sorted(path.name for path in archive._folder.iterdir()) == ["2026-01-31-1.zip"]
+    assert sorted(path.name for path in (there.folder / "archive").iterdir()) == ["2026-01-31-1.zip"]
 
 
 def test_a_damaged_blob_is_not_moved(there: Place, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from wakeful.run_files.path_lists import read_entries
 from wakeful.sources.files.entry import Seen
 from wakeful.system import blobs as blobs_module
 from wakeful.system.blobs import Blobs
+from wakeful.system.blocking_pool import Pool
 
 pytestmark = pytest.mark.asyncio
 
@@ -211,10 +212,19 @@ async def test_a_daemon_that_stops_gives_up_what_waits_and_loses_nothing_it_prom
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog_module, "CLOSING_SECONDS", 0.0)
-    desk = Desk(tmp_path)
+    is_closing = threading.Event()
+
+    class ClosingPool(Pool):
+        def shutdown(self, *options: bool, **named: bool) -> None:
+            is_closing.set()
+            super().shutdown(*options, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backlog_module, "Pool", ClosingPool)
+        desk = Desk(tmp_path)
     files = await desk.run(100)
     closing = asyncio.create_task(desk.keeper.close())
-    await eventually_async(lambda: desk.keeper._backlog._until < float("inf"))
+    await eventually_async(is_closing.is_set, what="the contents that wait given up")
     desk.blobs.gate.set()
     await closing
     assert desk.count_kept(files) <= 1 and desk.kept_at_end == [True] and desk.said == []

@@ -12,10 +12,10 @@ from wakeful.core.record import events, fold
 
 # What is handled, by which functions, and what of it stands elsewhere.
 TABLES: dict[str, tuple[Any, Mapping[Any, Callable[..., object]], set[type]]] = {
-    "events": (events.Event, fold._FOLDS, {events.SessionOpened}),
-    "observations": (take.Observation, take._TAKES, set()),
-    "calls": (values.Call, take._JUDGES, set()),
-    "steps": (steps.Step, agent_steps._STEPS, set()),
+    "events": (events.Event, fold.FOLDS, {events.SessionOpened}),
+    "observations": (take.Observation, take.TAKES, set()),
+    "calls": (values.Call, take.JUDGES, set()),
+    "steps": (steps.Step, agent_steps.STEPS, set()),
 }
 
 

@@ -112,12 +112,12 @@ class Box:
         out = self.output.open("ab")
         self.said = out.tell()
         words, environment = self.arguments(), self.environment() | (env or {})
-        self.daemon = self._launch(words, out, environment)
+        self.daemon = self.launch(words, out, environment)
         out.close()
         if is_ready:
             self.wait_ready()
 
-    def _launch(
+    def launch(
         self, words: list[str], out: IO[bytes], environment: dict[str, str], user: User | None = None
     ) -> subprocess.Popen[bytes] | ForkedDaemon:
         if self._may_fork(words, environment):

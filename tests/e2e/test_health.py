@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
+from api.conftest import Speaker
 from e2e.box import Box
 from e2e.test_http_port import make_token, open_port
 from waiting import eventually
@@ -125,12 +126,11 @@ def test_prometheus_reads_the_numbers(box: Box, read: Any) -> None:
     box.write("in.txt", "bad!\n")
     find(box, "failed")
     eventually(lambda: read_health(box)["sessions"]["failed"] == 2)
-    answer = Client(str(box.socket))._ask(
-        "GET", "/metrics", {}, extra={"Accept": "application/openmetrics-text"} if read is read_open else {}
-    )
+    wanted = {"Accept": "application/openmetrics-text"} if read is read_open else {}
+    answer = Speaker(box.socket).ask("GET", "/metrics", **wanted)
     kind = "application/openmetrics-text" if read is read_open else "text/plain; version=0.0.4"
     assert answer.headers["content-type"].startswith(kind)
-    families = {family.name: family for family in read(answer.read().decode())}
+    families = {family.name: family for family in read(answer.body.decode())}
     found = {
         (sample.name, *sample.labels.values()): sample.value
         for family in families.values()

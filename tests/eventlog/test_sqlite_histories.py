@@ -16,10 +16,11 @@ from eventlog.engines import append, carry, texts
 from waiting import eventually, eventually_async
 from wakeful.eventlog.contract import Append, Conflict, Draft, StoreDamaged
 from wakeful.eventlog.memory import MemoryLog
-from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader, payload_check
+from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader, payload_check, payloads
 from wakeful.eventlog.sqlite.backup import restore
 from wakeful.eventlog.sqlite.files import StoreFiles, connect_reader, create_database, prepare_folder
 from wakeful.eventlog.sqlite.schema import load_migrations, migrate
+from wakeful.eventlog.sqlite.writer import Writer
 
 CANARY = "canary-5f0c9d1e"
 IMPORTER = Path(__file__).with_name("importer.py")
@@ -303,21 +304,23 @@ def test_a_full_queue_of_appends_around_an_import_keeps_its_order(log: SqliteLog
 
 @pytest.mark.asyncio
 async def test_an_import_queued_behind_an_append_of_its_session_is_refused_and_the_log_goes_on(
-    log: SqliteLog, tmp_path: Path
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both were planned from one state of the store before, and the second record at one seq ended the process."""
     source = MemoryLog()
     append(source, "a", "1", "2")
     first, second = source.read("a")
     log.import_next("a", first)
-    is_free = threading.Event()
-    holding = threading.Thread(target=log._keep, args=(lambda _: is_free.wait(60),))
+    is_free, queued, put = threading.Event(), [], Writer.put
+    monkeypatch.setattr(Writer, "put", lambda writer, call: (queued.append(call), put(writer, call)))
+    is_held = threading.Event()
+    monkeypatch.setattr(payloads, "restore", lambda *_: (is_held.set(), is_free.wait(60)))
+    holding = threading.Thread(target=log.restore_payloads, args=("a", []))
     holding.start()
+    await eventually_async(is_held.is_set, what="the writer at work")
     appended = log.append([Append("a", 1, (Draft("kind", b"1", "x"),))], at=1)
     importing = asyncio.create_task(asyncio.to_thread(log.import_next, "a", second))
-    assert log._writer is not None
-    queue = log._writer._queue
-    await eventually_async(lambda: queue.qsize() == 2, what="both calls in the queue")
+    await eventually_async(lambda: len(queued) == 3, what="both calls in the queue")
     is_free.set()
     assert [one.first_seq for one in await appended] == [2]
     with pytest.raises(Conflict, match="another record stands here"):

@@ -4,6 +4,7 @@ import ctypes
 import resource
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -99,10 +100,17 @@ def subreaper() -> Iterator[None]:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-@pytest_asyncio.fixture
-async def bench(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path)
+@asynccontextmanager
+async def open_bench(folder: Path, **named: object) -> AsyncIterator[Bench]:
+    """`named` goes to the runner."""
+    bench = Bench(folder, **named)
     yield bench
     for run_id in bench.under_way():
         bench.runner.stop(run_id, "kill", 0)
     await bench.runner.close(0)
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
+    async with open_bench(tmp_path) as bench:
+        yield bench

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,13 +16,22 @@ from wakeful.runners.process.mark import mark_of
 from wakeful.runners.run.runner import CommandRunner
 
 
+def find_own() -> Path | None:
+    """The folder of the group that the tests run in."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    mount = next((words[1] for words in mounts if words[2] == "cgroup2"), None)
+    groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    own = next((path for number, _, path in groups if number == "0"), None)
+    return None if mount is None or own is None else Path(mount) / own.lstrip("/")
+
+
 @pytest.fixture
 def cgroups():
     """A group of our own below the one the tests run in, as systemd's delegation would give."""
-    mount, own = cgroup._find_mount(), cgroup._find_own()
-    if mount is None or own is None:
+    own = find_own()
+    if own is None:
         pytest.skip("no cgroup v2 here")
-    folder = f"{mount}/{own}/wakeful-test-{os.getpid()}"
+    folder = f"{own}/wakeful-test-{os.getpid()}"
     try:
         os.mkdir(folder)
     except OSError as error:
@@ -41,7 +51,7 @@ async def test_a_run_lives_in_a_group_of_its_own_which_is_gone_after_it(bench, c
     runner.prepare(order).launch()
     ended = await bench.end_of(order.run_id)
     assert b"/wakeful-1" in bench.output(ended)
-    await eventually_async(lambda: not [name for name in os.listdir(cgroups._folder) if name.startswith("wakeful-")])
+    await eventually_async(lambda: not cgroups.marks())
     await runner.close(0)
 
 
@@ -75,7 +85,7 @@ async def test_runs_too_short_to_enter_their_group_end_as_all_others(bench, cgro
     for order in orders:
         assert (await bench.end_of(order.run_id)).exit_code == 0
     await runner.close(0)
-    assert not [name for name in os.listdir(cgroups._folder) if name.startswith("wakeful-")]
+    assert not cgroups.marks()
 
 
 @pytest.mark.asyncio
@@ -128,8 +138,16 @@ def test_a_run_is_bounded_before_it_enters_a_group_that_can_bound_it(tmp_path):
 
 def test_a_tree_that_nobody_delegated_is_not_taken():
     """Being root makes every group writable; systemd is still its only writer."""
-    found = cgroup.find_delegated()
-    assert found is None or cgroup._is_delegated(found._folder)
+    own = find_own()
+    is_delegated = own is not None and any(
+        name.endswith(".delegate")
+        and os.getxattr(folder, name) == b"1"
+        and os.access(folder, os.W_OK)
+        and (folder / "cgroup.kill").exists()
+        for folder in (own, own.parent)
+        for name in os.listxattr(folder)
+    )
+    assert (cgroup.find_delegated() is not None) == is_delegated
 
 
 def test_groups_that_are_not_there_have_no_members_and_need_no_removal(tmp_path):

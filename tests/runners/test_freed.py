@@ -19,6 +19,7 @@ from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.run.probe_launch import ProbePlaces
+from wakeful.runners.run.run import LiveRun
 
 pytestmark = pytest.mark.asyncio
 LEVELS = ("none", "observe", "standard") if find_obstacle() else ("none", "observe", "standard", "strict")
@@ -69,9 +70,13 @@ def name_ours(one: object) -> str | None:
     return type(one).__qualname__ if type(one).__module__.startswith("wakeful.") else None
 
 
+def find_live(run_id: str) -> weakref.ref[LiveRun]:
+    return next(weakref.ref(one) for one in gc.get_objects() if type(one) is LiveRun and one.order.run_id == run_id)
+
+
 async def run_and_lose(bench: Bench, order: RunOrder) -> None:
     bench.start(order)
-    live = weakref.ref(bench.runner._runs[order.run_id])
+    live = find_live(order.run_id)
     await bench.end_of(order.run_id)
     # Threads let go of what they worked on a moment after they told that it is done.
     await eventually_async(lambda: live() is None, what="the end of the run's object", seconds=10)
@@ -86,7 +91,7 @@ async def test_an_ended_run_is_freed_at_once(bench: Bench, name: str) -> None:
 async def test_a_stopped_run_is_freed_at_once(bench: Bench) -> None:
     order = bench.shell("sleep 300")
     bench.start(order)
-    live = weakref.ref(bench.runner._runs[order.run_id])
+    live = find_live(order.run_id)
     bench.runner.stop(order.run_id, "interrupt", 30.0)
     bench.runner.stop(order.run_id, "kill", 0.0)
     await bench.end_of(order.run_id)

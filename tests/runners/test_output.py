@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from waiting import eventually_async
 from wakeful.runners.process.output_capture import Capture
+from wakeful.runners.process.program import Spent
+from wakeful.runners.run import run as running
 
 asynchronous = pytest.mark.asyncio
 
@@ -102,7 +104,14 @@ def test_head_and_tail_are_the_ends_of_the_whole_however_it_was_cut(chunks, limi
 
 
 @asynchronous
-async def test_usage_counts_the_whole_tree_and_can_be_read_while_it_runs(bench):
+async def test_usage_counts_the_whole_tree_and_can_be_read_while_it_runs(bench, monkeypatch):
+    counted: list[Spent] = []
+
+    def count() -> Spent:
+        counted.append(Spent())
+        return counted[-1]
+
+    monkeypatch.setattr(running, "Spent", count)
     burn = (
         "import time\nx = bytearray(64 << 20)\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
     )
@@ -114,9 +123,8 @@ async def test_usage_counts_the_whole_tree_and_can_be_read_while_it_runs(bench):
     run_id = bench.start(
         bench.shell("python3 burn.py; python3 burn.py seen; echo done; while ! test -f go; do sleep 0.01; done")
     )
-    await eventually_async(
-        lambda: bench.runner._runs[run_id]._spent.usage(0.0).max_rss_bytes > 64 << 20, what="the peak sampled"
-    )
+    (spent,) = counted
+    await eventually_async(lambda: spent.usage(0.0).max_rss_bytes > 64 << 20, what="the peak sampled")
     (bench.root / "seen").touch()
     async for _ in bench.runner.follow(run_id):
         break

@@ -6,13 +6,14 @@ import asyncio
 import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from msgspec.structs import replace
 
-from runners.conftest import Bench
+from runners.conftest import Bench, open_bench
 from waiting import eventually_async
 from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder, StopWord
@@ -298,8 +299,13 @@ def mount_on(place: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "none", str(place)], check=True)
 
 
-def protect(bench: Bench, protected: Protected) -> None:
-    bench.runner._preparation.protected = protected
+@pytest_asyncio.fixture
+async def guarded(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
+    """Its runner protects the specs, and hides the secrets."""
+    root, state = tmp_path / "root", tmp_path / "state"
+    hidden = (str(root / "secrets"), str(state / "runs"))
+    async with open_bench(tmp_path, protected=Protected(specs=str(root / "sessions.d"), hidden=hidden)) as bench:
+        yield bench
 
 
 SHIELDING = pytest.mark.skipif(
@@ -311,27 +317,26 @@ SHIELDING = pytest.mark.skipif(
 @pytest.mark.parametrize("change", [None, replace_folder, make_anew, mount_on])
 @pytest.mark.parametrize("level", ["none", "standard"])
 async def test_specs_beside_an_output_stay_as_they_are_whatever_became_of_them_since_the_last_run(
-    bench: Bench, change: Callable[[Path], None] | None, level: str
+    guarded: Bench, change: Callable[[Path], None] | None, level: str
 ) -> None:
     """They are shielded by mounts of the run's own. Without that it would be done, as the first level shows."""
-    specs, secrets = bench.root / "sessions.d", bench.root / "secrets"
+    specs, secrets = guarded.root / "sessions.d", guarded.root / "secrets"
     specs.mkdir()
     secrets.mkdir()
     (secrets / "key").write_text("for the daemon alone")
-    protect(bench, Protected(specs=str(specs), hidden=(str(secrets), str(bench.state / "runs"))))
     script = "cat secrets/key || true; (echo changed > sessions.d/a.yaml) || true; echo done > report.md"
 
     def order() -> RunOrder:
-        return confined(bench, script, writes=("report.md",), level=level)
+        return confined(guarded, script, writes=("report.md",), level=level)
 
     if level == "standard":
-        assert (await bench.run(order())).exit_code == 0
+        assert (await guarded.run(order())).exit_code == 0
     try:
         if change is not None:
             change(specs)
-        ended = await bench.run(order())
-        said = bench.output(ended)
-        assert (bench.root / "report.md").read_text() == "done\n", said
+        ended = await guarded.run(order())
+        said = guarded.output(ended)
+        assert (guarded.root / "report.md").read_text() == "done\n", said
         assert (specs / "a.yaml").exists() == (level == "none")
         assert (b"for the daemon alone" in said) == (level == "none")
     finally:

@@ -357,13 +357,15 @@ async def test_an_edit_in_the_last_moment_goes_back_where_it_was(
     """Between the comparison and the rename: what comes out is looked at, and is not what the run began with."""
     berth = Berth(tmp_path)
     berth.target.write_text("old")
-    bring = landing._bring
+    rename, edited = landing.rename_at, set[Path]()
 
-    def edit_and_bring(*arguments: object) -> str | None:
-        berth.target.write_text("theirs")
-        return bring(*arguments)
+    def edit_and_rename(*arguments: object) -> int:
+        if berth.target not in edited:
+            edited.add(berth.target)
+            berth.target.write_text("theirs")
+        return rename(*arguments)
 
-    monkeypatch.setattr(landing, "_bring", edit_and_bring)
+    monkeypatch.setattr(landing, "rename_at", edit_and_rename)
     [words] = berth.land(base="old")
     assert "theirs stands" in words and berth.target.read_text() == "theirs"
     assert (berth.aside / "out" / "x").read_text() == "new"

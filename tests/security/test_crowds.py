@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import os
 import select
 import socket
 import struct
 import subprocess
 import termios
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -94,7 +96,7 @@ def _find_program(box: CallersBox) -> psutil.Process | None:
 
 
 def run_of(number: int) -> Peer:
-    return Peer(Connections(str)._uid, 1000 + number, ProcessOwner(run_id=f"s.{number}", mark=number, sign=""))
+    return Peer(os.geteuid(), 1000 + number, ProcessOwner(run_id=f"s.{number}", mark=number, sign=""))
 
 
 def test_the_last_places_are_for_people_however_many_runs_there_are() -> None:
@@ -105,10 +107,10 @@ def test_the_last_places_are_for_people_however_many_runs_there_are() -> None:
         for _ in range(MOST_OF_ONE_RUN + 1):
             taken += held.admit(run_of(number)) is None
     assert taken == held.total == MOST_CONNECTIONS - held.kept
-    for stranger in (Peer(held._uid, 7, Unknown(GONE)), Peer(held._uid + 1, 8)):
+    for stranger in (Peer(os.geteuid(), 7, Unknown(GONE)), Peer(os.geteuid() + 1, 8)):
         refused = held.admit(stranger)
         assert refused is not None and "kept for people" in refused
-    person = Peer(held._uid, 9)
+    person = Peer(os.geteuid(), 9)
     assert [held.admit(person) for _ in range(held.kept)] == [None] * held.kept
     refused = held.admit(person)
     assert refused is not None and "all of its 512 connections are in use, 64 of them by process 9" in refused
@@ -116,9 +118,20 @@ def test_the_last_places_are_for_people_however_many_runs_there_are() -> None:
     assert held.admit(person) is None
 
 
+class Name(str):
+    """A text that can be seen to be forgotten."""
+
+
 def test_a_place_that_is_given_back_is_free_again() -> None:
     """A run at its cap closes one, and has one again; nothing is left of a run that closed all."""
-    held = Connections(str)
+    names: list[weakref.ref[Name]] = []
+
+    def name_run(run_id: str) -> str:
+        name = Name(run_id)
+        names.append(weakref.ref(name))
+        return name
+
+    held = Connections(name_run)
     for _ in range(MOST_OF_ONE_RUN):
         assert held.admit(run_of(1)) is None
     assert "run s.1 has 32 connections, the most it may have" in (held.admit(run_of(1)) or "")
@@ -126,7 +139,8 @@ def test_a_place_that_is_given_back_is_free_again() -> None:
     assert held.admit(run_of(1)) is None
     for _ in range(MOST_OF_ONE_RUN):
         held.release(run_of(1))
-    assert held.total == 0 and held._names == {}
+    assert held.total == 0
+    assert names and not any(name() for name in names), "the name of the run"
 
 
 def is_turned_away(path: str) -> bool:

@@ -81,7 +81,7 @@ def ask(speaker: Speaker, key: str, token: str | None = None, *, name: str = "pa
 
 
 def stream(speaker: Speaker, target: str, token: str) -> tuple[Any, int]:
-    connection = SocketConnection(speaker._path)
+    connection = SocketConnection(speaker.path)
     connection.request("GET", target, headers={"Authorization": f"Bearer {token}"})
     return connection, connection.getresponse().status
 

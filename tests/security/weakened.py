@@ -29,17 +29,18 @@ from wakeful.trust.spec_reader import HouseReader
 def know_by_number() -> None:
     """Who calls was read from /proc by the number of the process, at each request."""
 
-    def identify(self: gate.Gate, scope: gate.Scope) -> peers.Caller:
+    async def answer(self: gate.Gate, scope: gate.Scope, receive: gate.Receive, send: gate.Send) -> None:
         peer = scope["state"]["peer"]
-        try:
-            standing = self._service.owner_of_process(peer.pid)
-        except ProcessLookupError:
-            standing = peers.Unknown(peers.GONE)
-        scope["state"]["peer"] = peers.Peer(peer.uid, peer.pid, standing)
-        return as_it_is(self, scope)
+        if isinstance(peer, peers.Peer):
+            try:
+                standing = self._service.owner_of_process(peer.pid)
+            except ProcessLookupError:
+                standing = peers.Unknown(peers.GONE)
+            scope["state"]["peer"] = peers.Peer(peer.uid, peer.pid, standing)
+        await as_it_is(self, scope, receive, send)
 
-    as_it_is = gate.Gate._identify
-    gate.Gate._identify = identify  # type: ignore[method-assign]
+    as_it_is = gate.Gate.__call__
+    gate.Gate.__call__ = answer  # type: ignore[method-assign]
     gate.find_absence = lambda connection, peer: None  # type: ignore[assignment]
 
 
@@ -98,12 +99,12 @@ def lead_anywhere() -> None:
 
 def follow_planted_links() -> None:
     """A symbolic link inside the project led a session's binding to any other part of the project, whoever made the link."""
-    reach.Plan._refuse_planted = lambda self, path, real: None  # type: ignore[method-assign]
+    reach.resolve_links = lambda path: (os.path.realpath(path), [])
 
 
 def pin_no_reach() -> None:
     """Trust covered the spec and its program alone, and not the places that the program leads to."""
-    HouseReader._list_reach = lambda self, path, spec, agent: {}  # type: ignore[method-assign]
+    HouseReader.find_reach = lambda self, spec, agent: ()  # type: ignore[method-assign]
 
 
 def mount_nothing() -> None:

@@ -7,34 +7,59 @@ compares what was noticed with what is there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sources.watcher import Watcher
 from waiting import eventually_async
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects
+from wakeful.sources.files.entry import Seen
+from wakeful.sources.files.look_pool import Lanes
 from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
+from wakeful.sources.files.sweep import USUAL_PACE, Pace, RacyPaths
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import MakeHints
 
 QUIET_SECONDS = 0.06
 
 
-def look_now(source: FileSource, key: str) -> LookResult:
-    """Look at everything a target means, here and now, however long it takes."""
-    followed = source._followed[key]
-    followed.is_whole = True
-    return source._apply(followed, 0, source._looker.look(followed, followed.take_errand()))
+# Every path is looked at again at once, and none because it was hashed too soon after a change.
+SWEPT = Pace(tick_seconds=0.02, round_seconds=1, reread_seconds=3600.0)
+# Targets that cannot be watched are polled at once.
+POLLED = Pace(tick_seconds=0.05, poll_seconds=0.05)
+# A path that was hashed too soon after a change is read again at once.
+REREAD = Pace(tick_seconds=0.02, reread_seconds=0.0)
+
+
+class Due(RacyPaths):
+    """The paths to be read again, and those that were handed out for it."""
+
+    def __init__(self, seen: Mapping[str, Seen], pause_seconds: float) -> None:
+        super().__init__(seen, pause_seconds)
+        self.taken: list[str] = []
+
+    def take_due(self) -> dict[str, Seen]:
+        due = super().take_due()
+        self.taken += due
+        return due
 
 
 class World:
     """Everything one test needs around a source."""
 
-    def __init__(self, root: Path, state: Path, make_hints: MakeHints, mounts: Mounts | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        state: Path,
+        make_hints: MakeHints,
+        mounts: Mounts | None = None,
+        pace: Pace = USUAL_PACE,
+    ) -> None:
         self.root = root
         self.loop = asyncio.get_running_loop()
         self.results: dict[str, list[LookResult]] = {}
@@ -46,13 +71,19 @@ class World:
         # What was said of defects.
         self.told: list[str] = []
         self.cache = StatCache(state)
+        self.watcher = Watcher(make_hints)
+        self.lanes = Lanes()
+        self.racy = Due(self.cache.seen, pace.reread_seconds)
         self.source = FileSource(
             self._take,
             self.loop,
             state,
-            make_hints,
+            self.watcher.make,
             self.cache,
             mounts=mounts,
+            lanes=self.lanes,
+            racy=self.racy,
+            pace=pace,
             defects=Defects(lambda words, error: self.told.append(words)),
         )
 
@@ -73,13 +104,11 @@ class World:
     def _dirty(self, key: str) -> None:
         if key in self.timers:
             self.timers[key].cancel()
-        self.timers[key] = self.loop.call_later(QUIET_SECONDS, self._look, key)
-
-    def _look(self, key: str) -> None:
-        del self.timers[key]
-        self.look(key)
+        self.timers[key] = self.loop.call_later(QUIET_SECONDS, self.look, key)
 
     def look(self, key: str) -> None:
+        if (timer := self.timers.pop(key, None)) is not None:
+            timer.cancel()
         self._generation += 1
         self.looking.add(key)
         self.source.look(key, self._generation)
@@ -102,6 +131,13 @@ class World:
         await eventually_async(lambda: len(self.hints) > before, what="a hint")
         await self.settled()
 
+    async def look_at_all(self) -> None:
+        """Look at everything that every target means, as after lost hints."""
+        self.watcher.lose()
+        for key in list(self.timers):
+            self.look(key)
+        await self.settled()
+
     def last(self, key: str) -> LookResult:
         return self.results[key][-1]
 
@@ -118,13 +154,15 @@ class World:
 
     async def truth(self, pattern: str, root: Path | None = None, **options: object) -> str | None:
         """The version as a source without memory and without hints finds it now."""
-        fresh = FileSource(
-            lambda observation: None, self.loop, self.root / ".no-state", choose_hints("poll"), StatCache(None)
-        )
+        told: list[TargetsHinted | TargetLooked] = []
+        fresh = FileSource(told.append, self.loop, self.root / ".no-state", choose_hints("poll"), StatCache(None))
         fresh.follow([FileTarget(key="truth", root=str(root or self.root), pattern=pattern, **options)])
-        result = look_now(fresh, "truth")
+        fresh.look("truth", 1, takes_open=True)
+        await eventually_async(lambda: told, what="what is there")
         await fresh.close()
-        return result.version
+        looked = told[0]
+        assert isinstance(looked, TargetLooked) and looked.result.held is None
+        return looked.result.version
 
     async def noticed(self, key: str, pattern: str, root: Path | None = None, **options: object) -> None:
         """Wait until what was noticed is what is there."""
@@ -138,11 +176,14 @@ class World:
 
 @asynccontextmanager
 async def open_world(
-    tmp_path: Path, make_hints: MakeHints | None = None, mounts: Mounts | None = None
+    tmp_path: Path,
+    make_hints: MakeHints | None = None,
+    mounts: Mounts | None = None,
+    pace: Pace = USUAL_PACE,
 ) -> AsyncIterator[World]:
     root = tmp_path / "root"
     root.mkdir(exist_ok=True)
-    world = World(root, tmp_path / "state", make_hints or choose_hints("inotify"), mounts)
+    world = World(root, tmp_path / "state", make_hints or choose_hints("inotify"), mounts, pace)
     try:
         yield world
     finally:

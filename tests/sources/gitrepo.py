@@ -1,10 +1,11 @@
 """Real repositories for tests, and somebody who follows them: what a person does with git, and what the source reports."""
 
-import asyncio
 import os
 import subprocess
 from pathlib import Path
 
+from sources.timed_loop import TimedLoop
+from sources.watcher import Watcher
 from waiting import eventually_async
 from wakeful.core.looking.targets import CommitsTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
@@ -50,7 +51,11 @@ class Follower:
         self._generation = 0
         make_hints = options.pop("make_hints", None)
         options = {"poll_seconds": 0.05, "idle_poll_seconds": 0.05} | options
-        self.source = CommitSource(self._take, asyncio.get_running_loop(), make_hints, **options)
+        self.loop = TimedLoop()
+        self.watcher = None if make_hints is None else Watcher(make_hints)
+        self.source = CommitSource(
+            self._take, self.loop, None if self.watcher is None else self.watcher.make, **options
+        )
 
     async def __aenter__(self) -> "Follower":
         return self

@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import pytest_asyncio
 
 from waiting import eventually_async
 from wakeful.core.record.observations import ClockTicked
@@ -35,8 +36,8 @@ def rings() -> Rings:
     return Rings()
 
 
-@pytest.fixture
-def started() -> Iterator[Callable[..., Clock]]:
+@pytest_asyncio.fixture
+async def started() -> AsyncIterator[Callable[..., Clock]]:
     """Start clocks inside the test's loop; each is stopped when the test ends."""
     clocks: list[Clock] = []
 
@@ -49,7 +50,7 @@ def started() -> Iterator[Callable[..., Clock]]:
 
     yield start
     for clock in clocks:
-        assert clock._ticking is None, "a test must stop its clock inside its loop"
+        clock.stop()
 
 
 @pytest.mark.asyncio

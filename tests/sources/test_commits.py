@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from waiting import eventually_async
 from wakeful.sources.git import source as commits
 from wakeful.sources.git.changes import ABSENT
 from wakeful.sources.git.command import Repository
-from wakeful.sources.git.source import CommitSource
 from wakeful.sources.hints.choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
@@ -201,32 +201,33 @@ async def test_a_worktree_is_followed_by_its_own_head(repo: GitRepo, tmp_path: P
         assert here not in follower.hinted
 
 
-async def test_a_branch_that_is_first_looked_at_during_a_round_is_heard_of_when_it_moves(repo: GitRepo) -> None:
+async def test_a_branch_that_is_first_looked_at_during_a_round_is_heard_of_when_it_moves(
+    repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The round asked before anybody meant that branch, and must not forget what the look found."""
     repo("branch", "side")
-    async with Follower() as follower:
-        source = follower.source
-        await follower.look(follower.follow(repo.path, "src"))
-        (watched,) = source._watched.values()
-        find, is_asked, go_on = source._find_heads, asyncio.Event(), asyncio.Event()
+    find, is_asked, go_on = Repository.find, asyncio.Event(), asyncio.Event()
 
-        async def find_slowly(one: object) -> dict[str, str | None]:
-            heads = await find(one)
+    async def find_slowly(repository: Repository, names: list[str]) -> list[object]:
+        found = await find(repository, names)
+        if not is_asked.is_set():
             is_asked.set()
             await go_on.wait()
-            return heads
+        return found
 
-        source._find_heads = find_slowly
-        round_under_way = asyncio.create_task(source._poll(watched))
+    async with Follower() as follower:
+        await follower.look(follower.follow(repo.path, "src"))
+        # Nobody looks: what asks next is a round.
+        monkeypatch.setattr(Repository, "find", find_slowly)
         await is_asked.wait()
-        source._find_heads = find
         key = follower.follow(repo.path, "src", branch="side")
         await follower.look(key)
-        go_on.set()
-        await round_under_way
+        # Before the round ends, so that the next one must compare with what the look found.
         repo("checkout", "-q", "side")
         repo.commit("src/a.py", "side")
-        assert key in await source._poll(watched)
+        assert key not in follower.hinted
+        go_on.set()
+        await follower.hint(key)
 
 
 @pytest.mark.parametrize(
@@ -458,7 +459,9 @@ async def test_watched_folders_make_it_hint_long_before_the_poll(repo: GitRepo) 
         await follower.hint(key)
 
 
-async def test_ten_thousand_targets_of_one_branch_are_one_question_per_poll(repo: GitRepo) -> None:
+async def test_ten_thousand_targets_of_one_branch_are_one_question_per_poll(
+    repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a poll costs does not grow with the sessions, and one commit hints only those whose path it touched."""
     for number in range(50):
         repo.write(f"src/part-{number}/a", "content")
@@ -472,8 +475,17 @@ async def test_ten_thousand_targets_of_one_branch_are_one_question_per_poll(repo
         for generation, key in enumerate(keys):
             follower.source.look(key, generation)
         await eventually_async(lambda: len(follower.looked) == len(keys))
-        (watched,) = follower.source._watched.values()
-        assert len(watched.refs) == 3
+        asked: list[list[str]] = []
+        find = Repository.find
+
+        async def find_and_tell(repository: Repository, names: list[str]) -> list[object]:
+            asked.append(names)
+            return await find(repository, names)
+
+        monkeypatch.setattr(Repository, "find", find_and_tell)
+        await eventually_async(lambda: sum(map(bool, asked)) >= 2, what="two rounds")
+        # The names that `main` may stand for, each once.
+        assert all(len(names) == 3 for names in asked if names)
         repo.commit("src/part-7/a", "one of them")
         await follower.hint(keys[7])
         assert len(follower.hinted) == 10_000 / 50 - 1
@@ -486,10 +498,15 @@ async def test_nothing_is_followed_any_more_after_forget(repo: GitRepo) -> None:
         await follower.look(key)
         follower.source.look(key, 99)
         follower.source.forget([key, "unknown"])
-        source: CommitSource = follower.source
-        await eventually_async(lambda: not source._watched and source._timer is None and not source._running)
+        await eventually_async(lambda: not follower.loop.pending, what="no timer left")
+        await eventually_async(lambda: not tasks_under_way(), what="no task left")
+        assert not follower.watcher.armed
         assert not any(result.generation == 99 for result in follower.looked)
         await eventually_async(lambda: not _children_named("git"), what="no git left")
+
+
+def tasks_under_way() -> set[str]:
+    return {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("wakeful: ")}
 
 
 def _children_named(name: str) -> list[int]:
@@ -510,8 +527,8 @@ async def test_a_git_process_that_is_killed_is_started_anew(repo: GitRepo) -> No
     async with Follower() as follower:
         key = follower.follow(repo.path, "src", branch="main")
         first = await follower.look(key)
-        (watched,) = follower.source._watched.values()
-        watched.repository._finder._process.kill()
+        (process,) = _children_named("git")
+        os.kill(process, signal.SIGKILL)
 
         async def knows() -> bool:
             return (await follower.look(key)).version == first.version
@@ -554,7 +571,7 @@ async def test_a_target_forgotten_during_its_first_look_leaves_the_repository_he
             await is_there.wait()
             follower.source.forget([leaving])
             wait_for.set()
-            await eventually_async(lambda: follower.source._answering is None)
+            await eventually_async(lambda: "wakeful: look at commits" not in tasks_under_way())
         staying = follower.follow(repo.path)
         await follower.look(staying)
         repo("branch", "other")
@@ -565,7 +582,7 @@ async def test_a_target_forgotten_during_its_first_look_leaves_the_repository_he
         await follower.hint(staying)
         assert follower.source.defects.met == ()
         follower.source.forget([staying])
-        assert not follower.source._watched
+        await eventually_async(lambda: not _children_named("git"), what="no git left")
 
 
 async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(
@@ -578,14 +595,14 @@ async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(
     async with Follower() as follower:
         for key in [follower.follow(one.path) for one in (broken, sound)]:
             await follower.look(key)
-        find_heads = CommitSource._find_heads
+        find = Repository.find
 
-        async def stumble(source: CommitSource, watched: commits._Watched) -> dict[str, str | None]:
-            if "a-broken" in watched.repository.place.git_dir:
+        async def stumble(repository: Repository, names: list[str]) -> list[object]:
+            if "a-broken" in repository.place.git_dir:
                 raise KeyError("a branch")
-            return await find_heads(source, watched)
+            return await find(repository, names)
 
-        monkeypatch.setattr(CommitSource, "_find_heads", stumble)
+        monkeypatch.setattr(Repository, "find", stumble)
         sound.commit("src/a", "2")
         await follower.hint(key)
         assert [defect.words.partition(" in ")[0] for defect in follower.source.defects.met] == [
@@ -596,11 +613,10 @@ async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(
 async def test_a_repository_made_anew_in_the_same_place_is_seen_soon(repo: GitRepo) -> None:
     """`rm -rf .git; git init`: also where the next round of polling was an hour away."""
     repo.commit("src/a", "1")
-    async with Follower(make_hints=choose_hints("inotify"), poll_seconds=1.0, idle_poll_seconds=3600.0) as follower:
+    async with Follower(make_hints=choose_hints("inotify"), poll_seconds=0.01, idle_poll_seconds=3600.0) as follower:
         key = follower.follow(repo.path)
         old = await follower.look(key)
-        follower.source._quiet_rounds = 1000
-        follower.source._hurry_poll()
+        await eventually_async(lambda: 3600.0 in follower.loop.pauses, what="the next round an hour away")
         shutil.rmtree(repo.path / ".git")
         repo("init", "-q", "-b", "main")
         new = repo.commit("src/a", "other")

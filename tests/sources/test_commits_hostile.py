@@ -12,7 +12,6 @@ from sources.gitrepo import Follower, GitRepo
 from wakeful.sources.git import command as git
 from wakeful.sources.git.changes import Question, Viewed, look_at_each_commit, look_at_tree
 from wakeful.sources.git.command import GitRefusal, Repository, check_path, check_ref_name, locate
-from wakeful.sources.git.trees import export_tree
 
 pytestmark = pytest.mark.asyncio
 
@@ -122,8 +121,7 @@ async def test_nothing_that_a_repository_configures_is_ever_run(tmp_path: Path, 
         result = await follower.look(level, base=base)
         assert [change.path for change in result.changes] == ["src/b.py"]
         assert len((await follower.look(each, base=old)).pending) == 1
-        (watched,) = follower.source._watched.values()
-        await export_tree(watched.repository, result.version, str(tmp_path / "export"))
+        await follower.source.export(level, result.version, str(tmp_path / "export"))
         assert (tmp_path / "export/b.py").read_text() == "two"
     # An object that the "partial clone" lacks would be fetched through the configured transport.
     shutil.rmtree(repo.path / ".git/objects" / base[:2])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from sources.watcher import Watcher
 from waiting import eventually_async
 from wakeful.core.record.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.settings import SETTINGS_FILE, ProjectReader
@@ -34,10 +35,11 @@ class Watched:
         self.declared: dict[str, str | None] = {}
         self.write("a", "one")
         self.declarations = Declarations(ProjectReader(self.specs), self._take)
+        self.watcher = Watcher(choose_hints("inotify"))
         self.watch = DeclarationsWatch(
             self.declarations,
             asyncio.get_running_loop(),
-            choose_hints("inotify"),
+            self.watcher.make,
             str(self.specs),
             SETTINGS_FILE,
             lambda: None,
@@ -114,8 +116,7 @@ async def test_a_poll_comes_soon_while_a_folder_is_missing(
     try:
         watched.project.rename(tmp_path / "away")
         await watched.says()
-        # Deaf, as on a file system that tells nothing.
-        watched.watch._hints.disarm(list(watched.watch._folders))
+        watched.watcher.is_deaf = True
         (tmp_path / "away").rename(watched.project)
         await watched.says(a="one")
     finally:

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from sources.files_world import World, open_world
+from sources import files_world
+from sources.files_world import POLLED, REREAD, SWEPT, World, open_world
 from waiting import eventually_async
 from wakeful.core.looking.path_reports import Excluded, Found, NearlyMatched
 from wakeful.core.looking.targets import FileTarget
 from wakeful.sources.files import open_files
-from wakeful.sources.files import source as files
-from wakeful.sources.files.sweep import Polls, reread
+from wakeful.sources.files.sweep import Pace
 from wakeful.sources.hints.choice import choose_hints
-from wakeful.sources.hints.contract import Lost
 
 pytestmark = pytest.mark.asyncio
 
@@ -196,44 +195,52 @@ async def test_a_change_of_attributes_alone_is_no_write(tmp_path: Path, change: 
             )
 
 
-def reread_now(world: World, path: Path) -> None:
+async def meet_by_reading_again(world: World, path: Path) -> None:
     """A file that was hashed just after its change is read again some seconds later."""
-    world.source._racy._waiting.appendleft((0.0, str(path)))
-    paths = world.source._racy.take_due()
-    assert list(paths) == [str(path)]
-    world.source._take_reread(paths, reread(paths, lambda: False))
-
-
-def sweep_now(world: World, path: Path) -> None:
-    """Every path's stat is compared once in a while."""
-    world.source._sweep.slice = lambda: ([str(path)], [])
-    world.source._sweep_on()
-    del world.source._sweep.slice
-
-
-def sweep_after_its_report(world: World, path: Path) -> None:
+    world.racy.taken.clear()
+    world.racy.add([str(path)])
+    await eventually_async(lambda: str(path) in world.racy.taken and not world.lanes.is_any_taken, what="read again")
     world.source.hear()
-    sweep_now(world, path)
+
+
+async def meet_by_sweep(world: World, path: Path) -> None:
+    """Every path's stat is compared once in a while. Nothing but the sweep asks here for what is still queued."""
+    await eventually_async(lambda: world.timers, what="a hint")
+
+
+async def meet_by_sweep_after_its_report(world: World, path: Path) -> None:
+    world.source.hear()
+    asked = world.watcher.asked
+    await eventually_async(lambda: world.watcher.asked > asked, what="the sweep at a path that moved")
 
 
 @pytest.mark.parametrize("change", [touch, set_times, change_rights])
-@pytest.mark.parametrize("meet", [reread_now, sweep_now, sweep_after_its_report])
+@pytest.mark.parametrize(
+    ("meet", "pace"),
+    [(meet_by_reading_again, REREAD), (meet_by_sweep, SWEPT), (meet_by_sweep_after_its_report, SWEPT)],
+)
 async def test_a_change_of_attributes_is_no_write_whatever_meets_it_before_its_look(
-    tmp_path: Path, change: Callable[[Path], None], meet: Callable[[World, Path], None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    meet: Callable[[World, Path], Awaitable[None]],
+    pace: Pace,
 ) -> None:
     """Rule 17: what compares stats finds that one moved; what was reported of it counts."""
-    async with open_world(tmp_path) as world:
+    # A look is made when the test asks for it.
+    monkeypatch.setattr(files_world, "QUIET_SECONDS", 3600.0)
+    async with open_world(tmp_path, pace=pace) as world:
         path = world.root / "file"
         path.write_text("same")
         key = await world.follow("file")
         before = world.last(key)
-
-        def change_and_meet() -> None:
-            change(path)
-            meet(world, path)
-
+        world.watcher.is_late = True
         for _ in range(3):
-            await world.hinted(change_and_meet)
+            change(path)
+            await meet(world, path)
+            assert list(world.timers) == [key]
+            world.look(key)
+            await world.settled()
             last = world.last(key)
             assert (last.version, last.stamp, last.doubt) == (before.version, before.stamp, before.doubt)
 
@@ -259,7 +266,7 @@ async def test_after_lost_reports_nobody_knows_whether_a_file_was_written(tmp_pa
         before = world.last(key)
         touch(path)
         world.source.hear()
-        await world.hinted(lambda: world.source._take_dirt((Lost("a test"),)))
+        await world.hinted(world.watcher.lose)
         assert world.last(key).doubt != before.doubt
 
 
@@ -280,12 +287,10 @@ async def test_a_write_of_the_same_content_moves_the_stamp_and_not_the_version(
 
 @pytest.mark.parametrize("change", [touch, write_the_same])
 async def test_where_stats_alone_are_known_an_equal_content_is_a_doubt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+    tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     """Rule 17: nobody reported what happened; the core decides what a doubt is worth."""
-    monkeypatch.setattr(Polls, "SHORTEST_SECONDS", 0.05)
-    monkeypatch.setattr(files, "_TICK_SECONDS", 0.05)
-    async with open_world(tmp_path, choose_hints("poll")) as world:
+    async with open_world(tmp_path, choose_hints("poll"), pace=POLLED) as world:
         path = world.root / "file"
         path.write_text("same")
         os.utime(path, (1, 1))
@@ -480,7 +485,6 @@ async def test_a_change_found_by_one_look_dirties_all_others_that_mean_the_path(
         one, other = await world.follow("shared"), await world.follow("*")
         excluding = await world.follow("**", exclude=("shared",))
         path.write_text("2")
-        world.source._followed[one].mark(str(path))
         world.look(one)
         await world.settled()
         assert world.last(one).also_dirty == (other,)
@@ -618,7 +622,7 @@ async def test_excluded_paths_are_neither_seen_nor_hinted(tmp_path: Path) -> Non
         assert [change.path for change in _all_changes(world, key)] == ["last"]
         (world.root / "last").unlink()
         await eventually_async(lambda: world.version(key) == before)
-        assert not any("/.git" in folder or "node_modules" in folder for folder in world.source._folders._needed)
+        assert not any("/.git" in folder or "node_modules" in folder for folder in world.watcher.ever_armed)
 
 
 async def test_a_default_exclude_written_out_is_meant(tmp_path: Path) -> None:
@@ -671,7 +675,8 @@ async def test_what_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
         (world.root / "b").mkdir()
         one, other = await world.follow("a/*"), await world.follow("b/*")
         world.source.forget([one])
-        assert str(world.root / "a") not in world.source._folders._needed
+        assert str(world.root / "a") not in world.watcher.armed
+        assert str(world.root / "b") in world.watcher.armed
         count = len(world.results[one])
         world.source.look(one, 99)
         (world.root / "a/file").touch()
@@ -679,7 +684,7 @@ async def test_what_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
         assert len(world.results[one]) == count
         assert all(one not in batch for batch in world.hints)
         world.source.forget([other, "never followed"])
-        assert not world.source._folders._needed
+        assert not world.watcher.armed
 
 
 async def test_following_twice_and_again_after_forgetting_is_harmless(tmp_path: Path) -> None:
@@ -688,7 +693,7 @@ async def test_following_twice_and_again_after_forgetting_is_harmless(tmp_path: 
         (world.root / "file").write_text("1")
         key = await world.follow("file")
         world.source.follow([FileTarget(key=key, root=str(world.root), pattern="file")])
-        assert world.source._trie.find(str(world.root / "file")) == [world.source._followed[key]]
+        assert world.source.explain(str(world.root / "file")) == [(key, Found(is_there=True))]
         world.source.forget([key])
         assert await world.follow("file", key=key) == key
         await world.hinted(lambda: (world.root / "file").write_text("2"))

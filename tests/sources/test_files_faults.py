@@ -17,16 +17,17 @@ from pathlib import Path
 import pytest
 
 from git_repository import git
-from sources.files_world import World, look_now, open_world
+from sources.files_world import POLLED, REREAD, SWEPT, World, open_world
 from waiting import eventually_async
+from wakeful.core.looking.patterns import parse_under
 from wakeful.core.looking.targets import FileTarget
-from wakeful.sources.files import source as files
+from wakeful.core.record.observations import TargetLooked, TargetsHinted
 from wakeful.sources.files import sweep
 from wakeful.sources.files.entry import DIGEST_BYTES, RACY_NANOSECONDS, Seen, read_key
 from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
-from wakeful.sources.files.sweep import Polls
+from wakeful.sources.files.sweep import Polls, Sweep
 from wakeful.sources.git import holds as git_holds
 from wakeful.sources.git.repository import busy_reason, find_git_dir
 from wakeful.sources.hints.choice import choose_hints
@@ -64,38 +65,29 @@ async def test_after_an_overflow_everything_is_found(tmp_path: Path) -> None:
         await world.noticed(key, "data/*")
 
 
-async def sweep_once(world: World) -> None:
-    """A whole round of the sweep at once, instead of ten minutes of slices; the looks it leads to included."""
-    world.source._sweep._begin_round()
-    world.source._sweep._share = 10**9
-    paths, folders = world.source._sweep.slice(limit_seconds=60)
-    hinted: dict[str, None] = {}
-    for path in paths:
-        world.source._take_path(path, hinted)
-    for folder in folders:
-        world.source._take_folder(folder, hinted)
-    for key in hinted:
-        world.look(key)
-    await world.settled()
+async def swept(world: World, key: str, before: str | None) -> None:
+    """Wait until the sweep has led to another version; the watcher told nothing of it."""
+    await eventually_async(lambda: world.version(key) != before, what="another version")
+    world.source.hear()
+    assert world.watcher.told == []
 
 
 async def test_a_write_through_a_hard_link_elsewhere_is_found_by_the_sweep(tmp_path: Path) -> None:
     """No watcher reports it: the event belongs to a folder nobody watches."""
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=SWEPT) as world:
         (world.root / "file").write_text("1")
         (tmp_path / "elsewhere").mkdir()
         os.link(world.root / "file", tmp_path / "elsewhere/file")
         key = await world.follow("*")
         before = world.version(key)
         (tmp_path / "elsewhere/file").write_text("2")
-        await sweep_once(world)
-        assert world.hints == [] and world.version(key) != before
+        await swept(world, key, before)
         assert world.version(key) == await world.truth("*")
 
 
 async def test_a_write_through_mmap_is_found_by_the_sweep(tmp_path: Path) -> None:
     """The kernel reports no event for it while the mapping is open, and counts it as open for writing."""
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=SWEPT) as world:
         path = world.root / "file"
         path.write_bytes(b"1" * 4096)
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
@@ -103,48 +95,59 @@ async def test_a_write_through_mmap_is_found_by_the_sweep(tmp_path: Path) -> Non
             before = world.version(key)
             mapped[0:4] = b"2222"
             mapped.flush()
-            await sweep_once(world)
-            assert world.hints == [] and world.version(key) != before
+            await swept(world, key, before)
 
 
 async def test_a_file_whose_creation_nobody_reported_is_found_by_the_sweep(tmp_path: Path) -> None:
     """A folder that is not as it was listed is listed again."""
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=SWEPT) as world:
         (world.root / "data").mkdir()
         key = await world.follow("data/*")
-        world.source._hints.disarm([str(world.root / "data")])
+        before = world.version(key)
+        world.watcher.disarm([str(world.root / "data")])
         (world.root / "data/file").write_text("unheard")
-        await sweep_once(world)
-        assert world.hints == [] and world.version(key) == await world.truth("data/*")
+        await swept(world, key, before)
+        assert world.version(key) == await world.truth("data/*")
 
 
 async def test_the_sweep_forgets_paths_nobody_means(tmp_path: Path) -> None:
     """The cache does not grow with every file there ever was."""
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=SWEPT) as world:
         (world.root / "file").write_text("1")
         key = await world.follow("*")
         world.source.forget([key])
         assert str(world.root / "file") in world.cache.seen
-        await sweep_once(world)
-        assert world.cache.seen == {}
+        await eventually_async(lambda: world.cache.seen == {}, what="nothing in the cache")
 
 
 async def test_a_round_of_the_sweep_is_spread_over_ten_minutes(tmp_path: Path) -> None:
     """Each second takes its share, and never more than a millisecond."""
-    async with open_world(tmp_path) as world:
-        for number in range(1500):
-            (world.root / f"{number}").touch()
-        await world.follow("*")
-        world.source._sweep._begin_round()
-        assert world.source._sweep._share == 3
-        rounds = sum(1 for _ in world.source._sweep._round)
-        assert rounds == 1501
-        assert sweep.SLICE_SECONDS <= 0.001 and sweep.ROUND_SECONDS <= 600
+    assert sweep.SLICE_SECONDS <= 0.001 and sweep.USUAL_PACE.round_seconds <= 600
+    visited: list[str] = []
+    seen = {str(tmp_path / str(number)): Seen(b"", "f", b"", 0) for number in range(1500)}
+    rounds = Sweep(seen, lambda: {str(tmp_path): 0}, lambda path: bool(visited.append(path)))
+    # The first slice begins the round.
+    rounds.slice()
+    for second in range(1, 502):
+        # However slow the machine is: this is about the share.
+        rounds.slice(limit_seconds=60.0)
+        assert len(visited) == min(3 * second, 1501)
+    assert sorted(visited) == sorted([*seen, str(tmp_path)])
+
+
+async def test_a_slice_of_the_sweep_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    """A slow disk gets a longer round, and the loop no longer slice."""
+    visited: list[str] = []
+    seen = {str(tmp_path / str(number)): Seen(b"", "f", b"", 0) for number in range(1500)}
+    rounds = Sweep(seen, dict, lambda path: bool(visited.append(path)))
+    rounds.slice()
+    rounds.slice(limit_seconds=0.0)
+    assert len(visited) == 1
 
 
 async def test_content_that_changed_within_one_timestamp_is_read_again(tmp_path: Path) -> None:
     """The racy-clean rule: hashed too soon after its change, a file is read once more, although its stat is the same."""
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=REREAD) as world:
         path = world.root / "file"
         path.write_text("1")
         # As on a file system with a coarse clock: other content was hashed under the very same stat key.
@@ -153,7 +156,7 @@ async def test_content_that_changed_within_one_timestamp_is_read_again(tmp_path:
         assert world.version(key) != await world.truth("file"), "the forgery was believed"
         seen.hashed_at = time.time_ns()
         assert seen.is_racy
-        world.source._racy._waiting.append((0.0, str(path)))
+        world.racy.add([str(path)])
         await world.noticed(key, "file")
 
 
@@ -164,7 +167,8 @@ async def test_an_old_file_is_not_read_twice(tmp_path: Path) -> None:
         path.write_text("1")
         seen = forge(world, path)
         await world.follow("*", key="k")
-        assert look_now(world.source, "k").version != await world.truth("*")
+        await world.look_at_all()
+        assert len(world.results["k"]) == 2 and world.version("k") != await world.truth("*")
         assert world.cache.seen[str(path)] is seen
 
 
@@ -181,11 +185,9 @@ def forge(world: World, path: Path) -> Seen:
 # -- refused ------------------------------------------------------------------------------------------------------------
 
 
-async def test_without_hints_changes_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_hints_changes_are_polled(tmp_path: Path) -> None:
     """`hints: poll` says so in every result and still notices everything."""
-    monkeypatch.setattr(Polls, "SHORTEST_SECONDS", 0.05)
-    monkeypatch.setattr(files, "_TICK_SECONDS", 0.05)
-    async with open_world(tmp_path, choose_hints("poll")) as world:
+    async with open_world(tmp_path, choose_hints("poll"), pace=POLLED) as world:
         (world.root / "data").mkdir()
         key, literal = await world.follow("data/**"), await world.follow("file")
         assert world.last(key).degraded == world.source.describe(key).degraded == "polling: chosen by `hints: poll`"
@@ -223,15 +225,12 @@ LIMITED = """
 import asyncio, json, os, sys
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
-from sources.files_world import open_world
+from sources.files_world import POLLED, open_world
 from waiting import eventually_async
-from wakeful.sources import files
-from wakeful.sources.files.sweep import Polls
-Polls.SHORTEST_SECONDS = files._TICK_SECONDS = 0.05
 async def main():
     # The namespace's own limit: fs.inotify.max_user_watches is the whole machine's, also from in here.
     limit = Path("/proc/sys/user/max_inotify_watches")
-    async with open_world(Path(sys.argv[1])) as world:
+    async with open_world(Path(sys.argv[1]), pace=POLLED) as world:
         limit.write_text("6")
         for number in range(12):
             (world.root / str(number)).mkdir()
@@ -441,12 +440,13 @@ async def test_a_broken_cache_is_rebuilt_silently(tmp_path: Path, damage: bytes)
 async def test_a_state_folder_that_cannot_be_written_costs_only_the_cache(tmp_path: Path) -> None:
     """Looking works without any memory."""
     cache = StatCache(tmp_path / "missing/folder")
-    source = FileSource(
-        lambda seen: None, asyncio.get_running_loop(), tmp_path / "missing", choose_hints("inotify"), cache
-    )
+    told: list[TargetsHinted | TargetLooked] = []
+    source = FileSource(told.append, asyncio.get_running_loop(), tmp_path / "missing", choose_hints("inotify"), cache)
     (tmp_path / "file").write_text("1")
     source.follow([FileTarget(key="k", root=str(tmp_path), pattern="file")])
-    assert look_now(source, "k").version is not None
+    source.look("k", 1)
+    (looked,) = told
+    assert isinstance(looked, TargetLooked) and looked.result.version is not None
     await source.close()
 
 
@@ -461,5 +461,6 @@ async def test_a_path_that_holds_a_secret_is_left_out_of_the_cache_and_the_other
     cache.write(cache.take_batch())
     cache.close()
     kept = StatCache(tmp_path)
-    assert [Path(path).name for path in kept._kept_paths] == ["plain"] and kept.mounts("k") == {"/mnt/share"}
+    below = kept.kept_below(parse_under("*", str(tmp_path)))
+    assert [Path(path).name for path, _ in below] == ["plain"] and kept.mounts("k") == {"/mnt/share"}
     kept.close()

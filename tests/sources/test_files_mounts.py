@@ -9,21 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sources.files_world import World, open_world
+from sources.files_world import POLLED, World, open_world
 from waiting import eventually_async
-from wakeful.sources.files import source as files
-from wakeful.sources.files.sweep import Polls
 from wakeful.sources.hints.choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
 
 Mount = Callable[[], None]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Polls, "SHORTEST_SECONDS", 0.05)
-    monkeypatch.setattr(files, "_TICK_SECONDS", 0.05)
 
 
 class Share:
@@ -77,7 +69,7 @@ async def test_an_unmounted_share_is_unknown_and_not_deleted(
     tmp_path: Path, share: Share, pattern: str, hints: str
 ) -> None:
     """Also where nothing but the mount table tells; and when it is back it is what it was, or what became of it."""
-    async with open_world(tmp_path, choose_hints(hints)) as world:
+    async with open_world(tmp_path, choose_hints(hints), pace=POLLED) as world:
         key = await world.follow(pattern)
         before = world.version(key)
         share.unmount()
@@ -92,11 +84,11 @@ async def test_an_unmounted_share_is_unknown_and_not_deleted(
 
 async def test_a_daemon_started_while_a_share_is_not_mounted_knows_of_it(tmp_path: Path, share: Share) -> None:
     """What lay there is remembered beside what was seen; and it is found again when it is mounted."""
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=POLLED) as world:
         before = world.version(await world.follow("share/**", key="share"))
         await world.follow("*.txt", key="beside")
     share.unmount()
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=POLLED) as world:
         key = await world.follow("share/**", key="share")
         assert is_unknown(world, key)
         assert world.version(await world.follow("*.txt", key="beside")) is not None
@@ -106,7 +98,7 @@ async def test_a_daemon_started_while_a_share_is_not_mounted_knows_of_it(tmp_pat
 
 async def test_files_deleted_on_a_share_are_deleted(tmp_path: Path, share: Share) -> None:
     """As long as it is mounted it is like any folder."""
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=POLLED) as world:
         key = await world.follow("share/**/*.csv")
         await world.hinted(lambda: (share.point / "folder/data.csv").unlink())
         await world.noticed(key, "share/**/*.csv")
@@ -116,7 +108,7 @@ async def test_files_deleted_on_a_share_are_deleted(tmp_path: Path, share: Share
 async def test_a_share_mounted_later_is_seen(tmp_path: Path, share: Share) -> None:
     """Nothing was there before; from then on it is missed when it goes."""
     share.unmount()
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=POLLED) as world:
         key = await world.follow("**/*.csv")
         empty = world.version(key)
         share.mount()

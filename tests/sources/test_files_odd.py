@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sources.files_world import look_now, open_world
+from sources.files_world import POLLED, open_world
 from waiting import eventually_async
 from wakeful.core.looking.targets import FileTarget
 from wakeful.sources.files.entry import Demand, read_entry
 from wakeful.sources.files.look import Finding, Followed, Looker
-from wakeful.sources.files.source import FileSource
 
 pytestmark = pytest.mark.asyncio
 
@@ -108,14 +107,14 @@ async def test_a_defect_in_one_path_costs_nothing_but_that_path(
     """It is told once, counted, and the rest of the batch is looked at."""
     async with open_world(tmp_path) as world:
         broken, sound = await world.follow("a-broken"), await world.follow("z-sound")
-        take_path = FileSource._take_path
+        mark = Followed.mark
 
-        def stumble(source: FileSource, path: str, hinted: dict[str, None], **options: object) -> None:
+        def stumble(followed: Followed, path: str, *evidence: object) -> None:
             if path.endswith("a-broken"):
                 raise KeyError(path)
-            take_path(source, path, hinted, **options)
+            mark(followed, path, *evidence)
 
-        monkeypatch.setattr(FileSource, "_take_path", stumble)
+        monkeypatch.setattr(Followed, "mark", stumble)
         for text in ("one", "two"):
             await world.hinted(
                 lambda: ((world.root / "a-broken").write_text(text), (world.root / "z-sound").write_text(text))
@@ -133,8 +132,7 @@ async def test_a_defect_in_a_look_makes_its_target_unknown_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Rule 5: what cannot be looked at is unknown, in words, and is tried again until it can be."""
-    monkeypatch.setattr("wakeful.sources.files.sweep.Polls.SHORTEST_SECONDS", 0.05)
-    async with open_world(tmp_path) as world:
+    async with open_world(tmp_path, pace=POLLED) as world:
         count = 3 if where == "on the loop" else 100
         for number in range(count):
             (world.root / f"broken-{number}").write_text("x")
@@ -412,9 +410,9 @@ async def test_the_state_folder_is_never_watched_walked_or_read(tmp_path: Path) 
         (world.root / "link").symlink_to(state / "log.db")
         (world.root / "folder").symlink_to(state)
         above = await world.follow("**", root=tmp_path)
-        names = {Path(path).name for path in world.source._followed[above].manifest.members}
+        names = {Path(path).name for path in world.source.find(above).members}
         assert "log.db" not in names and "cache.db" not in names
-        assert not any(folder.startswith(str(state)) for folder in world.source._folders._needed)
+        assert not any(folder.startswith(str(state)) for folder in world.watcher.ever_armed)
         for pattern in (f"{state}/*", f"{state}/log.db", "folder/log.db", "folder/*"):
             key = await world.follow(pattern)
             assert world.version(key) is None
@@ -424,4 +422,6 @@ async def test_the_state_folder_is_never_watched_walked_or_read(tmp_path: Path) 
         before = world.version(link)
         (state / "log.db").write_text("changed")
         assert await world.truth("folder/none") is not None
-        assert look_now(world.source, link).version == before
+        looks = len(world.results[link])
+        await world.look_at_all()
+        assert len(world.results[link]) > looks and world.version(link) == before

@@ -6,6 +6,7 @@ The suite runs unchanged over inotify and watchfiles; what only one of them can 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import inspect
 import os
@@ -337,9 +338,9 @@ async def test_inotify_reports_a_burst_in_few_batches(tmp_path: Path) -> None:
         (tmp_path / f"{number}").touch()
         await asyncio.sleep(0)
     await heard.hears(tmp_path / "1999")
-    breaths = (loop.time() - began) / inotify._BREATH_SECONDS + 2
+    breaths = (loop.time() - began) / inotify.BREATH_SECONDS + 2
     assert len({name for dirt in heard.dirt if isinstance(dirt, Dirty) for name in dirt.names or ()}) == 2000
-    assert len(heard.batches) <= breaths * inotify._TURNS_PER_BREATH
+    assert len(heard.batches) <= breaths * inotify.TURNS_PER_BREATH
     heard.hints.close()
 
 
@@ -399,7 +400,7 @@ async def test_whoever_asks_what_was_not_told_yet_is_told_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many reads that takes, up to a turn's share: three events a file, and some 17 of them to a read."""
-    monkeypatch.setattr(inotify, "_READ_BYTES", inotify._LONGEST_EVENT_BYTES * 2)
+    monkeypatch.setattr(inotify, "READ_BYTES", inotify.LONGEST_EVENT_BYTES * 2)
     heard = Heard("inotify")
     try:
         heard.hints.arm([str(tmp_path)])
@@ -412,16 +413,26 @@ async def test_whoever_asks_what_was_not_told_yet_is_told_all_of_it(
         heard.hints.close()
 
 
+def find_inotify() -> set[int]:
+    """The descriptors of this process that are inotify instances."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if "inotify" in os.readlink(f"/proc/self/fd/{number}"):
+                found.add(int(number))
+    return found
+
+
 async def test_an_inotify_that_was_closed_under_it_is_begun_anew(tmp_path: Path) -> None:
     """Whoever asks hears that events were lost, and no error; folders that were watched are watched again, and those that are gone are told."""
+    before = find_inotify()
     heard = Heard("inotify")
+    [instance] = find_inotify() - before
     kept, gone = tmp_path / "kept", tmp_path / "gone"
     kept.mkdir()
     gone.mkdir()
     assert heard.hints.arm([str(kept), str(gone)]) == {}
-    hints = heard.hints
-    assert isinstance(hints, InotifyHints)
-    os.close(hints._instance.fd)
+    os.close(instance)
     gone.rmdir()
     heard.hints.hear()
     assert (
@@ -439,7 +450,7 @@ async def test_an_inotify_that_was_closed_under_it_is_begun_anew(tmp_path: Path)
 async def test_the_private_notifier_of_watchfiles_is_the_one_that_was_measured() -> None:
     """With another minor version its constructor, its batches and its constants are to be looked at again, then named here."""
     assert importlib.metadata.version("watchfiles").split(".")[:2] in (["1", "2"], ["1", "3"])
-    assert int(watchfiles.Change.deleted) == hints_by_watchfiles._DELETED
+    assert int(watchfiles.Change.deleted) == hints_by_watchfiles.DELETED
     parameters = inspect.signature(RustNotify).parameters
     names = ["watch_paths", "debug", "force_polling", "poll_delay_ms", "recursive", "ignore_permission_denied"]
     assert list(parameters) == names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ from sources import files_world
 from sources.files_world import World, open_world
 from waiting import eventually_async
 from wakeful.sources.files.reader_process import WORTH_ASKING
-from wakeful.sources.hints.choice import choose_hints
-from wakeful.sources.hints.contract import Hints, Lost, Report
 
 MANY = WORTH_ASKING + 100
 PATTERN = "data/*.txt"
@@ -35,18 +32,11 @@ def plant(world: World, content: str) -> None:
 def lose_hints(world: World) -> None:
     """What was written before is told before."""
     world.source.hear()
-    world.source._take_dirt((Lost("for a test"),))
-
-
-def ask(world: World, key: str) -> None:
-    """It has settled."""
-    if (timer := world.timers.pop(key, None)) is not None:
-        timer.cancel()
-    world.look(key)
+    world.watcher.lose()
 
 
 async def look_at(world: World, key: str) -> None:
-    ask(world, key)
+    world.look(key)
     await eventually_async(lambda: not world.looking, what="no look under way")
 
 
@@ -91,7 +81,7 @@ async def test_a_look_at_hundreds_of_files_is_made_off_the_loop(tmp_path: Path) 
         plant(world, "first")
         key = await world.follow(PATTERN)
         change_and_lose(world)
-        ask(world, key)
+        world.look(key)
         assert world.source.is_looking
         await eventually_async(lambda: not world.looking, what="no look under way")
         assert len(world.results[key]) == 2
@@ -134,20 +124,15 @@ async def test_the_latest_look_is_stale_until_the_next_one(tmp_path: Path) -> No
 
 
 async def test_a_folder_that_another_target_let_go_of_is_watched_by_the_look(tmp_path: Path) -> None:
-    is_deaf = False
-
-    def make_hints(loop: asyncio.AbstractEventLoop, report: Report) -> Hints:
-        return choose_hints("inotify")(loop, lambda batch: None if is_deaf else report(batch))
-
-    async with open_world(tmp_path, make_hints) as world:
+    async with open_world(tmp_path) as world:
         plant(world, "first")
         key = await world.follow("**/*.txt")
-        is_deaf = True
+        world.watcher.is_deaf = True
         (world.root / "new").mkdir()
         (world.root / "new" / "a.txt").write_text("new")
         other = await world.follow("new/*.txt")
         world.source.hear()
-        is_deaf = False
+        world.watcher.is_deaf = False
         lose_hints(world)
         world.source.forget([other])
         await look_at(world, key)
@@ -165,7 +150,7 @@ async def test_nothing_is_read_while_git_rewrites_the_working_tree(tmp_path: Pat
         (world.root / ".git" / "index.lock").touch()
         plant(world, "changed")
         lose_hints(world)
-        ask(world, key)
+        world.look(key)
         assert not world.source.is_looking
         (world.root / ".git" / "index.lock").unlink()
         await look_at(world, key)
@@ -178,7 +163,7 @@ async def test_a_target_that_is_forgotten_while_it_is_read_is_followed_anew_as_a
         key = await world.follow(PATTERN, key="one")
         plant(world, "changed")
         lose_hints(world)
-        ask(world, key)
+        world.look(key)
         world.source.forget([key])
         await eventually_async(lambda: not world.source.is_looking, what="no look under way")
         world.looking.discard(key)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from processes import is_alive
+from sources.timed_loop import TimedLoop
 from waiting import eventually_async
 from wakeful.core.looking.targets import ProbeTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
@@ -37,7 +38,8 @@ class Prober:
         self.root = root
         self.looked: list[LookResult] = []
         self.hinted: list[str] = []
-        self.source = ProbeSource(self._take, asyncio.get_running_loop(), launch, **options)
+        self.loop = TimedLoop()
+        self.source = ProbeSource(self._take, self.loop, launch, **options)
 
     async def __aenter__(self) -> "Prober":
         return self
@@ -201,8 +203,7 @@ async def test_ten_thousand_probes_at_rest_are_one_timer(tmp_path: Path) -> None
         for number in range(10_000):
             prober.follow("true", key=f"probe {number}", every=3600.0)
         assert len(asyncio.all_tasks()) == before
-        scheduled = asyncio.get_running_loop()._scheduled
-        assert len([timer for timer in scheduled if not timer.cancelled()]) == 1
+        assert len(prober.loop.pending) == 1
 
 
 async def test_a_forgotten_probe_is_ended_and_reports_nothing(tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
-from sources.files_world import World, open_world
+from processes import is_alive
+from sources.files_world import open_world
 from waiting import eventually, eventually_async
 from wakeful.sources.files import reader_process as reading
 from wakeful.sources.files.entry import SMALL_BYTES
@@ -23,13 +26,13 @@ MANY = WORTH_ASKING + 100
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the machine stalls: a reader that was asked is there until a test says otherwise."""
-    monkeypatch.setattr(reading, "_REST_SECONDS", 600.0)
+    monkeypatch.setattr(reading, "REST_SECONDS", 600.0)
 
 
-def readers() -> list[psutil.Process]:
-    """Those that live: another test's child may be a zombie, and has no words any more."""
+def readers(owner: int | None = None) -> list[psutil.Process]:
+    """Those that live, of this process or of another: another test's child may be a zombie, and has no words any more."""
     found = []
-    for one in psutil.Process().children():
+    for one in psutil.Process(owner).children():
         with contextlib.suppress(psutil.Error):
             if "wakeful.sources.files.reader_process" in one.cmdline():
                 found.append(one)
@@ -42,13 +45,6 @@ def plant(folder: Path, count: int, content: str) -> None:
         (folder / f"{number}.txt").write_text(f"{content} {number}")
 
 
-async def look_at_all(world: World, key: str) -> None:
-    """As after lost hints."""
-    world.source._followed[key].is_whole = True
-    world.look(key)
-    await world.settled()
-
-
 @pytest.mark.asyncio
 async def test_a_look_at_hundreds_of_paths_asks_the_reader_and_finds_what_is_there(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
@@ -59,7 +55,7 @@ async def test_a_look_at_hundreds_of_paths_asks_the_reader_and_finds_what_is_the
         for part in range(3):
             plant(world.root / str(part), MANY // 3 + 1, "second, and longer")
         (world.root / "0" / "0.txt").unlink()
-        await look_at_all(world, key)
+        await world.look_at_all()
         assert len(readers()) >= 1
         await world.noticed(key, "**/*.txt")
         changes = {change.path for result in world.results[key] for change in result.changes}
@@ -83,7 +79,7 @@ async def test_what_is_no_plain_small_file_is_seen_as_without_a_reader(tmp_path:
             key = await world.follow("*")
             (world.root / "1.txt").write_text("what the link leads to")
             (world.root / "large").write_bytes(b"y" * (SMALL_BYTES + 1))
-            await look_at_all(world, key)
+            await world.look_at_all()
             assert readers()
             assert world.last(key).problem is None
             await world.noticed(key, "*")
@@ -96,13 +92,13 @@ async def test_a_reader_that_is_killed_costs_time_and_no_change(tmp_path: Path) 
         key = await world.follow("*.txt")
         for turn in range(4):
             plant(world.root, MANY, f"turn {turn}")
-            world.source._followed[key].is_whole = True
+            world.watcher.lose()
             world.look(key)
             for one in readers():
                 one.kill()
             await world.settled()
             await world.noticed(key, "*.txt")
-        await look_at_all(world, key)
+        await world.look_at_all()
         assert readers()
 
 
@@ -110,10 +106,10 @@ async def test_a_reader_that_is_killed_costs_time_and_no_change(tmp_path: Path) 
 async def test_a_reader_that_nobody_asks_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_world(tmp_path) as world:
         plant(world.root, MANY, "first")
-        key = await world.follow("*.txt")
-        await look_at_all(world, key)
+        await world.follow("*.txt")
+        await world.look_at_all()
         assert readers()
-        monkeypatch.setattr(reading, "_REST_SECONDS", 0.0)
+        monkeypatch.setattr(reading, "REST_SECONDS", 0.0)
         await eventually_async(lambda: not readers(), what="no reader left")
 
 
@@ -162,12 +158,20 @@ def test_questions_and_answers_of_any_length_pass_without_waiting_for_each_other
         asking.join(60)
 
 
+STARTED = """
+import os, time
+from wakeful.sources.files.reader_process import Reader
+reader = Reader()
+reader.start()
+print("started", flush=True)
+time.sleep(600)
+"""
+
+
 def test_a_reader_ends_with_whoever_started_it() -> None:
-    reader = Reader()
-    reader.start()
-    assert reader._process is not None
-    process = reader._process
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait(60) == 0
-    reader.close()
+    """Killed, its owner ends nothing by itself."""
+    with subprocess.Popen([sys.executable, "-c", STARTED], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None and owner.stdout.readline() == b"started\n"
+        [reader] = readers(owner.pid)
+        owner.kill()
+    eventually(lambda: not is_alive(reader.pid), what="no reader left")

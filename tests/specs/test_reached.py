@@ -25,6 +25,16 @@ def spec(root: Path, *outputs: str, **limits: object) -> SessionSpec:
 
 
 def reached(own: SessionSpec, *, is_open: bool) -> PossibleWriters:
+    return find_writers(known(own, is_open=is_open))
+
+
+def find_writers(core: Core) -> PossibleWriters:
+    return PossibleWriters(
+        core, lambda one, is_guarded: list_writable(one, is_guarded=is_guarded), lambda: AT + 1_000_000
+    )
+
+
+def known(own: SessionSpec, *, is_open: bool) -> Core:
     run = OpenRun(
         run=3, run_id="id.3", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=own
     )
@@ -38,9 +48,7 @@ def reached(own: SessionSpec, *, is_open: bool) -> PossibleWriters:
         chain=(),
     )
     session = Session(id="id", name="s", opened_at=0, spec=own, run=run if is_open else None, last_run=last)
-    return PossibleWriters(
-        Core([session]), lambda one, is_guarded: list_writable(one, is_guarded=is_guarded), lambda: AT + 1_000_000
-    )
+    return Core([session])
 
 
 @pytest.mark.parametrize(
@@ -66,12 +74,13 @@ def test_a_run_that_ended_since_the_last_reading_counts_and_one_before_it_does_n
 
 def test_a_run_that_ends_while_specs_are_read_counts_at_the_next_reading(tmp_path: Path) -> None:
     """It may have written a file after that was read, and before the reading was over."""
-    one, path = reached(spec(tmp_path, level="none"), is_open=True), str(tmp_path / "x.yaml")
+    core, path = known(spec(tmp_path, level="none"), is_open=True), str(tmp_path / "x.yaml")
+    one = find_writers(core)
     one.begin()
     one.end("id")
     one.turn()
     assert one.find(path, AT + 1_000_000, is_guarded=True) == "run 3 of s"
-    one._core.state.running.clear()
+    core.state.running.clear()
     assert one.find(path, AT + 1_000_000, is_guarded=True) == "run 3 of s", "the core knows of its end by now"
     one.begin()
     one.turn()

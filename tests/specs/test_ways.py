@@ -52,7 +52,8 @@ class House:
     def restart(self) -> None:
         """The next daemon: it knows the ledger, and what the log says was declared."""
         around = DaemonLookups(runs=self, find_known=self.known.get)
-        self.reader = HouseReader(self.specs, Ledger(self.folder / "ledger"), {}, around=around)
+        self.ledger = Ledger(self.folder / "ledger")
+        self.reader = HouseReader(self.specs, self.ledger, {}, around=around)
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         real = os.path.realpath(path)
@@ -150,7 +151,7 @@ def test_what_is_older_than_the_run_that_put_it_there_does_not_count(
     house.began_us = 0
     house.restart()
     assert "run 3 of obey" in (house.read()[name] or "")
-    desk = TrustDesk(house.reader._ledger, house.reader)
+    desk = TrustDesk(house.ledger, house.reader)
     shown = desk.show(name)
     assert any("gotcha" in line for file in shown["files"] for line in file["diff"]), (
         "the text is shown before it is trusted"
@@ -248,7 +249,7 @@ def test_a_settings_file_that_is_linked_by_a_run_does_not_count(house: House) ->
     house.put("../elsewhere/wakeful.yaml", "allow_unisolated: true\n")
     reading = house.reader.read()
     assert (reading.settings.allow_unisolated, reading.settings.loop_depth) == (False, 3)
-    desk = TrustDesk(house.reader._ledger, house.reader)
+    desk = TrustDesk(house.ledger, house.reader)
     desk.commit(desk.prepare("wakeful.yaml", desk.show("wakeful.yaml")["digest"]))
     assert house.reader.read().settings.allow_unisolated
 
@@ -259,7 +260,7 @@ def test_trusting_one_spec_behind_a_link_does_not_trust_the_others(house: House)
     house.begin_run(house.house)
     (house.specs / "sub").symlink_to("../prep")
     house.read()
-    desk = TrustDesk(house.reader._ledger, house.reader)
+    desk = TrustDesk(house.ledger, house.reader)
     shown = desk.show("sub/evil")
     assert [file["file"] for file in shown["files"]] == ["sessions.d/sub/evil.yaml", "sessions.d/sub#way"]
     assert "+link to ../prep" in shown["files"][1]["diff"]
@@ -297,7 +298,7 @@ def test_what_a_person_trusted_is_not_doubted_again_by_the_next_daemon(house: Ho
     house.begin_run(house.house)
     house.put("sessions.d/agents/docs.yaml", AGENT.replace("key: k", "key: other"))
     assert "run 3 of obey" in (house.read()["ask"] or "")
-    desk = TrustDesk(house.reader._ledger, house.reader)
+    desk = TrustDesk(house.ledger, house.reader)
     desk.commit(desk.prepare("ask", desk.show("ask")["digest"]))
     house.restart()
     assert house.read()["ask"] is None
@@ -309,7 +310,7 @@ def test_defaults_of_a_followed_project_that_a_run_changed_do_not_count(house: H
     (shop / "sessions.d").mkdir(parents=True)
     (shop / "sessions.d" / "count.yaml").write_text(SPEC)
     (shop / "wakeful.yaml").write_text("defaults: {isolation: strict}\n")
-    ledger = house.reader._ledger
+    ledger = house.ledger
     desk = TrustDesk(ledger, house.reader)
     ledger.attach(Project(name="shop", folder=str(shop)))
     house.read()

@@ -71,7 +71,7 @@ Observation = (
 
 
 def take(observation: Observation, core: Core, decision: Decision) -> None:
-    _TAKES[type(observation)](observation, core, decision)
+    TAKES[type(observation)](observation, core, decision)
 
 
 def _take_daemon_started(observation: DaemonStarted, core: Core, decision: Decision) -> None:
@@ -419,11 +419,11 @@ def _take_called(observation: Called, core: Core, decision: Decision) -> None:
         # A call about all sessions skips the damaged ones.
         if observation.call.name:
             refuse_damaged(session)
-    decision.reply = _JUDGES[type(observation.call)](observation.call, core, decision, observation)
+    decision.reply = JUDGES[type(observation.call)](observation.call, core, decision, observation)
 
 
 # One function for each kind of observation.
-_TAKES: dict[type[Observation], Callable[[Any, Core, Decision], None]] = {
+TAKES: dict[type[Observation], Callable[[Any, Core, Decision], None]] = {
     DaemonStarted: _take_daemon_started,
     DaemonStopping: _take_daemon_stopping,
     SettingsRead: _take_settings_read,
@@ -446,4 +446,4 @@ _TAKES: dict[type[Observation], Callable[[Any, Core, Decision], None]] = {
 }
 
 # One function for each call.
-_JUDGES: dict[type[Call], Judge] = {**LIFECYCLE_CALLS, **HISTORY_CALLS, **AGENT_CALLS}
+JUDGES: dict[type[Call], Judge] = {**LIFECYCLE_CALLS, **HISTORY_CALLS, **AGENT_CALLS}

@@ -65,7 +65,7 @@ def open_at(base: int, path: str, flags: int, *, has_links: bool = True) -> int:
         if number != errno.EAGAIN:
             break
     if number == errno.ENOSYS:
-        return _open_step_by_step(base, path, flags, has_links=has_links)
+        return open_step_by_step(base, path, flags, has_links=has_links)
     raise _fail(number, path)
 
 
@@ -77,7 +77,7 @@ def rename_at(source_fd: int, source: str, folder_fd: int, name: str, flag: int)
     return 0 if done == 0 else ctypes.get_errno()
 
 
-def _open_step_by_step(base: int, path: str, flags: int, *, has_links: bool) -> int:
+def open_step_by_step(base: int, path: str, flags: int, *, has_links: bool) -> int:
     """As openat2 would.
 
     Folders on the way stay open, so that `..` leads back to the one it was entered from,

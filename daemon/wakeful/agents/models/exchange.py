@@ -37,10 +37,13 @@ def find_trust(file: str | None, folder: str | None) -> ssl.SSLContext:
 class Exchange:
     """The connections to one provider."""
 
-    def __init__(self, silence_seconds: float) -> None:
+    def __init__(self, silence_seconds: float, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        """`transport` carries the requests; None: the network."""
         timeout = httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds), pool=CONNECT_SECONDS)
         trust = find_trust(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-        self._client = httpx2.AsyncClient(timeout=timeout, headers={"User-Agent": _USER_AGENT}, verify=trust)
+        self._client = httpx2.AsyncClient(
+            timeout=timeout, headers={"User-Agent": _USER_AGENT}, verify=trust, transport=transport
+        )
 
     async def send(self, post: Post, recorded: Awaitable[object] | None) -> AsyncGenerator[bytes]:
         """The data of each event, as it comes. Nothing is sent before `recorded` is done."""

@@ -41,7 +41,7 @@ ADDRESSES: dict[Provider, str] = {
     "openai-chat": "https://api.openai.com/v1",
     "google": "https://generativelanguage.googleapis.com",
 }
-_FORMATS: dict[Provider, Callable[[Endpoint], WireFormat]] = {
+FORMATS: dict[Provider, Callable[[Endpoint], WireFormat]] = {
     "anthropic": Anthropic,
     "openai": OpenAIResponses,
     "openai-chat": lambda endpoint: OpenAICompletions(endpoint, is_local=False),
@@ -50,8 +50,15 @@ _FORMATS: dict[Provider, Callable[[Endpoint], WireFormat]] = {
 }
 
 
-def make_model(spec: ModelSpec, key: str | None, silence_seconds: float = DEFAULT_SILENCE_SECONDS) -> Model:
-    """Make ready to speak with a model; nothing is sent yet. `key` is the secret itself."""
+def make_model(
+    spec: ModelSpec,
+    key: str | None,
+    silence_seconds: float = DEFAULT_SILENCE_SECONDS,
+    exchange: Exchange | None = None,
+) -> Model:
+    """Make ready to speak with a model; nothing is sent yet. `key` is the secret itself.
+
+    `exchange` has the connections to its provider; None: connections of its own."""
     if _MISSING is not None:
         raise NotInstalled(
             f"{spec.name}: the libraries that speak with models are not installed ({_MISSING}); {advise_agents()}"
@@ -69,7 +76,7 @@ def make_model(spec: ModelSpec, key: str | None, silence_seconds: float = DEFAUL
             f"{spec.name}: an OpenAI-compatible endpoint has no address of its own; say where it is: base_url"
         )
     endpoint = Endpoint(spec.model, address.rstrip("/"), key or _NO_KEY)
-    return _ProviderModel(spec, key, endpoint, Exchange(silence_seconds))
+    return _ProviderModel(spec, key, endpoint, exchange or Exchange(silence_seconds))
 
 
 class _ProviderModel:
@@ -78,7 +85,7 @@ class _ProviderModel:
         self._key = key
         self._address = endpoint.address
         self._exchange = exchange
-        self._format = _FORMATS[spec.provider](endpoint)
+        self._format = FORMATS[spec.provider](endpoint)
         self._conversation = Conversation(spec.provider)
 
     @property

@@ -98,7 +98,7 @@ def _judge_work(call: calls.Work, core: Core, decision: Decision, called: calls.
             and run.agent.acp
         ):
             break
-        for event in _STEPS[type(step)](step, core, session, run, decision.moment.wall):
+        for event in STEPS[type(step)](step, core, session, run, decision.moment.wall):
             session = emit_call(core, decision, session, event, called)
     return "recorded"
 
@@ -399,7 +399,7 @@ AGENT_CALLS: dict[type[calls.Call], Judge] = {
 }
 
 # One function for each kind of step.
-_STEPS: dict[type[work.Step], Callable[[Any, Core, Session, OpenRun, int], list[ev.Event]]] = {
+STEPS: dict[type[work.Step], Callable[[Any, Core, Session, OpenRun, int], list[ev.Event]]] = {
     work.Assemble: _take_assemble,
     work.RequestTurn: _take_request_turn,
     work.RecordAnswer: _take_record_answer,

@@ -36,7 +36,7 @@ def fold(session: Session | None, event: ev.Event, *, seq: int, at: int, author:
     if isinstance(event, ev.SessionOpened):
         return _open(event, at, seq)
     assert session is not None, "the first record of a session is session_opened"
-    return replace(_FOLDS[type(event)](event, session, at, author, seq), seq=seq)
+    return replace(FOLDS[type(event)](event, session, at, author, seq), seq=seq)
 
 
 def _open(event: ev.SessionOpened, at: int, seq: int) -> Session:
@@ -578,7 +578,7 @@ def _forgive(wake: OpenWake | None) -> OpenWake | None:
 
 
 # One function for each kind of event; `session_opened` makes the session and stands in `fold` itself.
-_FOLDS: dict[type[ev.Event], Fold] = {
+FOLDS: dict[type[ev.Event], Fold] = {
     ev.SessionRenamed: _fold_session_renamed,
     ev.SpecDeclared: _fold_spec_declared,
     ev.SpecRemoved: _fold_spec_removed,

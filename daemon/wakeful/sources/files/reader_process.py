@@ -39,7 +39,7 @@ _FOLDERS_AT_ONCE = 16
 # Two answers about so many files fit into a pipe: a question sent ahead never waits for an answer that nobody reads
 # yet.
 _FILES_AT_ONCE = 256
-_REST_SECONDS = 10.0
+REST_SECONDS = 10.0
 _LENGTH = struct.Struct("<I")
 
 
@@ -99,7 +99,7 @@ class Reader:
         if self._process is None or not self._in_use.acquire(blocking=False):
             return
         try:
-            if time.monotonic() - self._last_asked > _REST_SECONDS:
+            if time.monotonic() - self._last_asked > REST_SECONDS:
                 self._end()
         finally:
             self._in_use.release()

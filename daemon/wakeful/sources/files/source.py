@@ -30,13 +30,12 @@ from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.open_files import BeingWritten, OpenFiles
 from wakeful.sources.files.reader_process import Reader
 from wakeful.sources.files.stat_cache import CacheWriter, StatCache
-from wakeful.sources.files.sweep import Polls, RacyPaths, Reread, Sweep, reread
+from wakeful.sources.files.sweep import USUAL_PACE, Pace, Polls, RacyPaths, Reread, Sweep, reread
 from wakeful.sources.files.walk import StateFolder
 from wakeful.sources.files.watched_folders import Links, WatchedFolders
 from wakeful.sources.git.holds import LONGEST_HOLD_SECONDS, GitHolds
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 
-_TICK_SECONDS = 1.0
 # The longest tick of the clock by which file systems stamp.
 _COARSE_TICK_US = 10_000
 # New folders that are armed as soon as they are reported, so that events in them are heard during settle. A larger tree
@@ -77,6 +76,8 @@ class FileSource:
         mounts: Mounts | None = None,
         defects: Defects | None = None,
         lanes: Lanes | None = None,
+        racy: RacyPaths | None = None,
+        pace: Pace = USUAL_PACE,
         find_since: Callable[[str], int | None] = lambda key: None,
     ) -> None:
         """`find_since` gives the moment since which it counts whether a path of a target moved;
@@ -97,11 +98,12 @@ class FileSource:
         self._lanes = lanes or Lanes()
         self._git_holds = GitHolds(loop, self._hint)
         self._open_files = OpenFiles(loop, self._hint)
-        self._racy = RacyPaths(cache.seen)
-        self._polls = Polls()
-        self._sweep = Sweep(cache.seen, lambda: self._folders.mtimes, self._is_left_out)
+        self._racy = racy or RacyPaths(cache.seen, pace.reread_seconds)
+        self._polls = Polls(pace.poll_seconds)
+        self._sweep = Sweep(cache.seen, lambda: self._folders.mtimes, self._is_left_out, pace.round_seconds)
         self._writer = CacheWriter(cache)
-        self._tick_timer: asyncio.TimerHandle | None = loop.call_later(_TICK_SECONDS, self._tick)
+        self._tick_seconds = pace.tick_seconds
+        self._tick_timer: asyncio.TimerHandle | None = loop.call_later(self._tick_seconds, self._tick)
 
     # -- following ------------------------------------------------------------------------------------------------
 
@@ -504,8 +506,8 @@ class FileSource:
     # -- what hints do not tell -----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Once a second: a slice of the sweep, due polls, racy paths, the batch of the cache."""
-        self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
+        """Once a tick: a slice of the sweep, due polls, racy paths, the batch of the cache."""
+        self._tick_timer = self._loop.call_later(self._tick_seconds, self._tick)
         for step in (
             self._take_mounts,
             self._sweep_on,

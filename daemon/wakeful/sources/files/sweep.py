@@ -14,7 +14,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from wakeful.sources.files.entry import CannotSee, Demand, Seen, read_entry, read_key
 
@@ -22,16 +24,38 @@ ROUND_SECONDS = 600
 SLICE_SECONDS = 0.001
 
 
+class Pace(Struct, frozen=True, kw_only=True):
+    """How often the file source looks at paths that no hint names."""
+
+    # One tick is one slice of the sweep, and the moment at which polls and second readings that are due are begun.
+    tick_seconds: float = 1.0
+    # The time of one round of the sweep, at one tick a second.
+    round_seconds: int = ROUND_SECONDS
+    # A path hashed within 2 s of its change is read once more after this time.
+    reread_seconds: float = 2.5
+    # The first pause between two polls of a target, and the pause while it changes.
+    poll_seconds: float = 2.0
+
+
+USUAL_PACE: Final = Pace()
+
+
 class Sweep:
     """Goes round and round over the paths and folders that are known at the beginning of each round."""
 
     def __init__(
-        self, seen: Mapping[str, Seen], folders: Callable[[], Mapping[str, int]], is_left_out: Callable[[str], bool]
+        self,
+        seen: Mapping[str, Seen],
+        folders: Callable[[], Mapping[str, int]],
+        is_left_out: Callable[[str], bool],
+        round_seconds: int = ROUND_SECONDS,
     ) -> None:
+        """`round_seconds`: the slices, one a second, over which a round is spread."""
         self._seen = seen
         self._folders = folders
         # Leaves out paths that are polled, and paths that no target matches any more.
         self._is_left_out = is_left_out
+        self._round_seconds = round_seconds
         self._round: Iterator[tuple[str, bool]] = iter(())
         self._share = 1
 
@@ -60,7 +84,7 @@ class Sweep:
         listed = [folder for folder, mtime in self._folders().items() if mtime >= 0]
         places = [(path, False) for path in list(self._seen)] + [(folder, True) for folder in listed]
         self._round = iter(places)
-        self._share = max(1, math.ceil(len(places) / ROUND_SECONDS))
+        self._share = max(1, math.ceil(len(places) / self._round_seconds))
 
     def _is_path_changed(self, path: str) -> bool:
         seen = self._seen.get(path)
@@ -83,13 +107,13 @@ class Polls:
     """The due times of targets that cannot be watched: every 2 s while they change,
     up to every 30 s while they do not."""
 
-    SHORTEST_SECONDS = 2.0
-    LONGEST_SECONDS = 30.0
+    _LONGEST_SECONDS = 30.0
     _GROWTH = 1.5
     # A poll that takes long (a slow server, a huge tree) makes room for twenty times as long.
     _REST = 20.0
 
-    def __init__(self) -> None:
+    def __init__(self, shortest_seconds: float = USUAL_PACE.poll_seconds) -> None:
+        self._shortest_seconds = shortest_seconds
         self._due: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
 
@@ -98,8 +122,8 @@ class Polls:
 
     def begin(self, key: str, now: float) -> None:
         if key not in self._pauses:
-            self._pauses[key] = self.SHORTEST_SECONDS
-            self._due[key] = now + self.SHORTEST_SECONDS
+            self._pauses[key] = self._shortest_seconds
+            self._due[key] = now + self._shortest_seconds
 
     def end(self, key: str) -> None:
         self._pauses.pop(key, None)
@@ -115,24 +139,26 @@ class Polls:
     def note(self, key: str, now: float, *, is_changed: bool, took_seconds: float) -> None:
         if key not in self._pauses:
             return
-        pause = self.SHORTEST_SECONDS if is_changed else self._pauses[key] * self._GROWTH
-        pause = min(max(pause, took_seconds * self._REST), self.LONGEST_SECONDS)
+        pause = self._shortest_seconds if is_changed else self._pauses[key] * self._GROWTH
+        pause = min(max(pause, took_seconds * self._REST), self._LONGEST_SECONDS)
         self._pauses[key] = pause
         self._due[key] = now + pause
 
 
-# A path hashed within 2 s of its change is read once more after that; so many a second.
-PAUSE_SECONDS = 2.5
+# Racy paths that are read again at one tick.
 MOST_AT_ONCE = 200
 
 
 class RacyPaths:
-    def __init__(self, seen: Mapping[str, Seen]) -> None:
+    """The paths that were hashed too soon after a change, until they are due to be read again."""
+
+    def __init__(self, seen: Mapping[str, Seen], pause_seconds: float = USUAL_PACE.reread_seconds) -> None:
         self._seen = seen
+        self._pause_seconds = pause_seconds
         self._waiting: deque[tuple[float, str]] = deque()
 
     def add(self, paths: Iterable[str]) -> None:
-        due = time.monotonic() + PAUSE_SECONDS
+        due = time.monotonic() + self._pause_seconds
         self._waiting.extend((due, path) for path in paths)
 
     def take_due(self) -> dict[str, Seen]:

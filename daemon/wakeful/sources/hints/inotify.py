@@ -33,16 +33,16 @@ _UNWRITTEN = _ATTRIB | _CLOSE_WRITE
 _SELF = _DELETE_SELF | _MOVE_SELF | _UNMOUNT
 
 _HEADER = struct.Struct("iIII")
-_READ_BYTES = 64 * 1024
+READ_BYTES = 64 * 1024
 # An event with the longest possible name, and a zero byte.
-_LONGEST_EVENT_BYTES = _HEADER.size + 256
+LONGEST_EVENT_BYTES = _HEADER.size + 256
 # A burst is taken in turns with the rest of the loop: the descriptor stays readable, so the next turn follows at once.
 # One turn takes a whole queue of the usual length: where its end was lost, what stands before that need not be told.
 _READS_PER_TURN = 16
 # In a burst each event would be a batch of its own (100,000 files: 41,000 reports, measured): after so many turns
 # within one breath the next waits for the following breath. A single save takes two or three turns and never waits.
-_TURNS_PER_BREATH = 8
-_BREATH_SECONDS = 0.01
+TURNS_PER_BREATH = 8
+BREATH_SECONDS = 0.01
 # A file that was created or written to and not yet closed is reported after one to two of these: its writer is at work,
 # and a look in between would see half of it.
 _OPEN_FILE_SECONDS = 0.025
@@ -90,7 +90,7 @@ class _Instance:
 
     def read_events(self) -> bytes:
         try:
-            return os.read(self.fd, _READ_BYTES)
+            return os.read(self.fd, READ_BYTES)
         except BlockingIOError:
             return b""
 
@@ -212,7 +212,7 @@ class InotifyHints:
             with self._lock:
                 self._take(data, batch)
             # The buffer had room for one more event, so the queue is empty: another read would only say so.
-            if len(data) <= _READ_BYTES - _LONGEST_EVENT_BYTES:
+            if len(data) <= READ_BYTES - LONGEST_EVENT_BYTES:
                 break
         dirt = batch.dirt()
         if (self._newer or self._older) and self._timer is None:
@@ -266,9 +266,9 @@ class InotifyHints:
         """Stop listening until the next breath when this one has had its turns; the kernel keeps what comes."""
         now = self._loop.time()
         if now >= self._breath_ends:
-            self._breath_ends, self._turns = now + _BREATH_SECONDS, 0
+            self._breath_ends, self._turns = now + BREATH_SECONDS, 0
         self._turns += 1
-        if self._turns >= _TURNS_PER_BREATH and self._pause is None:
+        if self._turns >= TURNS_PER_BREATH and self._pause is None:
             self._loop.remove_reader(self._instance.fd)
             self._pause = self._loop.call_at(self._breath_ends, self._listen)
 

@@ -31,7 +31,7 @@ _SUSPICIOUS_BATCH = 4096
 
 
 # `watchfiles.Change.deleted`, without the import.
-_DELETED = 3
+DELETED = 3
 
 
 class Notifier(Protocol):
@@ -217,7 +217,7 @@ def _translate(found: set[tuple[int, str]], folders: set[str]) -> tuple[Dirt, ..
     names: dict[str, list[str]] = {}
     endings: list[Dirt] = []
     for change, path in found:
-        if path in folders and change == _DELETED:
+        if path in folders and change == DELETED:
             endings.append(Gone(path))
         elif path in folders:
             endings.append(Dirty(path, None))
