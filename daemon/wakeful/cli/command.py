@@ -7,9 +7,11 @@ verb.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import os
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -165,6 +167,15 @@ class Command(click.Command):
                 formatter.write(f"{' ' * formatter.current_indent}{example}\n")
 
 
+def _import_uncollected(name: str) -> ModuleType:
+    """Import a module. What it makes stays, so to look for garbage meanwhile is a tenth of a daemon's start for nothing."""
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.enable()
+
+
 def make_command(verb: Verb) -> Command:
     """The click command of a verb. Its function gets `Options` first, then the verb's own arguments by their names."""
 
@@ -172,7 +183,7 @@ def make_command(verb: Verb) -> Command:
     def run(ctx: click.Context, /, socket: str | None, is_json: bool, **own: Any) -> Any:
         before: Options = ctx.obj or Options()
         # The module of the verb is imported when the verb is carried out: help and completion do without it.
-        module = importlib.import_module(f"wakeful.cli.{MODULES.get(verb.name, _CALLS)}")
+        module = _import_uncollected(f"wakeful.cli.{MODULES.get(verb.name, _CALLS)}")
         options = Options(socket or before.socket, is_json or before.is_json)
         if verb.name in MODULES:
             return getattr(module, f"{verb.name}_verb")(options, **own)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from typing import TYPE_CHECKING
-
 import click
 
 from wakeful.cli.client import Options
 from wakeful.core.spec.http import parse_address
-
-if TYPE_CHECKING:
-    from wakeful.service.voice import Style
+from wakeful.service.startup import run_daemon
+from wakeful.service.voice import Style
 
 
 def daemon_verb(
@@ -22,9 +18,4 @@ def daemon_verb(
             parse_address(http)
         except ValueError as error:
             raise click.UsageError(f"--http: {error}") from None
-    # A start makes a million lasting objects, modules first: looking among them for cycles again and again took a fifth
-    # of it. The daemon collects again once it is ready.
-    gc.disable()
-    from wakeful.service.startup import run_daemon
-
     return run_daemon(specs=specs, state=state, socket=options.socket, once=is_once, log=log, http=http)
