@@ -168,7 +168,7 @@ class Command(click.Command):
 
 
 def _import_uncollected(name: str) -> ModuleType:
-    """Import a module. What it makes stays, so to look for garbage meanwhile is a tenth of a daemon's start for nothing."""
+    """Import a module. What it makes stays: to look for garbage meanwhile took a tenth of a daemon's start."""
     gc.disable()
     try:
         return importlib.import_module(name)
