@@ -87,7 +87,7 @@ function useWave(node) {
 }
 
 /** Of one that is held it is owed, and not carried out yet. */
-const sayWoken = ({session, held}) => (held ? `${session} (held: ${held.slice(0, 60)})` : session);
+const sayWoken = ({session, held}) => (held ? `${session} (held: ${held.split(/[:;(]/)[0].trim()})` : session);
 
 function sayWave({waves, path}) {
   if (!waves.length) return `A change of ${path} would wake nobody.`;
