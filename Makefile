@@ -101,7 +101,7 @@ test-systemd: $(READY) ## boot a real systemd in namespaces, with our units in i
 test-mutants: $(READY) ## break each rule on purpose; the suite must notice
 	$(BIN)/python tests/mutants/run.py
 
-golden: $(READY) ## write the golden log of this release, after a kind of event was added
+golden: $(READY) ## write the golden log of this release, after a kind of event or binding was added
 	$(BIN)/python tests/golden/make.py
 
 bench: $(READY) ## measure, side by side with the alternatives

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from wakeful.errors import SpecError
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_text
+from wakeful.specs.models import BINDING_MODELS
 from wakeful.specs.problem import RefusedSpec
 
 PROJECT = Surroundings("/project", "Europe/Berlin")
+KINDS = list(BINDING_MODELS)
 
 
 def refusal(text: str, around: Surroundings = PROJECT) -> str:
@@ -162,11 +164,11 @@ BINDINGS = [
     ("{file: a, cron: '* * * * *'}", "2:9: binding 'code' has 2 kinds (file, cron); split it into one binding each"),
     (
         "{}",
-        "2:9: binding 'code' has no kind; add one of file, commits, cron, every, message, session, probe, service or webhook",
+        f"2:9: binding 'code' has no kind; add one of {', '.join(KINDS[:-1])} or {KINDS[-1]}",
     ),
     (
         "{wake: true}",
-        "2:9: binding 'code' has no kind; add one of file, commits, cron, every, message, session, probe, service or webhook",
+        f"2:9: binding 'code' has no kind; add one of {', '.join(KINDS[:-1])} or {KINDS[-1]}",
     ),
     ("a.csv", "2:9: binding 'code' is 'a.csv'; expected a kind and its value, such as {file: \"data/*.csv\"}"),
     ("{file: ''}", "2:16: file: '' is not a path pattern: expected a path such as data/*.csv"),

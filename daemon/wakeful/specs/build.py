@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, assert_never
 
 from wakeful.core.deciding.clock_slots import find_cron_problem
 from wakeful.core.deciding.rule_of_two import find_untrusted, find_way_out
@@ -42,10 +42,10 @@ from wakeful.core.spec.session import (
     Window,
     find_settle_max,
 )
-from wakeful.errors import InternalError
 from wakeful.specs.command_words import find_program
 from wakeful.specs.models import (
     AmountKeys,
+    AnyBindingKeys,
     BindingKeys,
     BudgetKeys,
     ClockKeys,
@@ -200,7 +200,7 @@ def _build_amounts(keys: AmountKeys | None) -> Amounts | None:
 
 
 def _build_binding(
-    name: str, keys: BindingKeys, zone: str | None, session: SessionKeys, built: Built
+    name: str, keys: AnyBindingKeys, zone: str | None, session: SessionKeys, built: Built
 ) -> AnyBinding | None:
     common = _build_common(name, keys, built)
     match keys:
@@ -252,7 +252,7 @@ def _build_binding(
         case WebhookKeys():
             return _build_webhook(name, keys, common, built)
         case _:
-            raise InternalError(f"no binding is built of {type(keys).__name__}")
+            assert_never(keys)
 
 
 def _build_webhook(name: str, keys: WebhookKeys, common: dict[str, Any], built: Built) -> WebhookBinding | None:

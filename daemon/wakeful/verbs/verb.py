@@ -2,7 +2,7 @@
 
 The families (`lifecycle.py`, `history.py`, …) are lists of these values. `cli/command.py` makes a click command of
 a verb, `api/app.py` its routes, `api/bodies.py` the type of its body; `api/gate/scopes.py` judges tokens by its
-routes. A new verb is one value in its family's module.
+routes.
 """
 
 from __future__ import annotations

@@ -22,11 +22,8 @@ from wakeful.core.spec.session import (
     EveryBinding,
     FileBinding,
     MessageBinding,
-    ProbeBinding,
-    ServiceBinding,
     SessionBinding,
     SessionSpec,
-    WebhookBinding,
 )
 
 STEPS_REMEMBERED = 64
@@ -496,7 +493,7 @@ def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
         bounds.append(
             Bound(
                 name=binding.name,
-                kind=kind_of(binding),
+                kind=binding.kind,
                 key=binding.identity,
                 wake=binding.wake,
                 binding=binding,
@@ -509,25 +506,3 @@ def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
             )
         )
     return tuple(bounds), targets
-
-
-def kind_of(binding: AnyBinding) -> str:
-    match binding:
-        case FileBinding():
-            return "file"
-        case CommitsBinding():
-            return "commits"
-        case CronBinding():
-            return "cron"
-        case EveryBinding():
-            return "every"
-        case MessageBinding():
-            return "message"
-        case SessionBinding():
-            return "session"
-        case ProbeBinding():
-            return "probe"
-        case ServiceBinding():
-            return "service"
-        case WebhookBinding():
-            return "webhook"

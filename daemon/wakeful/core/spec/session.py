@@ -96,6 +96,11 @@ class Binding(Struct, frozen=True, kw_only=True):
     # Words of strangers come in by it (`trust: untrusted`).
     is_untrusted: bool = False
 
+    @property
+    def kind(self) -> str:
+        """The key that declares it in a spec: `file`, `cron`."""
+        return str(self.__struct_config__.tag)
+
 
 class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="file"):
     """Paths that match a pattern: `**` crosses folders, `*` and `?` do not."""

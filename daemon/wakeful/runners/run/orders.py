@@ -6,6 +6,7 @@ Pure: values in, a value out. Paths in causes are relative to the session's root
 from __future__ import annotations
 
 import posixpath
+from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -17,11 +18,18 @@ from wakeful.core.spec.session import (
     CommandRun,
     CommitsBinding,
     Confinement,
+    CronBinding,
+    EveryBinding,
     FileBinding,
+    MessageBinding,
+    ProbeBinding,
     PromptRun,
     RunSpec,
     ScriptRun,
+    ServiceBinding,
+    SessionBinding,
     SessionSpec,
+    WebhookBinding,
 )
 from wakeful.errors import InternalError
 from wakeful.runners.contract import RunOrder, WorkspaceOrder
@@ -140,4 +148,10 @@ def binding_paths(spec: SessionSpec) -> dict[str, str]:
                 paths[binding.name] = posixpath.join(spec.root, pattern)
             case CommitsBinding(path=path, repo=repo):
                 paths[binding.name] = posixpath.normpath(posixpath.join(spec.root, repo or "", path))
+            case CronBinding() | EveryBinding() | MessageBinding() | SessionBinding() | ProbeBinding():
+                continue
+            case ServiceBinding() | WebhookBinding():
+                continue
+            case _:
+                assert_never(binding)
     return paths

@@ -147,12 +147,12 @@ class DueTimes:
 
     def _take_due(self) -> None:
         now = self._loop.time()
-        due = []
+        due: dict[str, float] = {}
         while self._heap and self._heap[0][0] <= now + _TOGETHER_SECONDS:
             at, key = heapq.heappop(self._heap)
-            if key not in self._every:
-                continue
-            due.append(key)
+            if key in self._every:
+                due[key] = at
+        for key, at in due.items():
             # Counted from now: a machine that slept owes one check, not all that it missed.
             heapq.heappush(self._heap, (max(at, now) + self._every[key], key))
         self._timer = None
