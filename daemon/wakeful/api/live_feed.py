@@ -33,8 +33,8 @@ from wakeful.views.record_words import tell
 from wakeful.views.session_rows import Round, Rows
 from wakeful.views.times import show_time
 
-# A batch waits so long for more news, so a burst of records is one batch. It also leaves the loop to the run that the
-# first of them is about: to look at rows and to send to each of many streams would delay its start.
+# A batch waits so long for more news, so a burst of records is one batch. The pause also leaves the loop to the run
+# that the first record is about: rows and many streams would delay its start.
 BATCH_SECONDS = 0.1
 RECORDS_AT_ONCE = 512
 READ_AT_ONCE_BYTES = 512 * 1024

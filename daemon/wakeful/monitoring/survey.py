@@ -228,7 +228,7 @@ def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[F
     reasons: dict[str, list[Session]] = {}
     for session in late[:MOST_HELD_ASKED]:
         queue = find_queue(core, session, moment)
-        # What has a known end ends by itself, and why a session sleeps is a finding of its own.
+        # A wait with a known end needs nobody. The reason why a session sleeps is already a finding.
         if queue is not None and queue.until is None and queue.words != find_hold_words(core, session, moment):
             reasons.setdefault(queue.words, []).append(session)
     for words, held in reasons.items():

@@ -144,7 +144,12 @@ OWN_ROUTES = (
 RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN_ROUTES}}
 _ROLES = list_roles()
 _CALL = "POST /call/"
-_CALLS = {key.removeprefix(_CALL): rule for key, rule in RULES.items() if key.startswith(_CALL)}
+# The calls about a session. Those about all sessions at once take no role, and stand apart.
+_CALLS = [
+    (key.removeprefix(_CALL), RULES[key], role)
+    for key, role in _ROLES.items()
+    if key.startswith(_CALL) and role is not None
+]
 # The fields of a body that name sessions which are there already.
 _NAMING = ("name", "fork")
 
@@ -186,7 +191,7 @@ def judge_request(
 def _judge_token(service: Service, token: Token, rule: Route | None, named: dict[str, str], query: QueryParams) -> bool:
     if rule is None or rule.scope == "owner":
         raise Forbidden("no token reaches this; the daemon's own user does, without one")
-    if rule.scope is not None and rule.scope not in token.scopes and "admin" not in token.scopes:
+    if not _has_scope(token, rule):
         raise Forbidden(
             f"this takes a token with the scope {rule.scope}; token {token.id} has {', '.join(token.scopes)}"
         )
@@ -212,18 +217,23 @@ def find_needed_role(rule: Route) -> Role | None:
 
 
 def list_calls(caller: Caller, role: Role) -> list[str]:
-    """The verbs that a caller may call in a session where they have this role. Only the core knows the rest of it."""
+    """The verbs that a caller may call in a session where they have this role."""
     token = caller.token
-    found = []
-    for verb, rule in _CALLS.items():
-        is_open = token is None or "admin" in token.scopes or rule.scope in token.scopes
-        needed = find_needed_role(rule)
-        # No token and no role reaches what is the owner's alone.
-        if rule.scope == "owner" or needed is None:
-            is_open = token is None and caller.member is None
-        if is_open and (needed is None or is_enough(role, needed)):
-            found.append(verb)
-    return found
+    return [
+        verb
+        for verb, rule, needed in _CALLS
+        if is_enough(role, needed) and (token is None or _opens_in_session(token, rule))
+    ]
+
+
+def _opens_in_session(token: Token, rule: Route) -> bool:
+    """Does a token open a call that names a session of the token's? A call that also names another one is closed to a
+    token for one session."""
+    return _has_scope(token, rule) and (token.session is None or rule.session is not None)
+
+
+def _has_scope(token: Token, rule: Route) -> bool:
+    return rule.scope is None or rule.scope in token.scopes or "admin" in token.scopes
 
 
 def _judge_member(

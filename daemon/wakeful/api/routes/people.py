@@ -143,7 +143,7 @@ def presence_of(request: Request) -> Presence:
 
 
 async def read_me(request: Request) -> Response:
-    """What a page offers: the gate judges each call all the same, since a role may change meanwhile."""
+    """A page offers these verbs. The gate still judges each call, because a role may change in between."""
     service, caller, sight = service_of(request), caller_of(request), sight_of(request)
     only = caller.token.session if caller.token is not None else None
     usual: Role | None = None if only is not None else "maintainer" if caller.member is None else caller.member.role

@@ -205,7 +205,7 @@ class _Confined(Confinement):
     def _live(self) -> None:
         self._thread.begin()
         try:
-            restrict_self(self._policy)
+            _restrict_self(self._policy)
             spawn = self._spawns.get()
             if spawn is not None and self._thread.may_spawn():
                 self._thread.answer(spawn())
@@ -217,7 +217,7 @@ class _Confined(Confinement):
             self._thread.answer(None, problem)
 
 
-def restrict_self(policy: Policy) -> None:
+def _restrict_self(policy: Policy) -> None:
     """Confine the calling thread for good. A path that is not there (any more) is not granted."""
     if policy.shielded:
         shield(policy.shielded, policy.kept_writable, policy.emptied)

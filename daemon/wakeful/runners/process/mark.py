@@ -53,7 +53,9 @@ def mark_own() -> Sign | None:
     Returns the sign this process had before: a run may have started this daemon.
     """
     before = read_sign(os.getpid(), "")
-    set_mark(OWN)
+    hard = resource.getrlimit(_LIMIT)[1]
+    if hard == resource.RLIM_INFINITY:
+        resource.setrlimit(_LIMIT, (OWN, hard))
     return before
 
 
@@ -71,16 +73,6 @@ def marking(mark: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(_LIMIT, before)
-
-
-def set_mark(mark: int, pid: int = 0) -> None:
-    """For good; on the calling process itself, unless told.
-
-    Raises OSError where that other one is not ours, or is gone.
-    """
-    hard = resource.prlimit(pid, _LIMIT)[1]
-    if hard == resource.RLIM_INFINITY:
-        resource.prlimit(pid, _LIMIT, (mark, hard))
 
 
 def is_run_mark(value: int) -> bool:

@@ -86,7 +86,7 @@ function useWave(node) {
   return path ? data && {path, id: node.id, waves: data.waves ?? [], names: new Map((data.waves ?? []).flatMap((wave, i) => wave.map(one => [one.session, i + 1])))} : null;
 }
 
-/** Of one that is held it is owed, and not carried out yet. */
+/** A session that is held keeps its wake until somebody or something releases it. */
 const sayWoken = ({session, held}) => (held ? `${session} (held: ${held.split(/[:;(]/)[0].trim()})` : session);
 
 function sayWave({waves, path}) {
