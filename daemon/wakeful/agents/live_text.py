@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wakeful.agents.contract import Say, WordKind
-from wakeful.agents.daemon_client import DaemonLink
+from wakeful.client.async_client import DaemonClient
 from wakeful.errors import WakefulError
 
 # Words leave this long after they came, together with those that came meanwhile: a reader sees no difference, and the
@@ -28,7 +28,7 @@ MOST_HELD = 64 * 1024
 class Voice:
     """One for a run. `write` gets the text that belongs to the run's output."""
 
-    def __init__(self, link: DaemonLink, write: Callable[[str], None]) -> None:
+    def __init__(self, link: DaemonClient, write: Callable[[str], None]) -> None:
         self._link = link
         self._write = write
         self._attempt = 0

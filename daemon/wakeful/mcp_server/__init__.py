@@ -2,7 +2,7 @@
 
 `tools` makes tools of the table of verbs, `resources` makes addresses of sessions, `run_wait` follows a run to its end,
 `deferred_runs` is the tasks extension, `subscriptions` reports changes, `server` joins them with the `mcp` package.
-`daemon_client` reaches the daemon over a socket, and `stdio` serves a client over standard input and output.
+`stdio` serves a client over standard input and output, and reaches the daemon by `client/async_client.py`.
 
 Only this package and `agents` import `mcp`, which takes seconds: `wakeful mcp` does so in a process of its own.
 """

@@ -26,12 +26,12 @@ from wakeful.agents.acp.prompt import tell_all, tell_since
 from wakeful.agents.acp.refusals import RefusesTheRest
 from wakeful.agents.acp.tool_calls import UNKNOWN_TOOL, ReportedCalls, Told
 from wakeful.agents.contract import Hearing
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.loop import Ending, Record
 from wakeful.agents.tools.bound_files import Bounds, Refused
 from wakeful.agents.tools.box import ToolBox
 from wakeful.agents.tools.file_replace import read_content, replace_content
 from wakeful.agents.tools.pages import Redaction
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.tokens import estimate_entry, estimate_tokens
 from wakeful.core.agents.turns import Answered
@@ -67,7 +67,7 @@ class ExternalAgent(RefusesTheRest):
         bounds: Bounds,
         tools: ToolBox,
         record: Record,
-        link: DaemonLink,
+        link: DaemonClient,
         spawn: Callable[[Sequence[str]], Any],
         say: Callable[[str], None],
         hearing: Hearing,

@@ -18,6 +18,7 @@ from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import columns, escape, fit, paint
 from wakeful.cli.verbs.calls import say
 from wakeful.cli.verbs.lifecycle import records_after
+from wakeful.client.refusals import DaemonRefused, DaemonUnreachable
 from wakeful.views.records import say_spent
 
 # Holds that a question waits behind until a person, or a period, lifts them.
@@ -169,7 +170,7 @@ class Following:
         while (text := self._answer_question(question)) is not None:
             try:
                 self._client.call("answer", None, name=self._name, text=text)
-            except Failure as refusal:
+            except (DaemonUnreachable, DaemonRefused) as refusal:
                 print(f"wakeful: {refusal}", file=sys.stderr, flush=True)
                 continue
             return True

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import click
 
-from wakeful.cli.client import Options, quote_name
-from wakeful.cli.exit_codes import NoDaemon
+from wakeful.cli.client import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, wrap
+from wakeful.client.refusals import DaemonAway
+from wakeful.client.wire import quote_name
 
 
 class Printed(NamedTuple):
@@ -95,7 +96,7 @@ def _ask_daemon(options: Options, name: str, run: int | None) -> Printed:
     """From the daemon; where none runs, from the folder in which it kept its log."""
     try:
         answer = options.client().get_answer(f"/sessions/{quote_name(name)}/output", run=run)
-    except NoDaemon as error:
+    except DaemonAway as error:
         return _read_folder(_find_folder(options, error), name, run)
     body, head = answer.read(), int(answer.headers["wakeful-head"])
     hint = json.loads(answer.headers["wakeful-hint"]) if answer.headers.get("wakeful-hint") else None
@@ -109,7 +110,7 @@ def _read_folder(folder: Path, name: str, run: int | None) -> Printed:
     return Printed(*importlib.import_module("wakeful.service.offline_store").read_stored_output(folder, name, run))
 
 
-def _find_folder(options: Options, error: NoDaemon) -> Path:
+def _find_folder(options: Options, error: DaemonAway) -> Path:
     """The folder of a daemon that does not run."""
     folder = Path(find_state())
     # A socket that was named says nothing of the folder: another daemon's session may have the same name.
@@ -127,7 +128,7 @@ def _find_lines(options: Options, name: str, run: int | None, find: str, state: 
         return _find_in_folder(Path(find_state(state)), name, run, find)
     try:
         answer = options.client().get_answer(f"/sessions/{quote_name(name)}/output", run=run, find=find)
-    except NoDaemon as error:
+    except DaemonAway as error:
         return _find_in_folder(_find_folder(options, error), name, run, find)
     gap = answer.headers.get("wakeful-gap")
     return Lines(

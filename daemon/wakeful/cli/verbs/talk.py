@@ -17,11 +17,14 @@ from typing import Any
 import click
 
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client, Options, quote_name
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.places import find_history
 from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
 from wakeful.cli.verbs.ask import Following, Spending
+from wakeful.client.refusals import DaemonAway
+from wakeful.client.wire import quote_name
+from wakeful.errors import WakefulError
 
 HISTORY_LINES = 1_000
 HELP = (
@@ -128,10 +131,10 @@ class _Conversation:
                 )
                 if held is None:
                     return
-        except Failure as failure:
+        except DaemonAway:
+            raise
+        except (Failure, WakefulError) as failure:
             # A refusal does not end the conversation. A daemon that is gone does.
-            if failure.code not in (0, 1):
-                raise
             _print(str(failure), "warn")
 
     def _follow(self, following: Following) -> str | None:

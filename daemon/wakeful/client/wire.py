@@ -1,22 +1,52 @@
-"""HTTP/1.1 over our control socket, as bytes: requests are written, answers are parsed, the other end is identified.
+"""HTTP/1.1 as our clients speak it, as bytes: requests are written, answers are parsed. No I/O.
 
-`cli/client.py` (one request a connection) and `agents/daemon_client.py` (connections that are kept open) do the
-reading and writing. By hand, because http.client takes longer to import than the daemon takes to answer a command,
-and a general client takes five times as long for each step of an agent.
+`sync_transport` and `async_client` do the reading and writing. urllib.parse would cost every command 8 ms, so queries
+are encoded here, too.
 """
 
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from collections.abc import Mapping
+from typing import Any
 
+from wakeful import __version__
+from wakeful.errors import CallerError
+
+# A daemon that folds or looks at much may take seconds; one that was stopped never answers.
+PATIENCE_SECONDS = 60.0
 # A longer head is none of ours.
 LONGEST_HEAD_BYTES = 1 << 16
 HEAD_END = b"\r\n\r\n"
-# pid, uid and gid at the other end.
-_CREDENTIALS = struct.Struct("3i")
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+def make_headers(token: str | None, host: str = "wakeful") -> dict[str, str]:
+    """The headers that every request has."""
+    common = {"Host": host, "Wakeful-Version": __version__}
+    return common if token is None else common | {"Authorization": f"Bearer {token}"}
+
+
+def write_request(
+    method: str, target: str, headers: Mapping[str, str], body: bytes = b"", key: str | None = None
+) -> bytes:
+    """A whole request. With a key it is carried out once, however often it is sent."""
+    more = {"Content-Length": str(len(body))}
+    if body:
+        more["Content-Type"] = "application/json"
+    if key is not None:
+        if not key.isprintable():
+            raise CallerError(f"key {key!r}: a key that makes a call safe to repeat is one printable line")
+        more["Idempotency-Key"] = key
+    return write_head(method, target, {**headers, **more}) + body
+
+
+def is_repeatable(method: str, key: str | None) -> bool:
+    """May the request be sent again when nobody knows whether the first one was read?
+
+    Reading twice is reading once, and a key is carried out once.
+    """
+    return method == "GET" or key is not None
 
 
 def write_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
@@ -37,11 +67,6 @@ def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     status_line, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
     return int(status_line.split(" ", 2)[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-
-def is_busy(status: int, headers: Mapping[str, str]) -> bool:
-    """Did it read nothing of the request, and could it take the request in a moment?"""
-    return status == 503 and "retry-after" in headers
 
 
 class AnswerBody:
@@ -94,19 +119,30 @@ class AnswerBody:
         return True
 
 
-def read_peer(connection: socket.socket) -> tuple[int, int]:
-    """The pid and the user of the process that listens, as the kernel knows them."""
-    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return pid, uid
+class LineBuffer:
+    """Cuts lines out of the pieces of a body."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, piece: bytes) -> list[bytes]:
+        """The lines that are complete now, without their newline and without empty ones."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        return [line for line in lines if line]
 
 
-def find_stranger(connection: socket.socket) -> int | None:
-    """The user who listens, where that is neither we nor root: it is not our daemon, whatever its name, and is told
-    no token.
+def encode_query(query: Mapping[str, Any] | None) -> str:
+    """The query of an address, with its question mark. Values that are None, False or an empty list are left out."""
+    pairs = [
+        (name, one)
+        for name, value in (query or {}).items()
+        if value is not None and value is not False
+        for one in (value if isinstance(value, list | tuple) else (value,))
+    ]
+    words = "&".join(f"{name}={'true' if one is True else quote_name(str(one))}" for name, one in pairs)
+    return f"?{words}" if words else ""
 
-    Where systemd listens for the daemon, root does.
-    """
-    if not hasattr(socket, "SO_PEERCRED"):
-        return None
-    _, uid = read_peer(connection)
-    return uid if uid not in (os.geteuid(), 0) and os.geteuid() != 0 else None
+
+def quote_name(name: str) -> str:
+    """A name as one segment of a path, its slashes included."""
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(name))
