@@ -1,9 +1,8 @@
-"""Bundles over the socket: save, load, archive and the moves between hosts,
-each a stream of lines that tells how far it is.
+"""The routes of bundles: save, load, archive and move. Each answers with a stream of lines that report progress.
 
-A line is `{done, total}` while it goes on; the last is `{words, name, …}` or `{error}`. The daemon reads and writes the
-files itself, off the loop, as the person it runs as; what a bundle brings is inert until the call at its end is
-durable.
+A line is `{done, total}` while the work goes on. The last line is `{words, name, …}`, or a problem. The daemon reads
+and writes the files itself, off the loop, as the user it runs as. Loaded records have no effect until the call at the
+end is durable.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _UNDER_WAY: set[asyncio.Task[None]] = set()
 
 
 class Desk:
-    """One request's means: who asks, and how to tell how far it is."""
+    """The means of one request: its caller, the daemon's parts, and `tell`, which reports progress."""
 
     def __init__(
         self, service: Service, author: str, tell: Progress, uid: int | None = None, person: str | None = None
@@ -110,7 +109,7 @@ def _save(
 
 
 def save_to(desk: Desk, session: Session, path: Path) -> Saved:
-    """Cut a session's bundle into a file that is there and empty. Blocks."""
+    """Write a session's bundle to `path`, which is an existing empty file. Blocking."""
     path.unlink()
     return _save(desk, session, path, None, "save", {})
 
@@ -156,10 +155,10 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
 
 
 async def _load_fork(desk: Desk, path: Path, body: Any) -> Answer:
-    """Its records as they are, inert; and a session of its own that goes on from their end."""
+    """Load a bundle as a fork: import its records read-only, and open a new session that continues after them."""
     _refuse_archived(desk, path)
     staged = desk.scratch(f"{STAGED}{secrets.token_hex(8)}")
-    # The records of an older bundle may be here, only to be read. A newer bundle goes on where they end.
+    # Records of an older bundle of this session may have been imported for reading. A newer bundle adds to them.
     is_read_alone = inspect(path).session not in desk.service.core.state.sessions
     loaded = await asyncio.to_thread(
         take_bundle, desk.log, desk.blobs, path, scratch=staged, progress=desk.tell, is_inert=True, extend=is_read_alone
@@ -181,7 +180,8 @@ async def _load_fork(desk: Desk, path: Path, body: Any) -> Answer:
 
 
 def _settle_staged(staged: Path, scratch: Path) -> None:
-    """A load that is repeated completes one that was killed, and leaves alone the files of one that was not."""
+    """Move the staged scratch files into place. If they are in place already, because this load repeats a finished one,
+    remove the staged files instead."""
     if staged.is_dir() and scratch.exists():
         shutil.rmtree(staged)
     elif staged.is_dir():
@@ -191,7 +191,7 @@ def _settle_staged(staged: Path, scratch: Path) -> None:
 def _is_own(desk: Desk, manifest: Manifest) -> bool:
     """Did this daemon make the records of this bundle itself?
 
-    Its own log tells, by the hash that covers them all; not the bundle.
+    Decided by the daemon's own log, whose hash covers all records. The claims of the bundle do not count.
     """
     session = desk.service.core.state.sessions.get(manifest.session)
     if (
@@ -219,7 +219,8 @@ def _show_asked(desk: Desk, name: str) -> Answer:
 
 
 def _refuse_archived(desk: Desk, path: Path) -> None:
-    """Its records are here without their payloads: nothing would be imported, and nothing could be forked."""
+    """Raise CallerError if the bundle's session is archived here. Its records exist without payloads, so nothing would
+    be imported, and nothing could be forked."""
     session_id = inspect(path).session
     session = desk.service.core.state.sessions.get(session_id)
     if session is not None and session.archive is not None:
@@ -268,9 +269,9 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
 
 
 async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> tuple[Loaded, Session, str]:
-    """The session counts with the record of its arrival.
+    """Import a moved session. It lives here from the record of its arrival on.
 
-    Killed before that, it is here as it was, and the same call goes on.
+    If the daemon dies before that record, the session is as it was before, and the same call completes the move.
     """
     known = desk.service.core.state.sessions.get(manifest.session)
     another = (
@@ -294,8 +295,8 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
 
 
 async def _erase_again(desk: Desk, session_id: str) -> None:
-    """Payloads that were erased on another host leave this log as well:
-    the bytes may be here from before the session went."""
+    """Erase here the payloads that were erased on another host. This log may still have the bytes, from the time before
+    the session left."""
     erasures = await asyncio.to_thread(lambda: list(desk.log.read(session_id, kinds=("payload_erased",))))
     for record in erasures:
         event = decode(record.kind, record.payload) if record.payload is not None else None
@@ -304,9 +305,11 @@ async def _erase_again(desk: Desk, session_id: str) -> None:
 
 
 def _take_in(desk: Desk, path: Path, session_id: str, *, has_arrived: bool) -> Loaded:
-    """Take in records, blobs and scratch files. Scratch files that the session left here when it went are older.
+    """Import records, blobs and scratch files. Scratch files that the session left here when it departed are older, and
+    are replaced.
 
-    `has_arrived`: this move is complete, and the session may have worked here since."""
+    `has_arrived`: the move was completed before, and the session may have worked here since, so its scratch files stay.
+    """
     staged, scratch = desk.scratch(f"{STAGED}{secrets.token_hex(8)}"), desk.scratch(session_id)
     loaded = take_bundle(
         desk.log,
@@ -329,7 +332,8 @@ def _take_in(desk: Desk, path: Path, session_id: str, *, has_arrived: bool) -> L
 
 
 async def move(desk: Desk, body: Any) -> Answer:
-    """Frozen first, cut then: whatever the bundle does not hold did not happen here (rule 45)."""
+    """Freeze a session, then write its bundle. Because it is frozen first, the bundle has all of its records
+    (rule 45)."""
     session = find_named(desk.service, body.name)
     path = Path(body.path)
     if path.exists():
@@ -340,7 +344,7 @@ async def move(desk: Desk, body: Any) -> Answer:
     elif session.move.has_departed:
         raise CallerError(f"{body.name} was moved already; fork it to go on from its record here")
     assert session.move.id is not None
-    # The move was asked for again before the receipt came: it is the same move, and the same bundle once more.
+    # A session that is already frozen keeps its move: the same bundle is written again.
     about = {"move": session.move.id, "host": socket.gethostname()}
     saved = await asyncio.to_thread(_save, desk, session, path, None, "migrate", about)
     answer = _say_saved(body.name, saved, f"frozen, and cut to {path}")
@@ -348,7 +352,7 @@ async def move(desk: Desk, body: Any) -> Answer:
 
 
 async def archive(desk: Desk, body: Any) -> Answer:
-    """The bundle is on disk and verified before a single payload leaves the log."""
+    """Archive a session. Its bundle is on disk and verified before any payload is removed from the log."""
     session = find_named(desk.service, body.name)
     if session.archive is not None:
         return {"name": body.name, "words": "archived already"}
@@ -356,7 +360,7 @@ async def archive(desk: Desk, body: Any) -> Answer:
     folder = desk.state / ARCHIVE
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{session.id}-{session.seq}.bundle"
-    # Left by an archive that was cut short: the session may have gone on since.
+    # A file left by an interrupted archive may be out of date.
     path.unlink(missing_ok=True)
     saved = await asyncio.to_thread(_save, desk, session, path, session.seq, "archive", {})
     await asyncio.to_thread(verify_bundle, path, desk.tell)
@@ -390,7 +394,7 @@ async def carry(request: Request, acts: dict[str, Act] = ACTS) -> Response:
 
 
 async def stream_act(service: Service, caller: Caller, act: Act, body: Any) -> AsyncIterator[bytes]:
-    """Progress as it is told, from whatever thread, and the answer at the end."""
+    """Yield a line for each report of progress, which may come from any thread, and the answer as the last line."""
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Answer] = asyncio.Queue()
 
@@ -406,7 +410,7 @@ async def stream_act(service: Service, caller: Caller, act: Act, body: Any) -> A
             answer = view_problem("unavailable", f"{error.filename or 'a file'}: {error.strerror}")
         await lines.put({**answer, "is_last": True})
 
-    # A client that stops listening does not stop it: half a load would have to be done again.
+    # The work goes on if the client disconnects, because half a load would have to be repeated.
     acting = asyncio.create_task(run(), name="bundle")
     _UNDER_WAY.add(acting)
     acting.add_done_callback(_UNDER_WAY.discard)

@@ -1,9 +1,8 @@
 """Tokens that people hand out (GET /tokens, POST /tokens, POST /tokens/revoke), and the names of secrets (GET
 /secrets).
 
-Only the daemon's own user reaches the tokens. The text of a token is in the one answer that makes it, and nowhere
-else. The value of a secret is in no answer. Secrets are looked at anew for each answer: a person who set one need not
-wait for the next look.
+Only the daemon's own user reaches the tokens. The text of a token is only in the answer that makes it. The value of a
+secret is in no answer. Secrets are looked up again for each answer, so that a secret that was just set is shown.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
 from wakeful.verbs.verb import SCOPES
 from wakeful.views.times import show_time, show_time_or_none
 
-# A century; longer would not fit a time that people can read.
+# The longest life of a token: a century. A longer one could not be shown as a date.
 LONGEST_SECONDS = 100 * 365 * 86400.0
 
 
@@ -49,7 +48,7 @@ async def make_token(request: Request) -> Response:
 
 
 def _check_new(body: Any) -> None:
-    # A person's token reaches as far as their role, unless it is narrowed.
+    # A token of a person may have no scope: their role limits it.
     if not body.scopes and body.person is None:
         raise WrongBody(f"a token has at least one scope: {', '.join(SCOPES)}")
     if body.seconds is not None and not 0 < body.seconds <= LONGEST_SECONDS:
@@ -65,7 +64,7 @@ async def revoke_token(request: Request) -> Response:
 
 
 def _view(service: Service, token: Token) -> dict[str, Any]:
-    """Never its digest. A session that is gone has its id left."""
+    """View a token, without its digest. A session that no longer exists is shown by its id."""
     session = service.core.state.sessions.get(token.session) if token.session is not None else None
     return {
         "id": token.id,

@@ -1,7 +1,7 @@
-"""People whom the owner lets in (GET /people, POST /people/add, /people/role, /people/remove), and who is here now
-(GET /presence, POST /presence); what the caller may do themselves (GET /me).
+"""The routes of people: those whom the owner lets in (GET /people, POST /people/add, /people/role, /people/remove), who
+is present (GET /presence, POST /presence), and what the caller may do (GET /me).
 
-Only the daemon's own user reaches the people. Presence leaves out the sessions that the caller may not see.
+Only the daemon's own user reaches /people. Presence omits the sessions that the caller may not see.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wakeful.views.times import show_time
 
 
 class AddBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`session` is the name of the session that the role is for; None: every session."""
+    """The body of POST /people/add. `session` is the name of the session that the role is for, or None for all."""
 
     name: str
     role: Role
@@ -39,7 +39,7 @@ class AddBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RoleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`role` None takes the role away."""
+    """The body of POST /people/role. If `role` is None, the role is removed."""
 
     name: str
     role: Role | None
@@ -95,7 +95,8 @@ async def set_role(request: Request) -> Response:
 
 
 def _find_id(service: Service, people: People, body: RoleBody) -> str:
-    """The role of a session that is gone can still be taken away, by its id."""
+    """Find the id of the session in the body. To remove a role, the id itself is accepted, because the session may no
+    longer exist."""
     assert body.session is not None
     if body.role is None and body.session in people.get(body.name).sessions:
         return body.session
@@ -107,7 +108,7 @@ async def remove_person(request: Request) -> Response:
     tokens: Tokens = request.app.state.tokens
     people = people_of(request)
     people.get(body.name)
-    # Tokens first: an owner who adds the name again later must not find old tokens open.
+    # Revoke the tokens first. Otherwise they could work again if the name is added again later.
     revoked = tokens.revoke_of(body.name)
     words = "removed" + (f", with {count(revoked, 'token')}" if revoked else "")
     people.remove(body.name, words, by=caller_of(request).author, now=service.moment().wall)
@@ -115,7 +116,7 @@ async def remove_person(request: Request) -> Response:
 
 
 def _view(service: Service, person: Person) -> dict[str, Any]:
-    """Sessions that are gone have their id left."""
+    """View a person. A session that no longer exists is shown by its id."""
     name = _namer(service)
     return {
         "name": person.name,
@@ -143,7 +144,8 @@ def presence_of(request: Request) -> Presence:
 
 
 async def read_me(request: Request) -> Response:
-    """A page offers these verbs. The gate still judges each call, because a role may change in between."""
+    """Return the verbs that the caller may call, for a page to offer. The gate still judges each call, because a role
+    may change in between."""
     service, caller, sight = service_of(request), caller_of(request), sight_of(request)
     only = caller.token.session if caller.token is not None else None
     usual: Role | None = None if only is not None else "maintainer" if caller.member is None else caller.member.role
@@ -181,7 +183,7 @@ async def read_presence(request: Request) -> Response:
 
 
 async def say_presence(request: Request) -> Response:
-    """A page that stays open says that somebody is still here, or is typing."""
+    """Note that the caller is still present or is typing. Sent by a page that stays open."""
     service, caller, body = service_of(request), caller_of(request), await _read(request, PresenceBody)
     if not sight_of(request).sees_name(body.name):
         raise Forbidden(f"you have no role in a session called {body.name!r}; `wakeful list` shows those you have")

@@ -1,8 +1,8 @@
-"""The routes of trust: what waits for a person, how it differs from what was trusted, and the person's word.
+"""The routes of trust: list what waits for a person, show how it differs from what was trusted, and take the decision.
 
-Only the daemon's own user gets here, never a run and never a token. A person's word is recorded in the log of each
-session it lets run before the ledger takes it: a daemon that dies in between has recorded a word that is not in force,
-and never the other way round.
+Only the daemon's own user reaches them, never a run and never a token. A decision is recorded in the log of each
+session that it lets run, and only then written to the ledger. If the daemon dies in between, the log has a decision
+that is not in force. The reverse cannot happen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def attach(request: Request) -> Response:
     if asked.digest is None:
         return answer_json(service.trust.preview(asked.folder, asked.project))
     project = service.trust.attach(asked.folder, asked.project, asked.digest)
-    # Now its sessions are there, asleep: their logs can take who trusts them.
+    # After this the project's sessions exist, asleep, so that their logs can record the decision.
     await service.read_specs()
     trusting = service.trust.prepare_project(project, asked.digest)
     await _record(service, caller, trusting)
