@@ -1,4 +1,4 @@
-"""Files that nobody else may read: replaced whole or not at all, and read again only after a change."""
+"""Private files: replaced atomically, and read again only after a change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NotOursAlone(OSError):
 def replace_private(path: Path, content: bytes) -> None:
     """Replace the content of a file, durably. A crash leaves the old file or the new one, and perhaps a file whose name
     begins with a dot."""
-    # mkstemp makes it 0600.
+    # mkstemp makes the file with mode 0600.
     descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
@@ -36,7 +36,7 @@ def replace_private(path: Path, content: bytes) -> None:
 
 
 class PrivateFile(Generic[ValueT]):
-    """A small file that is looked at for every request, and decoded only when it changed."""
+    """A small file that is checked at every request, and decoded only if it changed."""
 
     def __init__(self, path: Path, decode: Callable[[bytes], ValueT], absent: ValueT) -> None:
         """`absent` is the value while there is no file."""
@@ -47,7 +47,7 @@ class PrivateFile(Generic[ValueT]):
         self._seen: tuple[int, ...] | None = None
 
     def read(self) -> ValueT:
-        """Raises NotOursAlone, another OSError, or what `decode` raises."""
+        """Return the decoded value. Raises NotOursAlone, another OSError, or what `decode` raises."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
