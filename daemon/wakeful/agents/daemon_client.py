@@ -132,7 +132,7 @@ class DaemonLink:
         return LinePost(self, path)
 
     async def look(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Read a route that changes nothing. Parameters that are None are left out. JSON lines are returned as a list."""
+        """Read a route that changes nothing. Parameters that are None are left out. JSON lines are read into a list."""
         given = {name: value for name, value in (params or {}).items() if value is not None}
         return await self._ask("GET", f"{path}?{urlencode(given, doseq=True)}" if given else path, b"", None)
 
