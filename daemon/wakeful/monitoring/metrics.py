@@ -1,7 +1,7 @@
-"""All numbers of `/metrics`, from the counters, the state and the process. Pure, but for the files of /proc.
+"""The metrics that come from the state and the process; measures.py has the counters. Pure, except for reading /proc.
 
-Names follow Prometheus: base units, `_total` for counters, `process_` for what every program tells. A session is a
-label only where `metrics: {sessions: […]}` in wakeful.yaml names it, and of at most `MOST_SESSIONS`.
+Names follow Prometheus: base units, `_total` for counters, `process_` for the usual figures of a process. A session is
+a label only if `metrics: {sessions: […]}` in wakeful.yaml names it, and for at most `MOST_SESSIONS`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def list_state_families(core: Core, health: Health, version: str, started_at: int) -> Iterator[Family]:
-    """The gauges: values of this moment."""
+    """Yield the current values of the daemon, and the refused requests."""
     survey = health.survey
     yield Family("wakeful_build_info", "gauge", "The version of the daemon.", (Sample(1, {"version": version}),))
     yield single("wakeful_start_time_seconds", "gauge", "When the daemon started, since 1970.", started_at / 1e6)
@@ -87,7 +87,8 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
 
 
 def list_session_families(core: Core, patterns: Sequence[str]) -> Iterator[Family]:
-    """Numbers of the sessions that the settings name. They are folded from the log, so a restart changes none."""
+    """Yield the figures of the sessions that the settings name. They come from the log, so a restart does not reset
+    them."""
     if not patterns:
         return
     chosen = _choose(core, patterns)
@@ -133,9 +134,9 @@ def _choose(core: Core, patterns: Sequence[str]) -> list[Session]:
 
 
 def list_process_families(pid: int) -> Iterator[Family]:
-    """The kernel's figures of the daemon's own process."""
+    """Yield the kernel's figures of the daemon's own process."""
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-        # Behind the name in brackets, which may hold spaces.
+        # The fields after the process name, which is in parentheses and may contain spaces.
         fields = file.read().rpartition(")")[2].split()
     user, system, threads, started, size, resident = (int(fields[place]) for place in (11, 12, 17, 19, 20, 21))
     yield single("process_cpu_seconds_total", "counter", "CPU time of the daemon.", (user + system) / _TICKS)

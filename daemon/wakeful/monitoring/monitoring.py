@@ -1,6 +1,6 @@
-"""The desk that `/health` and `/metrics` ask: counters, the survey of sessions, and parts that tell of themselves.
+"""The source of `/health` and `/metrics`: the counters, the survey of sessions, and the reports of other parts.
 
-One for each daemon. On the loop alone.
+There is one for each daemon. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wakeful.monitoring.survey import SessionSurvey, Survey
 
 
 class Monitoring:
-    """`reporters`: parts of the daemon that tell of themselves; wiring adds them."""
+    """The monitoring of one daemon. `reporters` are parts of the daemon that report problems; wiring adds them."""
 
     def __init__(self, core: Core) -> None:
         self.measures = Measures(core.state)
@@ -26,8 +26,8 @@ class Monitoring:
         self._sessions = SessionSurvey()
 
     async def survey(self, read_moment: Callable[[], Moment]) -> Survey:
-        """In pieces, where thousands of sessions changed since the last time."""
-        while (found := self._sessions.survey(self._core, read_moment())) is None:  # noqa: ASYNC110 - others have a turn
+        """Survey the sessions. If thousands have changed since the last time, other work gets its turn in between."""
+        while (found := self._sessions.survey(self._core, read_moment())) is None:  # noqa: ASYNC110 - yields to others
             await asyncio.sleep(0)
         return found
 
