@@ -1,4 +1,4 @@
-/** Everything else about a session: bindings and why not, budget, facts with their provenance, runs, forks, people. */
+/** The side panel of a session: bindings, budget, facts and their origin, runs, forks, people. */
 import {html, names} from '../lib/ui.js';
 import {link, route, setQuery} from '../lib/router.js';
 import {bytes, count, duration, money, version} from '../lib/times.js';

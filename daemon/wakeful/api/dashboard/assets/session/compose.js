@@ -1,4 +1,4 @@
-/** The compose box. One message goes to the agent that was picked; the next one goes to the default again. */
+/** The compose box. The choice of an agent counts for one message; the next message goes to the default again. */
 import {html, useRef, useState} from '../lib/ui.js';
 import {call, post} from '../lib/api.js';
 import {learnRights, may} from '../lib/rights.js';

@@ -1,4 +1,4 @@
-/** The log of a session: every record, searched on the daemon's side, each one a position to go to. */
+/** The log of a session. The daemon searches it. A click on a record shows the session at that position. */
 import {html, names, useCallback, useState} from '../lib/ui.js';
 import {at as address, getLines, query} from '../lib/api.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
