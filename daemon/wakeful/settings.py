@@ -192,7 +192,7 @@ def say_meant_model(prices: Prices, model: ModelSpec) -> str | None:
     meant = find_meant_model(prices, model.name) if model.base_url is None else None
     return (
         f"{model.name} is not in the list of models of {_read_price_list().as_of}; did you mean {meant}? "
-        "A newer model works all the same"
+        "A newer model works, too"
         if meant
         else None
     )

@@ -231,7 +231,7 @@ class Blobs:
         parts = _ADDRESS.fullmatch(address)
         if parts is None:
             raise UnknownBlob(
-                f"{address!r} is no address of a blob; expected 'blake2b-' and 64 or 40 hexadecimal digits"
+                f"{address!r} is not the address of a blob; expected 'blake2b-' and 64 or 40 hexadecimal digits"
             )
         return f"{self._folder}/{parts[1]}/{parts[2]}"
 

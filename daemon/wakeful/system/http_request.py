@@ -67,13 +67,13 @@ async def _read_head(url: str, reader: asyncio.StreamReader) -> Heard:
         line = await reader.readuntil(b"\n")
         words = line.split(maxsplit=2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-            raise ServiceDown(f"{url}: what answers does not speak HTTP")
+            raise ServiceDown(f"{url}: the server does not speak HTTP")
         headers: dict[str, str] = {}
         while (line := await reader.readuntil(b"\n")).strip() and len(headers) < 100:
             key, _, value = line.decode("latin-1").partition(":")
             headers[key.strip().lower()] = value.strip()
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise ServiceDown(f"{url}: closed the connection without an answer of HTTP") from error
+        raise ServiceDown(f"{url}: the server closed the connection without an HTTP answer") from error
     return Heard(int(words[1]), headers, reader)
 
 

@@ -56,7 +56,7 @@ class PrivateFile(Generic[ValueT]):
         with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-                raise NotOursAlone(f"{self.path} is not a file of ours alone")
+                raise NotOursAlone(f"{self.path} must be a regular file that only its owner can read and write")
             seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             if seen != self._seen:
                 self._value = self._decode(file.read())

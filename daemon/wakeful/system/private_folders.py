@@ -41,7 +41,7 @@ def make_plain(path: str | Path) -> None:
 
 def _make(path: str, mode: int) -> None:
     if path in _kept and not os.path.isdir(path):
-        raise FolderGone(2, "the state folder is gone, and is not made anew while its daemon runs", path)
+        raise FolderGone(2, "the state folder is gone, and is not made again while its daemon runs", path)
     try:
         os.mkdir(path, mode)
     except FileExistsError:

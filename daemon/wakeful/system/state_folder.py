@@ -74,8 +74,8 @@ def _judge(folder: str) -> str | None:
     if found.st_mode & 0o077:
         # A daemon's state folder has mode 0700. One from a checkout has the umask's mode, and a stranger's log.
         return (
-            f"is open to others (mode {stat.S_IMODE(found.st_mode):04o}), which no daemon leaves it; "
-            "if it is yours: chmod 700 it"
+            f"is open to others (mode {stat.S_IMODE(found.st_mode):04o}), and a daemon's own folder never is; "
+            "if it is yours, close it: chmod 700"
         )
     return None
 

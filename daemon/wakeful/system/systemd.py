@@ -175,7 +175,7 @@ def _check_listener(fd: int) -> socket.socket:
         or not listener.getsockname()
     ):
         raise OperatorError(
-            "the socket that systemd hands over is no listening UNIX socket with a path: "
-            "say ListenStream=/PATH in wakeful.socket"
+            "the socket that systemd hands over is not a listening UNIX socket with a path: "
+            "set ListenStream=/PATH in wakeful.socket"
         )
     return listener

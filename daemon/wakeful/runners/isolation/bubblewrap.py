@@ -91,7 +91,7 @@ def find_obstacle() -> str | None:
     said = " ".join(done.stdout.split()) or f"exit code {done.returncode}"
     return (
         "isolation: strict needs bubblewrap, which cannot make namespaces here: "
-        f"{said} (wakeful doctor says what mends it)"
+        f"{said} (wakeful doctor shows how to fix it)"
     )
 
 

@@ -253,8 +253,8 @@ def find_hint(order: RunOrder, standards: Standards | None, cwd: str, text: str)
             errors="backslashreplace"
         )
     if speaks_of_denial(text):
-        return f"it may have been denied what it does not declare: {trace} finds out what, and says what to declare"
-    return f"isolation is on ({order.confinement.level}): {trace} tells whether it was denied anything"
+        return f"it may have been denied something undeclared: {trace} finds out what, and prints what to declare"
+    return f"isolation is on ({order.confinement.level}): {trace} shows whether it was denied anything"
 
 
 def name_addresses(trace: Traced, text: str, command: str) -> Traced:

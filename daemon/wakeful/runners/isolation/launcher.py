@@ -37,7 +37,7 @@ def main(words: list[str]) -> None:
         with open(int(told), "rb") as file:
             _confine([os.fsdecode(word) for word in file.read().split(b"\0")])
     except BaseException as error:
-        _end(_NOT_CONFINED, f"wakeful: it was not started, since it cannot be confined: {error}")
+        _end(_NOT_CONFINED, f"wakeful: the program was not started, because it cannot be confined: {error}")
     # Python ignores both signals. A program expects their defaults, as a shell would start it.
     for number in (_SIGPIPE, _SIGXFSZ):
         _libc.signal(number, _SIG_DFL)

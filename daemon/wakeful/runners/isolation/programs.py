@@ -193,8 +193,8 @@ class _Derivation:
         real, _ = self._resolve(program)
         if self._find_trust(real) == Trust.RUN:
             self._refuse(
-                f"{self._name(program)} {self._say_writer(real)}: what it starts is not looked for; "
-                "name that in the command"
+                f"{self._name(program)} {self._say_writer(real)}, so the programs that it starts are not opened; "
+                "name them in the command"
             )
             return
         content = self._looked.read_start(program, _LONGEST_TEXT_BYTES)
@@ -257,7 +257,7 @@ class _Derivation:
         is_named_by_path = trust == Trust.PERSON and os.path.dirname(path) in self._folders
         if not (self._looked.is_file(path) if is_named_by_path else self._looked.is_program(path)):
             if not is_optional and depth < _DEEPEST_INTERPRETER and self._looked.is_there(path):
-                self._refuse(f"{self._name(path)} is asked for as an interpreter, and is no regular executable file")
+                self._refuse(f"{self._name(path)} is named as an interpreter, and is not a regular executable file")
             return
         real, links = self._resolve(path)
         trust = min((trust, *(self._find_trust(link) for link in links)))
@@ -380,7 +380,9 @@ class _Derivation:
             folders = [line.strip() for line in lines if line.startswith("/")]
             real, _ = self._resolve(path)
             if folders and self._find_trust(real) == Trust.RUN:
-                self._refuse(f"{self._name(path)} {self._say_writer(real)}: the folders that it names are not opened")
+                self._refuse(
+                    f"{self._name(path)} {self._say_writer(real)}, so the folders that it names are not opened"
+                )
                 continue
             for folder in folders:
                 if self._looked.is_folder(folder):
@@ -514,7 +516,7 @@ class _Derivation:
 
     def _say_refusal(self, path: str, real: str, trust: Trust) -> str:
         if self._is_closed(real):
-            return f"{self._name(path)} lies in what is the daemon's own"
+            return f"{self._name(path)} lies in a folder of the daemon"
         led = f"{self._name(path)} leads to {real}" if real != path else self._name(path)
         why = "by a file that runs may write" if trust == Trust.RUN else "by a file of the project"
         return f"{led}, which is named {why}, and no spec declares; if it must be read, name it under allow"

@@ -304,7 +304,7 @@ class Plan:
         below = folder[len(self._root) :] if contains(self._root, folder) else folder
         if GIT in below.split("/") and not any(contains(named, folder) for named in self._named):
             raise ReachRefused(
-                f"{output} leads to {folder} by a symbolic link, and {GIT} is written only where a spec names it; "
+                f"{output} leads to {folder} by a symbolic link, and {GIT} is written only if a spec names it; "
                 "name that place"
             )
 
@@ -530,7 +530,7 @@ class Plan:
 
     def _refuse_early(self, path: str) -> None:
         if self._is_early:
-            raise NotYet(f"{path} is to be made first")
+            raise NotYet(f"{path} must be made first")
 
     def _resolve(self, path: str) -> str:
         return self._find(os.path.join(self._order.root, path))

@@ -42,7 +42,7 @@ _DENYING = ("EACCES", "EPERM", "EROFS", "EXDEV")
 # Stands for the address if the denied call (`socket`) has none.
 NETWORK = "the network"
 BY_SYSTEM = "the system's own rules (owner, mode) deny it, not its isolation"
-_GUARDED = "it is wakeful's own, and for no run to change"
+_GUARDED = "it belongs to wakeful, and no run may change it"
 
 
 class Moved(Protocol):
@@ -185,7 +185,7 @@ class Judge:
                 Denied(
                     access="connect",
                     what=asked.what,
-                    words="a socket without a file; isolation: none alone opens those",
+                    words="an abstract socket (without a file); only isolation: none opens those",
                 )
                 if is_denied
                 else None
@@ -207,10 +207,12 @@ class Judge:
         ):
             return _say(asked, real, is_folder, _GUARDED)
         if self._is_secret(real) or self._hidden.holds(real):
-            return _say(asked, real, is_folder, "it may hold secrets: name it under allow yourself, if it must be")
+            return _say(
+                asked, real, is_folder, "it may hold secrets; if the run needs it, name it under allow yourself"
+            )
         if asked.access != "write":
             if is_folder and self._is_too_much(real):
-                return _say(asked, real, is_folder, "too much lies there to open all of it")
+                return _say(asked, real, is_folder, "the folder is too wide to be opened as a whole")
             # Open the whole installation: a program that finds this module asks for the others next.
             if (whole := find_installation(real)) is not None and not self._is_too_much(whole):
                 return Denied(access=asked.access, what=asked.what, place=whole, is_folder=True)
@@ -229,12 +231,12 @@ class Judge:
         if any(
             contains(place, real) and real.count("/") <= place.count("/") + _SHALLOW for place in _TEMPORARY
         ) and not contains(self._root, real):
-            return _say(asked, real, is_folder, "use $TMPDIR, which is its own")
+            return _say(asked, real, is_folder, "use $TMPDIR, the run's own temporary folder")
         if (device := next((place for place in _DEVICES if contains(place, real)), None)) is not None:
             return Denied(access="write", what=asked.what, place=device, is_folder=os.path.isdir(device))
         folder = real if is_folder else os.path.dirname(real)
         if is_wide(folder) and not contains(self._root, folder):
-            words = None if os.path.isfile(real) else f"too much lies in {folder} to open it for one file"
+            words = None if os.path.isfile(real) else f"{folder} is too wide to be opened for one file"
             return Denied(
                 access="write", what=asked.what, place=real if words is None else None, is_folder=is_folder, words=words
             )

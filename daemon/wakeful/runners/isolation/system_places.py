@@ -264,8 +264,8 @@ class ClosedSettings:
             pass
         except msgspec.DecodeError as error:
             raise OperatorError(
-                f"{file} cannot be understood: {error}; it says what of /etc was closed to others: "
-                "remove it if all of /etc is as it should be"
+                f"{file} cannot be parsed: {error}; it lists the files of /etc that were closed to others: "
+                "remove it if all modes in /etc are as they should be"
             ) from error
         self._file = file
 

@@ -41,7 +41,7 @@ _TOLD_APART = 10_000
 # Seconds to wait after the program's end: for strace's remaining lines, and for a file access that hangs (dead mount).
 _LAST_WORDS_SECONDS = 2.0
 _LAST_LOOK_SECONDS = 5.0
-_NOTHING_HEARD = "strace said nothing, so what it asked for is not known"
+_NOTHING_HEARD = "strace reported nothing, so it is not known what the run asked for"
 
 
 def find_obstacle() -> str | None:
@@ -159,7 +159,7 @@ class Tracing:
             denied=tuple(kept),
             more=len(found) - len(kept),
             is_observed=self._standards.is_observed,
-            words="it asked for more than could be looked at" if is_bounded else words,
+            words="the run asked for more than could be checked, so this list is not complete" if is_bounded else words,
         )
 
     def _keep(self, found: Iterable[Denied]) -> Iterator[Denied]:
@@ -169,7 +169,7 @@ class Tracing:
             words = self._redact(_spell(one.words)) if one.words is not None else None
             # If the name had to be escaped or redacted, a spec cannot use it.
             if place is not None and (place != one.place or self._redact(place) != place):
-                place, words = None, "it has a name that no spec can spell"
+                place, words = None, "its name cannot be written in a spec"
             room -= len(what) + len(place or "") + len(words or "")
             if count >= _KEPT or room < 0:
                 return

@@ -35,7 +35,7 @@ from wakeful.system.private_folders import make_private
 _POOL_SIZE = 2
 # Seconds until a landing that failed by an error of ours is tried again.
 _AGAIN_SECONDS = 5.0
-_CHANGED = "others changed it while the run was under way; theirs stands"
+_CHANGED = "others changed it while the run was under way; their version stays"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Landing:
             # The landing is repeated as after a crash, also if it was half done. Otherwise the run would never end.
             self._loop.call_exception_handler(
                 {
-                    "message": f"{run_id}: its outputs could not be put in place, which is tried again",
+                    "message": f"{run_id}: its outputs could not be put in place; this is tried again",
                     "exception": error,
                 }
             )
@@ -201,7 +201,7 @@ def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> 
     path = os.path.normpath(os.path.join(root, output.path))
     pattern = bounds.find(path)
     if pattern is None:
-        return "no write binding means it"
+        return "no write binding matches it"
     spelled = os.path.dirname(pattern.base) if pattern.is_literal else pattern.base
     if real != os.path.normpath(
         os.path.join(os.path.realpath(spelled), os.path.relpath(os.path.dirname(path), spelled))
@@ -213,7 +213,7 @@ def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> 
         and GIT not in (spelled if pattern.base != path else path).split("/")
         and GIT not in os.path.realpath(root).split("/")
     ):
-        return f"it would lie in {target}, and {GIT} is written only where a spec names it"
+        return f"it would lie in {target}, and {GIT} is written only if a spec names it"
     guard = next((place for place in bounds.guarded if contains(place, target)), None)
     return None if guard is None else f"it lies in {guard}, which no run may change"
 
@@ -272,7 +272,7 @@ def _keep_aside(output: StagedOutput, words: str, area: str, aside: str) -> Kept
             os.rename(staged, place)
     except OSError as error:
         # For example, the disk is full. The landing ends anyway, because otherwise the session would wait for ever.
-        words = f"{words}; and the run's own could not be kept: {error}"
+        words = f"{words}; and the run's version could not be kept: {error}"
     return KeptOutput(path=output.path, words=words, kept=place if os.path.lexists(place) else None)
 
 

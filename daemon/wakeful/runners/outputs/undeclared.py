@@ -62,7 +62,7 @@ def find_undeclared(
     told = [os.path.relpath(path, root) if path.startswith(f"{root}/") else path for path in sorted(found)]
     if len(told) > _TOLD:
         return (*told[:_TOLD], f"and {len(told) - _TOLD} more")
-    return (*told, "not all was looked at: too many files") if is_bounded else tuple(told)
+    return (*told, "not everything was checked: too many files") if is_bounded else tuple(told)
 
 
 def _look(one: Surveyed) -> tuple[list[Change], bool]:

@@ -123,7 +123,7 @@ class WorkspaceArea:
                 count += 1
                 if count > MOST_FILES:
                     raise OperatorError(
-                        f"its workspace has more than {MOST_FILES} files, too many to be looked through; "
+                        f"its workspace has more than {MOST_FILES} files, too many to be checked; "
                         "narrow its bindings, or its root"
                     )
                 yield (
@@ -185,7 +185,7 @@ class WorkspaceArea:
     def _tell_commits(self) -> tuple[str, ...]:
         commit = self._place.commit
         now = _read_head(f"{self._place.folder}/.git") if commit is not None else None
-        return (f"commits up to {now[:12]}, which went with its worktree",) if now not in (None, commit) else ()
+        return (f"commits up to {now[:12]}, which were removed with its worktree",) if now not in (None, commit) else ()
 
 
 def _read_head(git_dir: str) -> str | None:
