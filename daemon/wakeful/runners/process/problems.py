@@ -91,7 +91,7 @@ def refuse_unconfined() -> str:
 
 
 def refuse_unjudged() -> str:
-    return "this kernel has no Landlock, so there is no isolation to judge by what it asked for"
+    return "this kernel has no Landlock, so it cannot be found out which accesses isolation would deny"
 
 
 def spell_seconds(seconds: float) -> str:
