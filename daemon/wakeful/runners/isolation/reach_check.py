@@ -89,7 +89,7 @@ class Judge:
         self._home = os.path.realpath(os.path.expanduser("~"))
 
     def judge(self, asked: Asked) -> Denied | None:
-        """Return the denial to report. None if the run had the access, would have it, or nobody needs to know."""
+        """Return the denial to report. None if the run had the access, would have it, or it is not worth a report."""
         if asked.access == "connect":
             return self._judge_address(asked)
         if any(contains(place, asked.what) for place in _NOISE) or any(

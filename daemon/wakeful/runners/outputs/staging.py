@@ -173,7 +173,7 @@ class Staging:
         return StagedOutput(path=path, base=before.digest if before is not None else None, new=new, place=place)
 
     def _name(self, area: Area, below: str) -> str | None:
-        """Return an output's path as the spec spells it, relative to root if it lies there. None if it is no output."""
+        """Return an output's path as the spec spells it, relative to root if it lies there. None for other files."""
         for folder, pattern in area.outputs:
             spelled = os.path.join(folder, below)
             # A repository below the output folder is not an output. If the spec names `.git`, it is part of `folder`.
