@@ -38,7 +38,9 @@ def read_cursor(request: Request, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(base64.b64decode(text.encode(), altchars=b"-_", validate=True), type=kind)
     except (binascii.Error, msgspec.DecodeError, UnicodeEncodeError):
-        raise CallerError(f"cursor={text[:100]!r} is none of ours; send {CURSOR_HEADER} of the page before") from None
+        raise CallerError(
+            f"cursor={text[:100]!r} is not a valid cursor; send {CURSOR_HEADER} of the previous page"
+        ) from None
 
 
 def write_next(request: Request, place: object) -> dict[str, str]:

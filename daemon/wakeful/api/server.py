@@ -101,7 +101,7 @@ class ControlSocket:
                 if not refused:
                     refused = (
                         f"the file of the control socket {self._path} was removed, and systemd made it: restart "
-                        "its socket unit, which makes it anew"
+                        "its socket unit, which creates it again"
                     )
                     tell(refused)
                 continue
@@ -118,7 +118,7 @@ class ControlSocket:
                     tell(refused)
                 continue
             refused = ""
-            tell(f"the file of the control socket was removed; listening anew on {self._path}")
+            tell(f"the file of the control socket was removed; listening again on {self._path}")
 
     def follow_http(self, choice: HttpChoice) -> None:
         """Apply the settings of the TCP port. Raises PortRefused if that is not possible; the port stays as it was."""
@@ -221,7 +221,7 @@ def _let_group_in(path: str, group: str) -> None:
         os.chown(path, -1, number)
     except PermissionError:
         raise SocketRefused(
-            f"this account is no member of the group {group!r}, and may not give the socket to it; "
+            f"this account is not a member of the group {group!r}, and may not give the socket to it; "
             "add the account to the group, or take people: socket_group: out of wakeful.yaml"
         ) from None
     os.chmod(path, 0o660)
@@ -249,7 +249,7 @@ def _refuse_open_folder(folder: str) -> None:
 def _remove_stale(path: str) -> None:
     # A plain file must be checked first: connecting to it fails in the same way as connecting to a dead socket.
     if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
-        raise SocketRefused(f"{path} is a file and no socket; choose another place with --socket")
+        raise SocketRefused(f"{path} is a file, not a socket; choose another place with --socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
         probe.settimeout(2.0)
         try:

@@ -56,7 +56,7 @@ def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
     newest = next(log.read(session.id, until=moment, limit=1, newest_first=True), None)
     if newest is None:
         raise CallerError(
-            f"{session.name} was opened at {say_time(session.opened_at)}; there is nothing of it at {say_time(moment)}"
+            f"{session.name} was opened at {say_time(session.opened_at)}; it has no record at {say_time(moment)}"
         )
     return newest.seq
 
@@ -233,6 +233,4 @@ def _say_gone(session: Session, missing: int, seq: int) -> str:
             f"the records of {session.name} are archived in {session.archive}; `wakeful load` brings them back, "
             f"and then its state at {seq}"
         )
-    return (
-        f"record {missing} of {session.name} was erased without a stand-in: its state at {seq} cannot be told any more"
-    )
+    return f"record {missing} of {session.name} was erased without a stand-in, so its state at {seq} is lost"

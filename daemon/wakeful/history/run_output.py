@@ -78,7 +78,7 @@ def read_output(log: LogReader, blobs: Blobs, session: Session, run: int) -> Run
             return RunOutput(run, head, blobs.get(kept.tail) if kept.tail else b"", kept.total_bytes, finished.hint)
         except UnknownBlob:
             raise CallerError(
-                f"what run {run} printed is no longer kept: it was erased, or went with its age"
+                f"what run {run} printed is no longer kept: it was erased, or removed because of its age"
             ) from None
     raise CallerError(f"run {run} has no output yet")
 

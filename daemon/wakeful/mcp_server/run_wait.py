@@ -189,5 +189,5 @@ def say_waiting(awaited: Awaited) -> dict[str, Any]:
         "run": awaited.run,
         "outcome": "waiting",
         "reason": None,
-        "words": f"{awaited.name}: {words}; wakeful_show and wakeful_log tell more",
+        "words": f"{awaited.name}: {words}; wakeful_show and wakeful_log show more",
     }

@@ -22,8 +22,8 @@ RUN = "wakeful_run"
 LEFT_OUT = {
     "follow": "a stream without an end: subscribe to a resource instead",
     "live": "a stream without an end: subscribe to a resource instead",
-    "metrics": "numbers for Prometheus: wakeful_health and wakeful_top tell the same in words",
-    "new": "it writes a file: wakeful_show tells what a session's spec says",
+    "metrics": "numbers for Prometheus: wakeful_health and wakeful_top give the same as text",
+    "new": "it writes a file: wakeful_show shows the spec of a session",
     "talk": "a conversation in a terminal: wakeful_ask is the same, one question at a time",
     "export": "a copy of the whole log: wakeful_log and wakeful_search read parts of it",
     "load": "it takes a bundle as a file: a person brings sessions in",
@@ -230,7 +230,7 @@ def _make_tool(verb: Verb, own: str | None) -> VerbTool | None:
 def refuse_unknown(name: str, offered: Iterable[str], *, is_run: bool) -> CallerError:
     verb = name.removeprefix(PREFIX)
     if verb in LEFT_OUT:
-        return CallerError(f"{name} is no tool: {LEFT_OUT[verb]}")
+        return CallerError(f"{name} is not a tool: {LEFT_OUT[verb]}")
     if is_run and (verb in VERBS or name == RUN):
         return CallerError(f"{name} is not for runs; a run may use {', '.join(offered)}")
     near = difflib.get_close_matches(name, offered, 1)

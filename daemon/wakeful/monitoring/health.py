@@ -168,7 +168,7 @@ def _judge_disk(disk: DiskFacts) -> Iterator[Finding]:
     if disk.shortage is not None:
         yield Finding(what="disk", words=f"new runs wait for {disk.shortage}", mend="df -h")
     elif disk.free_bytes < min(FEW_BYTES, disk.total_bytes // 2):
-        words = f"{disk.free_bytes / 1e9:.2f} GB are free where the log lies"
+        words = f"{disk.free_bytes / 1e9:.2f} GB are free on the disk of the log"
         yield Finding(what="disk", level="note", words=words, mend="df -h")
 
 

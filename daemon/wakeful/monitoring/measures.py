@@ -141,7 +141,7 @@ class Measures:
             Family(
                 "wakeful_runs_total",
                 "counter",
-                "Runs that ended, by outcome; final is false where a retry, a replacement or a recovery follows.",
+                "Runs that ended, by outcome; final is false if a retry, a replacement or a recovery follows.",
                 ends,
             ),
             Family("wakeful_run_duration_seconds", "histogram", "From the start of a run to its end.", durations),
@@ -165,7 +165,7 @@ class Measures:
                 list(self._flush_seconds.list_samples()),
             ),
             Family("wakeful_tokens_total", "counter", "Tokens of models, by agent and model.", tokens),
-            Family("wakeful_cost_usd_total", "counter", "US dollars paid for models, where prices are known.", usd),
+            Family("wakeful_cost_usd_total", "counter", "US dollars paid for models whose prices are known.", usd),
             counted(
                 "wakeful_webhook_deliveries_total",
                 "counter",

@@ -29,7 +29,7 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
     yield Family("wakeful_build_info", "gauge", "The version of the daemon.", (Sample(1, {"version": version}),))
     yield single("wakeful_start_time_seconds", "gauge", "When the daemon started, since 1970.", started_at / 1e6)
     yield single(
-        "wakeful_healthy", "gauge", "1 where wakeful health has nothing for a person to do.", int(health.is_healthy)
+        "wakeful_healthy", "gauge", "1 if wakeful health has nothing for a person to do.", int(health.is_healthy)
     )
     yield counted(
         "wakeful_findings",
@@ -65,10 +65,8 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
             "When the log was last verified, since 1970.",
             health.log.verified.at / 1e6,
         )
-    yield single("wakeful_disk_free_bytes", "gauge", "Free where the log lies.", health.disk.free_bytes)
-    yield single(
-        "wakeful_disk_size_bytes", "gauge", "The size of the disk where the log lies.", health.disk.total_bytes
-    )
+    yield single("wakeful_disk_free_bytes", "gauge", "Free bytes on the disk of the log.", health.disk.free_bytes)
+    yield single("wakeful_disk_size_bytes", "gauge", "The size of the disk of the log.", health.disk.total_bytes)
     watches = health.watches
     yield counted(
         "wakeful_targets",
@@ -112,7 +110,7 @@ def list_session_families(core: Core, patterns: Sequence[str]) -> Iterator[Famil
     yield Family(
         "wakeful_session_last_run_failed",
         "gauge",
-        "1 where the last run of this session failed.",
+        "1 if the last run of this session failed.",
         [Sample(int(last.outcome in FAILURES), {"session": name}) for name, last in ended],
     )
     yield Family(

@@ -33,7 +33,7 @@ class LedgerFiles:
         except (msgspec.DecodeError, OSError) as error:
             aside = path.with_suffix(".broken")
             words = (
-                f"{path} cannot be read ({error}); notifier {name} begins anew, and the file is kept as {aside.name}"
+                f"{path} cannot be read ({error}); notifier {name} starts again, and the file is kept as {aside.name}"
             )
             os.replace(path, aside)
             return None, words

@@ -50,7 +50,7 @@ def make_message(delivery: Delivery, notifier: str, host: str, door: str | None)
 
 
 def make_test(message_id: str, notifier: str, host: str, door: str | None, now: int) -> Message:
-    words = f"wakeful on {host} reaches you by the notifier {notifier}. Nothing happened: somebody asked for this test."
+    words = f"wakeful on {host} reaches you by the notifier {notifier}. Nothing happened: a person requested this test."
     data = {"host": host, "items": []}
     return Message(
         id=message_id,

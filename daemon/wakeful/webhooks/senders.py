@@ -201,7 +201,7 @@ def _check_time(knock: Knock, header: str, text: str) -> None:
     """Raise SignatureRefused if the time is outside the tolerance, so that a captured delivery cannot be replayed
     later."""
     if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise SignatureRefused(f"{header} holds no time in whole seconds since 1970")
+        raise SignatureRefused(f"{header} is not a time in whole seconds since 1970")
     apart = knock.now - int(text)
     if abs(apart) > knock.tolerance_seconds:
         side = "old" if apart > 0 else "early"

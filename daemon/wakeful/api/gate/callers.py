@@ -29,9 +29,9 @@ _SO_PEERPIDFD = 77
 # The index of the start time in /proc/<pid>/stat, counted after the process name in parentheses.
 _STARTED = 19
 _SHORTAGES = (errno.EMFILE, errno.ENFILE)
-GONE = "the process that connected is gone, so nobody knows who calls; call again"
+GONE = "the process that connected is gone, so the caller is not known; call again"
 OUTSIDE = (
-    "the process that calls is outside of the daemon's PID namespace, so nobody can tell whether it belongs to a run; "
+    "the process that calls is outside of the daemon's PID namespace, so it is not known whether it belongs to a run; "
     "call from inside (docker exec, nsenter), or show a token (wakeful token)"
 )
 OUT_OF_DESCRIPTORS = "the daemon has no descriptor left to find out who calls; call again"

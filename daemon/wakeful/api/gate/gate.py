@@ -203,15 +203,13 @@ class Gate:
             token = self._tokens.find(text, self._service.moment().wall)
             if token is None:
                 raise Unauthorised(
-                    "this token opens nothing: it was never given, is over, or was revoked; "
+                    "this token is not valid: it never existed, has expired, or was revoked; "
                     "wakeful token list shows those there are"
                 )
             if owner is not None and owner.run_id is not None:
                 raise Forbidden("a process of a run speaks with that run's token, and with no other")
             if token.cookie is not None:
-                raise Unauthorised(
-                    "this token is a browser's, and opens nothing here; make one with: wakeful token new"
-                )
+                raise Unauthorised("this token is a browser's, and is not valid here; make one with: wakeful token new")
             return self._identify_bearer(token, peer.uid)
         run = self._service.run_identity(text)
         if run is None:

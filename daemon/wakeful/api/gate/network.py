@@ -81,7 +81,7 @@ def judge_head(scope: Scope, entrance: Entrance) -> None:
     """Raise Forbidden unless the request is addressed to this port, and no other site sent it."""
     headers = Headers(scope=scope)
     if not scope["raw_path"].startswith(b"/"):
-        raise Forbidden("the target of a request is a path that begins with /, and no whole address", "host")
+        raise Forbidden("the target of a request must be a path that begins with /, not a whole address", "host")
     hosts = headers.getlist("host")
     host = hosts[0].lower() if len(hosts) == 1 else ""
     if host not in entrance.origins:

@@ -68,13 +68,13 @@ class NetworkCallers:
         token = self._tokens.find(text, self._service.moment().wall) if is_token(text) else None
         if token is None:
             await self._guesses.refuse(
-                "this token opens nothing here: it was never given, is over, or was revoked (wakeful token list shows "
-                "those there are); a run's own token is good at the control socket alone",
+                "this token is not valid here: it never existed, has expired, or was revoked (wakeful token list shows "
+                "the valid ones); a run's own token is valid at the control socket only",
                 "token",
             )
         if not token.is_cookie(find_cookie(scope)):
             await self._guesses.refuse(
-                "this token is a browser's, and opens nothing without the cookie that was given with it; log in again "
+                "this token is a browser's, and is not valid without the cookie that was given with it; log in again "
                 "with: wakeful dashboard",
                 "token",
             )

@@ -156,8 +156,8 @@ class People:
         if person is None:
             known = ", ".join(one.name for one in self.list_all()[:10])
             raise CallerError(
-                f"nobody is called {name!r} here"
-                + (f"; known are {known}" if known else "; `wakeful people add NAME --role ROLE` lets somebody in")
+                f"no person is called {name!r} here"
+                + (f"; known are {known}" if known else "; `wakeful people add NAME --role ROLE` lets a person in")
             )
         return person
 
@@ -169,8 +169,8 @@ class People:
         is_plain = all(sign.isalnum() or sign in "._-@" for sign in name)
         if not 0 < len(name) <= LONGEST_NAME or not is_plain or not name[0].isalnum():
             raise CallerError(
-                f"{name!r} is no name of a person: letters, digits and . _ - @, at most {LONGEST_NAME} of them, "
-                "beginning with a letter or digit"
+                f"{name!r} is not a name for a person; expected letters, digits and . _ - @, at most "
+                f"{LONGEST_NAME} characters, beginning with a letter or digit"
             )
         # Specs may also name people by uid.
         if name.isdecimal():
@@ -187,12 +187,10 @@ class People:
         try:
             return self._file.read()
         except NotOursAlone as error:
-            raise PeopleUnreadable(
-                f"{error}: nobody but the owner is let in; after a look, chmod 600 {self.path}"
-            ) from error
+            raise PeopleUnreadable(f"{error}: only the owner is let in; after a look, chmod 600 {self.path}") from error
         except (OSError, msgspec.DecodeError) as error:
             raise PeopleUnreadable(
-                f"{self.path} cannot be read ({error}): nobody but the owner is let in; mend it, or remove it and add "
+                f"{self.path} cannot be read ({error}): only the owner is let in; mend it, or remove it and add "
                 "the people again"
             ) from error
 

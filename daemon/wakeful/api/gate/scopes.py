@@ -33,13 +33,13 @@ from wakeful.verbs.verb import Argument, Field, Route
 
 # The routes for a run's own process (routes/agent_work.py). Only agents of this release use them.
 OF_RUNS: tuple[tuple[Literal["GET", "POST"], str, str], ...] = (
-    ("POST", "begin", "begin, with what the model is told"),
+    ("POST", "begin", "begin, and get the prompt of the model"),
     ("POST", "steps", "have steps recorded"),
-    ("GET", "rules", "read the rules on the way to a folder"),
+    ("GET", "rules", "read the project rules of a folder"),
     ("GET", "skill", "read a file of a skill"),
-    ("POST", "words", "pass words in flight on"),
-    ("POST", "compress", "put a summary in the place of old conversation"),
-    ("POST", "redact", "have the values of secrets taken out"),
+    ("POST", "words", "pass on the text of an answer in progress"),
+    ("POST", "compress", "replace old conversation by a summary"),
+    ("POST", "redact", "have the values of secrets removed"),
     ("POST", "images", "keep an image"),
     ("GET", "images/{address}", "read an image"),
     ("POST", "subagent", "begin the work of a sub-agent"),
@@ -76,7 +76,7 @@ OWN_ROUTES = (
         "/login",
         None,
         is_public=True,
-        words="exchange a one-time code, or a token, for a browser's token and cookie; over TCP alone",
+        words="exchange a one-time code, or a token, for a browser's token and cookie; over TCP only",
         takes=(Argument("code", is_required=False, help="That of a link; without it, the token of the header."),),
         gives=(
             Field("token", "text", "the token, which the page keeps"),

@@ -197,9 +197,7 @@ class Tokens:
         """Draw an id and a secret for a new token. Raises CallerError if there are too many tokens."""
         known = self._read()
         if len(known) >= MOST_TOKENS:
-            raise CallerError(
-                f"there are {len(known)} tokens already; revoke those that nobody uses: wakeful token list"
-            )
+            raise CallerError(f"there are {len(known)} tokens already; revoke unused ones: wakeful token list")
         token_id = next(one for one in iter(lambda: secrets.token_hex(ID_BYTES), "") if one not in known)
         return token_id, secrets.token_urlsafe(SECRET_BYTES)
 

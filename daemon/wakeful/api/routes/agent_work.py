@@ -406,7 +406,7 @@ def _find_run(service: Service, caller: Caller) -> tuple[Session, OpenRun, Agent
     session = service.core.state.get(caller.run.session_id)
     run = session.run
     if run is None or run.run != caller.run.run or run.agent is None:
-        raise Forbidden(f"run {caller.run.run} of {session.name} is no agent's run under way")
+        raise Forbidden(f"run {caller.run.run} of {session.name} is not an agent's run under way")
     return session, run, run.agent
 
 

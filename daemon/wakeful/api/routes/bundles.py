@@ -118,7 +118,9 @@ def _say_saved(name: str, saved: Saved, words: str) -> Answer:
     contents = saved.contents
     lost = f"; {count(saved.missing_blobs, 'blob')} no longer there" if saved.missing_blobs else ""
     passed = (
-        f"; left out of its scratch folder: {len(saved.passed_files):,}, being no files" if saved.passed_files else ""
+        f"; left out of its scratch folder: {len(saved.passed_files):,} that are not files"
+        if saved.passed_files
+        else ""
     )
     return {
         "name": name,

@@ -52,7 +52,7 @@ def _check_new(body: Any) -> None:
     if not body.scopes and body.person is None:
         raise WrongBody(f"a token has at least one scope: {', '.join(SCOPES)}")
     if body.seconds is not None and not 0 < body.seconds <= LONGEST_SECONDS:
-        raise WrongBody("a token lasts longer than no time, and at most a hundred years")
+        raise WrongBody("the life of a token is more than 0 seconds and at most a hundred years")
     if body.note is not None and len(body.note) > LONGEST_NOTE:
         raise WrongBody(f"--note has at most {LONGEST_NOTE} characters")
 

@@ -112,7 +112,7 @@ async def prepare_rewind(service: Service, body: Any) -> Prepared:
             found["files"] = view_restore(await asyncio.to_thread(_plan_files, service, session, past.seq))
         return Preview(words, found)
     if body.files and session.spec is None:
-        raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
+        raise CallerError(f"{session.name} has no spec, so the folder of its files is not known")
     if not body.files:
         return calls.Rewind(name=body.name, to=past.seq, past=past.recollect())
     record = await asyncio.to_thread(_keep_record, service, session, past.seq, body.force)
@@ -129,7 +129,7 @@ def _plan_files(service: Service, session: Session, to: int, until: int | None =
         session.id, from_seq=to + 1, to_seq=until, kinds=("run_finished", "session_merged", "session_rewound")
     )
     if session.spec is None:
-        raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
+        raise CallerError(f"{session.name} has no spec, so the folder of its files is not known")
     return plan_restore(service.blobs, session.spec.root, _list_writes(records))
 
 
@@ -317,7 +317,7 @@ def _find_conflict(session: Session, key: str) -> int:
 async def prepare_compress(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     if body.keep < 0:
-        raise CallerError(f"so many messages cannot be kept: {body.keep}; 0 or more can")
+        raise CallerError(f"keep={body.keep}: expected a number of messages, 0 or more")
     call = await asyncio.to_thread(make_compress, service.log, session, body.keep, ByRule())
     if body.dry_run:
         return Preview(
@@ -330,7 +330,7 @@ async def prepare_compress(service: Service, body: Any) -> Prepared:
 async def prepare_migrate(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     if sum((body.receipt is not None, body.give_up, bool(body.agent or body.model))) > 1:
-        raise CallerError("an agent or model, a receipt, or giving up: these are three different calls")
+        raise CallerError("give an agent or model, or a receipt, or --give-up; these are three different calls")
     if session.id in _MOVING:
         raise CallerError(f"{session.name} is being moved just now; ask again in a moment")
     if body.give_up:
@@ -562,7 +562,7 @@ async def finish_migrate(service: Service, done: Done) -> More:
 
 async def finish_erased(service: Service, done: Done) -> More:
     others = await finish_erase(service, done.call.name, done.call.seq)
-    return {"words": f"{done.reply.words}; the same words stand in {', '.join(others)}"} if others else {}
+    return {"words": f"{done.reply.words}; the same text is also in {', '.join(others)}"} if others else {}
 
 
 async def finish_erased_again(service: Service, body: Any, key: str, author: str) -> More:

@@ -110,7 +110,7 @@ async def _take_code(request: Request, peer: NetworkPeer, text: str) -> BrowserR
     code = codes.take(text)
     if code is None:
         await guesses.refuse(
-            "this code opens nothing: it was used already, or is older than five minutes; ask for another with: "
+            "this code is not valid: it was used already, or is older than five minutes; ask for another with: "
             "wakeful dashboard",
             "code",
         )

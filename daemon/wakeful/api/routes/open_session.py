@@ -47,7 +47,7 @@ async def prepare_open(service: Service, body: Any) -> calls.Open:
         known = f"there are {', '.join(sorted(agents))}" if agents else "agents are declared in sessions.d/agents/"
         raise CallerError(f"no agent is called {body.agent!r}: {known}")
     if body.prompt and body.agent is None:
-        raise CallerError(f"{body.name} was given a prompt, and nobody to answer it; name an agent with --agent")
+        raise CallerError(f"{body.name} was given a prompt, but no agent to answer it; name an agent with --agent")
     root = _find_root(service, body.root)
     text = render_open(body.name, Answers(**given), root)
     spec = await asyncio.to_thread(service.read_spec, body.name, text)
@@ -60,7 +60,7 @@ def _find_root(service: Service, root: str | None) -> str | None:
     if root is None:
         return None
     if not root.startswith("/") or not os.path.isdir(root):
-        raise CallerError(f"{root!r} is no folder of this machine; root is the absolute path of one")
+        raise CallerError(f"{root!r} is not a folder of this machine; root is the absolute path of a folder")
     root = os.path.normpath(root)
     return None if root == str(service.places.specs.parent) else root
 

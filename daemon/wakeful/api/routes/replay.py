@@ -62,7 +62,7 @@ def find_recorded(service: Service, session: Session, run: int) -> Recorded:
         raise CallerError(f"{session.name} {session.trust_words}")
     if started.seq <= session.declaration.foreign_until and past.spec != session.spec:
         raise CallerError(
-            f"run {run} of {session.name} happened elsewhere, under a spec that nobody has trusted here; "
+            f"run {run} of {session.name} happened elsewhere, under a spec that is not trusted here; "
             "it cannot be replayed"
         )
     if past.run is None:

@@ -167,8 +167,8 @@ def _read_after(request: Request, service: Service) -> int | None:
     newest = service.log.position()
     if after is not None and after > newest:
         raise CallerError(
-            f"position {after} is not in this log, whose newest is {newest}: it was restored, or it is another; "
-            "begin anew, without a position"
+            f"position {after} is not in this log, whose newest is {newest}: the log was restored, or it is another "
+            "one; start again without a position"
         )
     return after
 

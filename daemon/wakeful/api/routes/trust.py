@@ -65,7 +65,7 @@ async def follow(request: Request) -> Response:
     asked = await read_routed(request, "POST /trust/follow")
     project = service.trust.follow(asked.folder, is_followed=asked.is_followed)
     await service.read_specs()
-    words = "followed as it is edited" if asked.is_followed else "pinned: what changes waits for your word"
+    words = "followed as it is edited" if asked.is_followed else "pinned: changes wait for your decision"
     return answer_json({"name": project.name, "folder": project.folder, "words": words})
 
 

@@ -211,7 +211,7 @@ def _refuse_closed(session: Session) -> None:
     if isinstance(closed, Moving):
         raise NotNow("the session is moving to another host; try again later")
     if closed is not None:
-        raise WebhookClosed("the session behind this address is closed, and takes nothing any more")
+        raise WebhookClosed("the session behind this address is closed, and accepts no more deliveries")
 
 
 async def _read(request: Request, binding: WebhookBinding) -> bytes:

@@ -85,7 +85,7 @@ async def explain_why(request: Request) -> Response:
         refuse_refused(service, x)
     if path is None or not path.startswith("/"):
         raise CallerError(
-            f"no session is called {x!r}, and it is no absolute path either; `wakeful list` shows the sessions"
+            f"no session is called {x!r}, and it is not an absolute path; `wakeful list` shows the sessions"
         )
     path = os.path.normpath(path)
     writers = [one for one in find_writers(service.core, path) if ids is None or one.session.id in ids]

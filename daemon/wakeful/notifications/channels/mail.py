@@ -70,7 +70,7 @@ def _deliver(channel: EmailChannel, mail: EmailMessage, password: bytes | None) 
             client.ehlo()
         elif not trusts_any:
             raise MailRefused(
-                "the server offers no TLS, so nothing was sent; use smtps://, or write tls: false if you trust the way"
+                "the server offers no TLS, so nothing was sent; use smtps://, or tls: false if you trust the network"
             )
         return _hand_over(client, channel, mail, password)
 

@@ -40,7 +40,7 @@ class ChannelSender:
             async with asyncio.timeout(limit):
                 return await self._send(channel, message)
         except TimeoutError:
-            return Refused(f"no end within {limit:.0f} s")
+            return Refused(f"not finished within {limit:.0f} s")
         except OperatorError as error:
             return Refused(str(error))
 

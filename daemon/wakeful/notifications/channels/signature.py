@@ -21,7 +21,7 @@ def read_key(secret: bytes) -> bytes:
     try:
         return base64.b64decode(text[len(PREFIX) :], validate=True)
     except binascii.Error as error:
-        raise ValueError(f"it begins with {PREFIX}, and what follows is no base64") from error
+        raise ValueError(f"it begins with {PREFIX}, and what follows is not base64") from error
 
 
 def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:

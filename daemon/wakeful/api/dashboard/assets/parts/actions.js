@@ -118,7 +118,7 @@ function fillBody(base, fields, values) {
       if (field.isRequired && body[field.name] === undefined) wrong = `${field.label} is missing`;
     } else if (field.type === 'duration') {
       const seconds = readDuration(value);
-      if (seconds === null) wrong = `${value} is no duration; write 30m or 2h`;
+      if (seconds === null) wrong = `${value} is not a duration; write 30m or 2h`;
       else body[field.name] = seconds;
     } else body[field.name] = value;
   }

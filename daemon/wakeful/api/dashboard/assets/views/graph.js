@@ -90,7 +90,7 @@ function useWave(node) {
 const sayWoken = ({session, held}) => (held ? `${session} (held: ${held.split(/[:;(]/)[0].trim()})` : session);
 
 function sayWave({waves, path}) {
-  if (!waves.length) return `A change of ${path} would wake nobody.`;
+  if (!waves.length) return `A change of ${path} would wake no session.`;
   return `A change would wake ${waves.map((wave, i) => `${i ? 'then ' : ''}${wave.map(sayWoken).join(', ')}`).join('; ')}.`;
 }
 
