@@ -95,7 +95,7 @@ async def _ask_window(model: ModelSpec, silence_seconds: float, environ: Mapping
         ) from None
     found: work.FoundWindow = await find_window(model, read_secret(model.key, environ), silence_seconds)
     if found.tokens is None:
-        say(f"[how much {model.name} takes in is not known: {found.source}; set context.tokens in its agent's file]\n")
+        say(f"[the context window of {model.name} is not known: {found.source}; set context.tokens of its agent]\n")
     return found
 
 

@@ -326,7 +326,8 @@ def _digest(entries: Sequence[Entry]) -> Asked:
         if not isinstance(one, Returned)
     ]
     return Asked(
-        text=f"({count(len(entries), 'older message')} told by rule.)\n\n{digest_messages(said, objective=None)}"
+        text=f"({count(len(entries), 'older message')}, condensed without a model.)\n\n"
+        f"{digest_messages(said, objective=None)}"
     )
 
 

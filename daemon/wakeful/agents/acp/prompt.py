@@ -48,9 +48,8 @@ def _tell_newest(entries: Sequence[Entry], name: str, most_tokens: int) -> list[
             digest = digest_piece(tell_entries(left))
             return [
                 (
-                    f"[of this conversation the first {len(left)} of {len(entries)} pieces do not fit; "
-                    "what they came to, "
-                    f"told by rule:]\n{digest}"
+                    f"[the first {len(left)} of {len(entries)} pieces of this conversation do not fit; "
+                    f"here they are condensed without a model:]\n{digest}"
                 ),
                 *reversed(kept),
             ]

@@ -125,7 +125,7 @@ class Trouble(Exception):
 
 
 def make_garbage(said: str) -> Trouble:
-    return Trouble("garbage", "answered with something that is no answer", said)
+    return Trouble("garbage", "answered with something that is not an answer", said)
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
@@ -160,7 +160,7 @@ def _find_kind(status: int | None, codes: list[str], said: str) -> _Verdict:
     telling = next((code for code in codes if code in _TELLING_CODES), None)
     status = _STATUSES[telling] if telling is not None else status
     if status is None or status < 400:
-        return "garbage", "answered with something that is no answer"
+        return "garbage", "answered with something that is not an answer"
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     return ("busy", "failed on its side") if status >= 500 else _REFUSES

@@ -65,7 +65,7 @@ def make_model(
             f"{spec.name}: the libraries that speak with models are not installed ({_MISSING}); {advise_agents()}"
         )
     if key is None and spec.base_url is None:
-        raise ProviderFault("key", f"needs a key: {spec.name} answers nobody without one; name a secret under `key`")
+        raise ProviderFault("key", f"needs a key: {spec.name} does not answer without one; name a secret under `key`")
     if key is not None and not (key.isascii() and key.isprintable()):
         # Refuse here, because the HTTP client would quote the key in its error.
         raise ProviderFault(

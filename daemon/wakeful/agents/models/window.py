@@ -42,7 +42,7 @@ class _Server:
         for ask in (self._ask_vllm, self._ask_llama_cpp, self._ask_ollama):
             if (found := await ask()) is not None:
                 return found
-        return FoundWindow(source=f"{self._base} does not tell it")
+        return FoundWindow(source=f"{self._base} does not report it")
 
     async def _ask_vllm(self) -> FoundWindow | None:
         match await self._get(f"{self._base}/models"):
