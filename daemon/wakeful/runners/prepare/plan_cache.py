@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from wakeful.core.spec.budget import Amounts
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import Plan, Protected, make_plan
-from wakeful.runners.process.environment import make_folder, make_folders
+from wakeful.runners.process.environment import make_folders
+from wakeful.system.private_folders import make_private
 
 # Plans, some 5 KB each. Beyond that, the one that was needed longest ago goes.
 _MOST_KNOWN = 512
@@ -58,7 +59,7 @@ class PlanCache:
             known = _Known(shape, search_path, protected, make_plan(order, environment, protected, is_early=is_early))
         else:
             # The folders that outlast a run are there: the plan was asked whether they are still the same.
-            make_folder(order.folder)
+            make_private(order.folder)
         # Where commits lie, and places laid out for one run alone, are asked for each time.
         if not order.repositories and order.workspace is None:
             self._keep(order.session, known)

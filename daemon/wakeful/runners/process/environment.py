@@ -63,7 +63,7 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
 def make_folders(order: RunOrder) -> None:
     """The run's folder, its scratch and its temporary folder, readable by nobody else."""
     for path in (order.folder, order.scratch, order.temporary):
-        make_folder(path)
+        make_private(path)
 
 
 def fill_folder(order: RunOrder) -> None:
@@ -73,7 +73,7 @@ def fill_folder(order: RunOrder) -> None:
     _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))
     _write(f"{order.folder}/token", order.token.encode())
     if order.secrets:
-        make_folder(f"{order.folder}/{SECRETS_FOLDER}")
+        make_private(f"{order.folder}/{SECRETS_FOLDER}")
     for secret in order.secrets:
         _write(f"{order.folder}/{SECRETS_FOLDER}/{secret.name}", secret.value)
     if order.script is not None:
@@ -104,11 +104,6 @@ def _is_reserved(name: str) -> bool:
 def _shell_name(binding: str) -> str:
     """`last-month` is reached as $WAKEFUL_BINDING_LAST_MONTH."""
     return re.sub(r"[^A-Z0-9_]", "_", binding.upper())
-
-
-def make_folder(path: str) -> None:
-    """Make a folder that nobody else can read, where there is none."""
-    make_private(path)
 
 
 def _write(path: str, content: bytes) -> None:
