@@ -56,9 +56,11 @@ format: $(CHECK_READY) ## sort imports and format
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
 
-docs: $(READY) ## write the reference of docs/commands.md from the table of verbs
+docs: $(READY) ## write what the pages have from the code: commands, lifecycle, tests of rules, the walk of a save
 	$(BIN)/python scripts/write_commands_page.py
 	$(BIN)/python scripts/write_lifecycle_page.py
+	$(BIN)/python scripts/write_rules_page.py
+	$(BIN)/python scripts/write_walk_page.py
 
 test: $(READY) ## the whole suite, in about twelve minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)

@@ -156,7 +156,7 @@ def put_in_place(
     kept, folders = [], set[str]()
     for output in outputs:
         try:
-            words = _put(output, root, area, bounds)
+            words = put_output(output, root, area, bounds)
         except (OSError, OperatorError) as error:
             # No place for it any more, or no right to write there: nothing is lost, and somebody is told.
             words = f"it could not be put in place: {error}"
@@ -171,16 +171,16 @@ def put_in_place(
     return tuple(kept)
 
 
-def _put(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | None:
+def put_output(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | None:
     """Why it was not put in place, in words; None when it is there."""
     folder, name = os.path.split(output.path)
     # Before folders are made, and once more of the one that was opened.
-    words = _find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
+    words = find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
     folder_fd = None if words is not None else _open_folder(root, folder, is_made=output.new is not None)
     if folder_fd is None:
         return words
     try:
-        if (words := _find_astray(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))) is not None:
+        if (words := find_astray(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))) is not None:
             return words
         present = digest_entry(name, folder_fd)
         if present == output.new and (present is not None or not _exists(name, folder_fd)):
@@ -197,7 +197,7 @@ def _put(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | No
         os.close(folder_fd)
 
 
-def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
+def find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
     """Why an output must not be put into the folder that its way leads to, in words.
 
     A run may have landed a link before, and name what lies behind it now:
