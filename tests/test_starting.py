@@ -69,6 +69,7 @@ class Gate:
             nobody,
             cast(Any, self.runner),
             nobody,
+            nobody,
             str(folder),
             self.reports.append,
             nobody,
@@ -153,7 +154,7 @@ class Quick:
         places = RunPlaces(str(folder / "state"), str(folder / "staged"), Checkouts())
         keeper = cast(Any, SimpleNamespace(save_outputs=lambda *_: None, begin=lambda *_: None))
         self.starter = RunStarter(
-            Core([self.session]), cast(Any, SimpleNamespace(peek=None, find=None)), cast(Any, self.runner), partial(make_order, premises=premises), str(folder / "runs"),
+            Core([self.session]), cast(Any, SimpleNamespace(peek=None, find=None)), cast(Any, self.runner), partial(make_order, premises=premises), lambda session: None, str(folder / "runs"),
             self.reports.append, keeper, known, lambda name: None, places,
         )  # fmt: skip
 

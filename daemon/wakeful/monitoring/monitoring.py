@@ -6,7 +6,7 @@ There is one for each daemon. Used on the loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.observations import Moment
@@ -17,11 +17,11 @@ from wakeful.monitoring.survey import SessionSurvey, Survey
 
 
 class Monitoring:
-    """The monitoring of one daemon. `reporters` are parts of the daemon that report problems; wiring adds them."""
+    """The monitoring of one daemon. `reporters` are parts of the daemon that report problems and figures of their own."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, reporters: Sequence[Reporter] = ()) -> None:
         self.measures = Measures(core.state)
-        self.reporters: list[Reporter] = []
+        self._reporters = reporters
         self._core = core
         self._sessions = SessionSurvey()
 
@@ -32,9 +32,9 @@ class Monitoring:
         return found
 
     def find_reported(self) -> Iterator[Finding]:
-        for reporter in self.reporters:
+        for reporter in self._reporters:
             yield from reporter.find_problems()
 
     def measure_reported(self) -> Iterator[Family]:
-        for reporter in self.reporters:
+        for reporter in self._reporters:
             yield from reporter.measure()

@@ -144,6 +144,14 @@ class KnownSecrets:
                 pass
             self.look()
 
+    def has_secret(self, content: bytes) -> bool:
+        """Does this content hold the value of a known secret?"""
+        return self.find(content) is not None
+
+    def find_redactor(self) -> Redactor:
+        """The redactor of now. Another one replaces it when a secret changes."""
+        return self.redactor
+
     def find(self, content: bytes) -> str | None:
         return self.redactor.find(content)
 

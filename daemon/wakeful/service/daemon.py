@@ -92,6 +92,7 @@ class Daemon:
         ending: Ending,
         decided: Signal,
         recorded: Signal,
+        settings_read: Signal,
         failed: set[str],
         traces: OtelTraces,
         *,
@@ -111,6 +112,7 @@ class Daemon:
         self._ending = ending
         self._decided = decided
         self._recorded = recorded
+        self._settings_read = settings_read
         self._failed = failed
         self._traces = traces
         self._is_once = is_once
@@ -288,7 +290,7 @@ class Daemon:
         """Follow `http` of wakeful.yaml, until cancelled."""
         while True:
             seen = self.core.settings.http
-            await self._decided.wait_until(lambda seen=seen: self.core.settings.http != seen)  # type: ignore[misc]
+            await self._settings_read.wait_until(lambda seen=seen: self.core.settings.http != seen)  # type: ignore[misc]
             self._follow_http(control)
 
     async def _wait_for_stop(self) -> int:

@@ -47,7 +47,7 @@ ReadReceived = Callable[[Session, OpenRun], Sequence[tuple[int, MessageAdded]]]
 
 
 class MakeOrder(Protocol):
-    """`runners.orders.make_order`, its premises known."""
+    """`make_order` of `runners/run/orders.py`, with its premises filled in."""
 
     def __call__(
         self,
@@ -83,6 +83,7 @@ class RunStarter:
         sources: Sources,
         runner: Runner,
         make_order: MakeOrder,
+        note_written: Callable[[Session], None],
         folder: str,
         report: Callable[[ProcessEnded], None],
         keeper: Keeper,
@@ -99,6 +100,7 @@ class RunStarter:
         self._sources = sources
         self._runner = runner
         self._make_order = make_order
+        self._note_written = note_written
         self._folder = folder
         self._report = report
         self._keeper = keeper
@@ -267,6 +269,8 @@ class RunStarter:
     def _order(
         self, session: Session, run: OpenRun, given: tuple[Secret, ...], exports: dict[str, str], place: RunPlace | None
     ) -> RunOrder:
+        # A session from a bundle was declared on its host of origin, so its written places are declared here.
+        self._note_written(session)
         return self._make_order(
             session,
             run if place is None else msgspec.structs.replace(run, spec=place.spec),

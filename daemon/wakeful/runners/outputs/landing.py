@@ -151,7 +151,7 @@ def put_in_place(
     kept, folders = [], set[str]()
     for output in outputs:
         try:
-            words = _put(output, root, area, bounds)
+            words = put_output(output, root, area, bounds)
         except (OSError, OperatorError) as error:
             # The folder is gone, or may not be written. The run's version is kept, and the record says so.
             words = f"it could not be put in place: {error}"
@@ -166,16 +166,16 @@ def put_in_place(
     return tuple(kept)
 
 
-def _put(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | None:
+def put_output(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | None:
     """Put one output in place. Return why that was not done; None if the output is in place."""
     folder, name = os.path.split(output.path)
     # Checked here before folders are made, and again below for the folder that was opened.
-    words = _find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
+    words = find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
     folder_fd = None if words is not None else _open_folder(root, folder, is_made=output.new is not None)
     if folder_fd is None:
         return words
     try:
-        if (words := _find_astray(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))) is not None:
+        if (words := find_astray(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))) is not None:
             return words
         present = digest_entry(name, folder_fd)
         if present == output.new and (present is not None or not _exists(name, folder_fd)):
@@ -192,7 +192,7 @@ def _put(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | No
         os.close(folder_fd)
 
 
-def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
+def find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
     """Return why an output must not be put into the real folder of its path. None if it may.
 
     A run may have landed a link earlier, and now name an output behind that link. Only the part of the path that the

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from wakeful.core.spec.budget import Amounts
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import Plan, Protected, make_plan
-from wakeful.runners.process.environment import make_folder, make_folders
+from wakeful.runners.process.environment import make_folders
+from wakeful.system.private_folders import make_private
 
 # The most plans, about 5 KB each. Beyond that, the least recently used plan is dropped.
 _MOST_KNOWN = 512
@@ -61,7 +62,7 @@ class PlanCache:
             known = _Known(shape, search_path, protected, make_plan(order, environment, protected, is_early=is_early))
         else:
             # The folders that outlast a run exist, because the check of the plan included them.
-            make_folder(order.folder)
+            make_private(order.folder)
         # Plans with git repositories, or with a workspace made for one run, are not kept.
         if not order.repositories and order.workspace is None:
             self._keep(order.session, known)

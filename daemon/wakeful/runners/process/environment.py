@@ -65,7 +65,7 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
 def make_folders(order: RunOrder) -> None:
     """Make the run's folder, its scratch folder and its temporary folder. No other user can read them."""
     for path in (order.folder, order.scratch, order.temporary):
-        make_folder(path)
+        make_private(path)
 
 
 def fill_folder(order: RunOrder) -> None:
@@ -75,7 +75,7 @@ def fill_folder(order: RunOrder) -> None:
     _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))
     _write(f"{order.folder}/token", order.token.encode())
     if order.secrets:
-        make_folder(f"{order.folder}/{SECRETS_FOLDER}")
+        make_private(f"{order.folder}/{SECRETS_FOLDER}")
     for secret in order.secrets:
         _write(f"{order.folder}/{SECRETS_FOLDER}/{secret.name}", secret.value)
     if order.script is not None:
@@ -108,11 +108,6 @@ def _is_reserved(name: str) -> bool:
 def _shell_name(binding: str) -> str:
     """Turn a binding's name into the end of a variable's name: `last-month` is $WAKEFUL_BINDING_LAST_MONTH."""
     return re.sub(r"[^A-Z0-9_]", "_", binding.upper())
-
-
-def make_folder(path: str) -> None:
-    """Make a folder that no other user can read, if it does not exist."""
-    make_private(path)
 
 
 def _write(path: str, content: bytes) -> None:

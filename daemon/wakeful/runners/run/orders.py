@@ -11,6 +11,7 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
+from wakeful.core.deciding.machine import Core
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Amounts, find_allowance
@@ -112,6 +113,30 @@ def make_order(
         allowance=find_allowance(spec.budget, session.tally.spent, run.started_at)
         if spec.budget is not None
         else Amounts(),
+    )
+
+
+def make_replay_order(
+    core: Core, session: Session, run: OpenRun, folder: str, *, causes: bytes, exports: dict[str, str]
+) -> RunOrder:
+    """The order of a replay, whose scratch and private folders lie in `folder`.
+
+    A replay gets no socket, no token and no secrets, so it can neither ask the daemon nor use a key."""
+    premises = Premises(
+        scratch=f"{folder}/scratch",
+        temporary=f"{folder}/temporary",
+        run_folders=folder,
+        socket=f"{folder}/no-daemon",
+    )
+    return make_order(
+        session,
+        run,
+        premises,
+        token="",
+        causes=causes,
+        exports=exports,
+        output_limit_bytes=core.settings.output_limit_bytes,
+        most_processes=core.settings.limits.processes.hard,
     )
 
 

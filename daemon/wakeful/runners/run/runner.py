@@ -26,7 +26,7 @@ from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.isolation import trace as tracing
 from wakeful.runners.isolation.gaps import find_kernel_gaps
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.reach import Protected, find_unenforced
+from wakeful.runners.isolation.reach import Protected, find_unenforced, resolve_protected
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import CLOSED, CLOSED_FILE
 from wakeful.runners.outputs.writers import Writers
@@ -105,10 +105,10 @@ class CommandRunner:
         self._kept = kept
         self._shared = Shared(self._around, self._preparation, blobs, writers or Writers(), kept)
 
-    @property
-    def protected(self) -> Protected:
-        """The protected paths of the runs that start now."""
-        return self._preparation.protected
+    def list_guarded(self) -> tuple[str, ...]:
+        """Return the real paths that no run may change, and that no output may replace."""
+        protected = self._preparation.protected
+        return (*resolve_protected(protected)[0], *map(os.path.realpath, protected.hidden))
 
     def guard(self, places: tuple[str, ...]) -> None:
         """Protect these paths too, for runs that start from now on: specs of attached projects."""
