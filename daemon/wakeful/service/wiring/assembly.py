@@ -10,7 +10,6 @@ import time
 
 from wakeful.api.live_words import LiveWords
 from wakeful.core.deciding.machine import Core
-from wakeful.core.record.state import Session
 from wakeful.core.spec.http import HttpSettings, choose_http
 from wakeful.core.spec.session import SessionSpec, Settings
 from wakeful.errors import OperatorError
@@ -65,7 +64,7 @@ from wakeful.sources.git.checkouts import Checkouts
 from wakeful.specs.problem import Problem
 from wakeful.system.journal import WARNING
 from wakeful.system.systemd import HandedOver, Supervisor
-from wakeful.trust.desk import TrustDesk
+from wakeful.trust.desk import LoadedSession, TrustDesk
 from wakeful.trust.ledger import Ledger
 from wakeful.trust.possible_writers import PossibleWriters
 from wakeful.workspaces.fork_workspaces import Workspaces
@@ -128,7 +127,7 @@ def build_daemon(
         keeper=keeper,
         replays=Replays(ground.blobs, ground.state, make_replay_order(core), runner, replay_ends),
         workspaces=Workspaces(ground.blobs, ground.state, Checkouts(bound)),
-        trust=TrustDesk(ledger, house, functools.partial(_list_loaded, core), core.agents.get),
+        trust=TrustDesk(ledger, house, functools.partial(_list_loaded, core)),
         voice=voice,
         secrets=known,
         notifications=notifications,
@@ -195,10 +194,9 @@ def _list_writable(spec: SessionSpec, is_guarded: bool) -> tuple[str, ...] | Non
     return list_writable(spec, is_guarded=is_guarded)
 
 
-def _list_loaded(core: Core) -> list[Session]:
-    """Sessions that a bundle brought and nobody has looked at."""
+def _list_loaded(core: Core) -> list[LoadedSession]:
     return [
-        one
+        LoadedSession(one, core.agents.get(one.spec.agent) if one.spec.agent is not None else None)
         for one in core.state
         if one.declaration.needs_trust is not None and one.spec is not None and not one.is_shut
     ]
