@@ -227,7 +227,7 @@ class Service(Protocol):
         ...
 
     def enforceable(self) -> Enforceable:
-        """The parts of isolation that this machine can enforce."""
+        """The parts of isolation that this machine can enforce. Blocks; any thread."""
         ...
 
     def find_tracing_obstacle(self) -> str | None:

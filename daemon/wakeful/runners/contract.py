@@ -155,7 +155,10 @@ class Preparation(Protocol):
 
 
 class Runner(Preparation, Protocol):
-    """One way of running. Everything but `recover` and `close` returns at once and is called on the loop."""
+    """One way of running. What is not `async` returns at once and is called on the loop, unless it says otherwise."""
+
+    async def settle(self) -> None:
+        """Return when it was tried what this machine lets runs do. Awaited once, before the first run."""
 
     def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
         """SIGINT, SIGTERM or SIGKILL; when the grace is over, the whole tree is killed. Safe to repeat."""
@@ -174,7 +177,7 @@ class Runner(Preparation, Protocol):
         """The usage of the run's process tree until now; None when it is not under way here."""
 
     def enforceable(self) -> Enforceable:
-        """Which parts of isolation this machine can enforce."""
+        """Which parts of isolation this machine can enforce. Blocks; called in any thread."""
 
     def find_tracing_obstacle(self) -> str | None:
         """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""

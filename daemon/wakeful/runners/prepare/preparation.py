@@ -11,6 +11,7 @@ starts no program of the run. A refusal is raised in words for the run's record,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, Reach, find_reach
 from wakeful.runners.isolation.reach_check import Standards
+from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import SystemPlaces
 from wakeful.runners.isolation.trace import Tracing, find_obstacle
 from wakeful.runners.outputs.staging import Staging
@@ -92,7 +94,7 @@ def is_staged(order: RunOrder) -> bool:
     return order.staging is not None and (order.workspace is not None or order.confinement.level == "strict")
 
 
-def is_quick(order: RunOrder) -> bool:
+def _is_plain(order: RunOrder) -> bool:
     """Otherwise outputs are copied, every place of a view or workspace is looked at, strace is tried, or packages of
     MCP servers are looked for: not on the loop."""
     return (
@@ -140,7 +142,7 @@ class Ticket:
     def prepare_early(self) -> None:
         """Errors are found again by the launch, which reports them; so is what cannot be known without an effect."""
         order, around = self.order, self._preparation.around
-        if is_quick(order):
+        if self._preparation.is_quick(order):
             self._early = self._complete()
         elif _is_plain_view(order):
             self._in_thread = around.loop.run_in_executor(around.pool, self._complete)
@@ -216,6 +218,21 @@ class Preparation:
         ticket = Ticket(order, self)
         ticket.prepare_early()
         return ticket
+
+    def try_machine(self) -> None:
+        """Try what this machine can do, so that no run waits for it on the loop. Blocks: for an ordinary user an
+        interpreter is started."""
+        # For want of threads or descriptors, perhaps. The run that needs it tries again, and says what is wrong.
+        with contextlib.suppress(OSError, RuntimeError, MemoryError):
+            can_shield()
+            if self.system is not None:
+                self.system.guard()
+
+    def is_quick(self, order: RunOrder) -> bool:
+        """May it be completed on the loop? That takes some fifty looks at the file system, and waits for nothing."""
+        if not _is_plain(order):
+            return False
+        return self.system is None or not order.confinement.is_enforced or self.system.is_ready()
 
     def close(self) -> None:
         """Nothing more will be started."""
