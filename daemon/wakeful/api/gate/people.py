@@ -93,7 +93,8 @@ class _Registry(NamedTuple):
 
 
 class People:
-    """The people of one state folder. `owner` is the account of the daemon, whose name nobody else may have."""
+    """The people of one state folder. `owner` is the account of the daemon, whose name nobody else may have.
+    Every change waits for the disk: it is made in a thread, one at a time (`ChangesInTurn`)."""
 
     def __init__(self, state: Path, owner: str) -> None:
         self.path = state / PEOPLE_FILE
