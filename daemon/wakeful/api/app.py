@@ -59,6 +59,7 @@ from wakeful.api.routes import (
 from wakeful.api.service import Service
 from wakeful.api.tcp_port import TcpPort
 from wakeful.errors import WakefulError
+from wakeful.system.private_files import ChangesInTurn
 from wakeful.views.session_rows import Rows
 
 # The handlers of the routes in the table of verbs and in gate/scopes.py. The calls share one handler, and so do the
@@ -167,6 +168,8 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.knocks = webhooks.Knocks()
     app.state.tokens = Tokens(service.places.state)
     app.state.people = People(service.places.state, name_account(os.geteuid()))
+    # One for both: a token for a person who is being removed would outlive them.
+    app.state.credential_changes = ChangesInTurn()
     app.state.connections = connections
     app.state.tcp = tcp
     app.state.refusals = Refusals()

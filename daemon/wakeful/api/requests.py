@@ -7,7 +7,8 @@ never treated as absent. Answers are JSON documents and lines of JSON; problems.
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -21,10 +22,12 @@ from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, UnknownSession
 from wakeful.eventlog.codec import KINDS
 from wakeful.history.positions import read_moment
+from wakeful.system.private_files import ChangesInTurn
 
 JSON = "application/json"
 LINES = "application/jsonl"
 NEWLINE = "\n"
+ResultT = TypeVar("ResultT")
 
 
 def answer_json(value: object, status: int = 200) -> Response:
@@ -58,6 +61,12 @@ def service_of(request: Request) -> Service:
 def caller_of(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
+
+
+async def change_credentials(request: Request, change: Callable[[], ResultT]) -> ResultT:
+    """Change tokens or people in a thread, when no other change of them is under way."""
+    changes: ChangesInTurn = request.app.state.credential_changes
+    return await changes.make(change)
 
 
 def sight_of(request: Request) -> Sight:

@@ -223,7 +223,7 @@ class Service(Protocol):
         ...
 
     def enforceable(self) -> Enforceable:
-        """Return the parts of isolation that this machine can enforce."""
+        """Return the parts of isolation that this machine can enforce. Blocking; called in any thread."""
         ...
 
     def find_tracing_obstacle(self) -> str | None:

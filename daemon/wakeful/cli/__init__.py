@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def read_plain_list(words: list[str]) -> Options | None:
-    """Parse `list` with no options except --json and --socket. Returns None for all other commands, which click parses."""
+    """Parse `list` with no options except --json and --socket. None for all other commands, which click parses."""
     if words.count("list") != 1:
         return None
     match [word for word in words if word not in ("list", "--json")]:

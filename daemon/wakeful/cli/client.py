@@ -35,7 +35,8 @@ from wakeful.system.http_wire import (
 
 # The environment variable that names the account of another user's daemon.
 OWNER_VARIABLE = "WAKEFUL_OWNER"
-# Seconds to wait for an answer. A daemon that folds or checks a lot needs seconds; a stopped one (SIGSTOP) never answers.
+# Seconds to wait for an answer. A daemon that folds or checks a lot needs seconds; one that SIGSTOP stopped never
+# answers.
 PATIENCE_SECONDS = 60.0
 # Seconds without an answer until the command prints what it waits for.
 MOMENT_SECONDS = 3.0

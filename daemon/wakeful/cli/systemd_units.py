@@ -81,7 +81,7 @@ def find_version(text: str) -> str | None:
 
 
 def find_program() -> str:
-    """Return the path of this command for systemd: the one on PATH if it is the same file, else the one next to Python."""
+    """Return this command's path for systemd: the one on PATH if it is the same file, else the one next to Python."""
     beside = Path(sys.executable).with_name("wakeful")
     found = shutil.which("wakeful")
     if found is not None and (not beside.exists() or os.path.realpath(found) == os.path.realpath(beside)):

@@ -40,7 +40,7 @@ def paint(text: str, colour: str) -> str:
 
 
 def columns() -> int:
-    """Return COLUMNS, else the width of the terminal, else 80. Importing shutil would take as long as importing json."""
+    """Return COLUMNS, else the width of the terminal, else 80. Importing shutil would take as long as json."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and int(said) > 0:
         return max(int(said), NARROWEST)
@@ -79,7 +79,7 @@ def pad(text: str, width: int) -> str:
 def format_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[Sequence[str]] | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a table that fits the screen. Only the last column is cut; the first has names to type again."""
+    """Yield the lines of a table that fits the screen. Only the last column is cut: the first has names to copy."""
     widths = [max(map(measure, column)) for column in zip(head, *rows, strict=True)]
     room = columns() - sum(widths[:-1]) - 2 * (len(widths) - 1)
     widths[-1] = max(min(widths[-1], room), 10)
@@ -204,7 +204,7 @@ def _part(word: str, width: int) -> list[str]:
 
 
 def format_folded_table(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table whose last column is wrapped instead of cut, with a note below each row that has one."""
+    """Yield the lines of a table whose last column is wrapped, not cut, with a note below each row that has one."""
     widths = [max(map(measure, column)) for column in zip(head[:-1], *(row[:-1] for row in rows), strict=True)]
     used = sum(widths) + 2 * len(widths)
     # On a very narrow screen a readable column matters more than one that fits.

@@ -17,7 +17,7 @@ from wakeful.monitoring.survey import SessionSurvey, Survey
 
 
 class Monitoring:
-    """The monitoring of one daemon. `reporters` are parts of the daemon that report problems and figures of their own."""
+    """The monitoring of one daemon. `reporters` are parts of the daemon that report problems and figures."""
 
     def __init__(self, core: Core, reporters: Sequence[Reporter] = ()) -> None:
         self.measures = Measures(core.state)

@@ -29,7 +29,7 @@ MOST_COMPARED_LINES = 3_000
 
 
 class Wrote(Struct, frozen=True):
-    """The address of the file record of a run or of a merge. The record of a merge has only the paths that it changed."""
+    """The address of the file record of a run or of a merge. That of a merge has only the paths that it changed."""
 
     address: str
     is_merge: bool = False

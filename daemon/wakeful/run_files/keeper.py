@@ -318,7 +318,7 @@ class Keeper:
         self._observe(OutputsKept(session=record.session, run_id=record.run_id, files=files))
 
     def _flush_soon(self) -> None:
-        """Flush after `FLUSH_SECONDS`, once for several runs. A power cut loses at most the records of these seconds."""
+        """Flush after `FLUSH_SECONDS`, once for several runs. A power cut loses at most the records since then."""
         if self._flush_due is None:
             self._flush_due = self._loop.call_later(FLUSH_SECONDS, self._flush)
 

@@ -125,7 +125,7 @@ _Written = tuple[dict[str, Entry], dict[str, Entry], bool]
 
 
 def _read_written(blobs: Blobs, address: str | None) -> list[_Written] | None:
-    """Return for each written binding the files that the run found, those that it left, and whether the first are stale.
+    """Return for each written binding the files that the run found, those it left, and whether the first are stale.
 
     None if the run has no record.
     """
@@ -239,7 +239,7 @@ def say_write(run: int | str) -> str:
 
 
 def is_same(one: Entry | None, other: Entry | None) -> bool:
-    """Are both entries the same for a reader? For links, only the target counts, because the file behind it is not ours."""
+    """Are both entries the same for a reader? For links only the target counts: the file behind it is not ours."""
     if one is None or other is None:
         return one is other
     if one.kind == "l" and other.kind == "l":

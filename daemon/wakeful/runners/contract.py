@@ -160,6 +160,9 @@ class Runner(Preparation, Protocol):
     A method returns at once and is called on the loop, unless it is a coroutine or its docstring says otherwise.
     """
 
+    async def settle(self) -> None:
+        """Try what this machine lets runs do. Awaited once, before the first run."""
+
     def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
         """Send SIGINT, SIGTERM or SIGKILL. When the grace is over, kill the whole tree. Safe to repeat."""
 
@@ -180,7 +183,7 @@ class Runner(Preparation, Protocol):
         """Return the usage of the run's process tree until now; None if this daemon does not run it."""
 
     def enforceable(self) -> Enforceable:
-        """Return the parts of isolation that this machine can enforce."""
+        """Return the parts of isolation that this machine can enforce. Blocking; called in any thread."""
 
     def find_tracing_obstacle(self) -> str | None:
         """Describe why no run can be traced here, and how to mend it; None if runs can be traced. Blocking."""

@@ -147,7 +147,7 @@ class Daemon:
     async def _live(self) -> int:
         self._catch_signals()
         # Nothing is decided before the specs are read: a run must not start on what a file said before this daemon.
-        first = await self._specs.look()
+        first, _ = await asyncio.gather(self._specs.look(), self._edges.runner.settle())
         self._edges.clock.start()
         self._reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
         self._edges.room.look()

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
 from wakeful.core.deciding.machine import Core
-from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import SessionSpec
 from wakeful.runners.isolation.written_places import could_replace_git
+from wakeful.trust.desk import LoadedSession
 
 
 def list_specs(core: Core) -> Iterator[SessionSpec | None]:
@@ -27,10 +27,10 @@ def list_needed_secrets(core: Core) -> set[str]:
     return {name for session in declared for name in (*list_needed(core, session), *list_signing(session))}
 
 
-def list_loaded(core: Core) -> list[Session]:
-    """The sessions that a bundle brought and that wait for a person's trust."""
+def list_loaded(core: Core) -> list[LoadedSession]:
+    """List the sessions that a bundle brought and that wait for a person's trust, each with its agent."""
     return [
-        one
+        LoadedSession(one, core.agents.get(one.spec.agent) if one.spec.agent is not None else None)
         for one in core.state
         if one.declaration.needs_trust is not None and one.spec is not None and not one.is_shut
     ]

@@ -129,10 +129,12 @@ class RunStarter:
             return
         try:
             given = self._hand_out(run)
-        except OperatorError:
+            order = self._order(session, run, given, {}, None)
+            ticket = self._runner.prepare(order)
+        except Exception:
+            # The start does the same again, and ends the run in words. An error here would end the daemon.
             return
-        order = self._order(session, run, given, {}, None)
-        self._early[run.run_id] = _EarlyStart(session, run, given, order.token, self._runner.prepare(order))
+        self._early[run.run_id] = _EarlyStart(session, run, given, order.token, ticket)
 
     def start(self, session: Session, run: OpenRun) -> None:
         if _is_stopped(run):

@@ -59,7 +59,9 @@ class Gate:
         self._people: People = app.state.people
         self._presence: Presence = app.state.presence
         self._refusals: Refusals = app.state.refusals
-        self._network = NetworkCallers(service, self._tokens, app.state.guesses, self._identify_bearer)
+        self._network = NetworkCallers(
+            service, self._tokens, app.state.guesses, app.state.credential_changes, self._identify_bearer
+        )
         app.state.network_callers = self._network
         self._uid = os.geteuid()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
@@ -21,6 +22,7 @@ from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.gate.tokens import Token, Tokens, is_token
 from wakeful.api.problems import Forbidden, Unauthorised
 from wakeful.api.service import Service
+from wakeful.system.private_files import ChangesInTurn
 from wakeful.verbs.verb import Route
 
 # The name of the cookie, to which the port is appended. A browser shares cookies between all ports of a host, and a
@@ -34,11 +36,17 @@ class NetworkCallers:
     """Identifies TCP callers. `identify_bearer` makes the caller of a valid token; its number is the daemon's uid."""
 
     def __init__(
-        self, service: Service, tokens: Tokens, guesses: Guesses, identify_bearer: Callable[[Token, int], Caller]
+        self,
+        service: Service,
+        tokens: Tokens,
+        guesses: Guesses,
+        changes: ChangesInTurn,
+        identify_bearer: Callable[[Token, int], Caller],
     ) -> None:
         self._service = service
         self._tokens = tokens
         self._guesses = guesses
+        self._changes = changes
         self._identify_bearer = identify_bearer
         self._uid = os.geteuid()
 
@@ -53,7 +61,9 @@ class NetworkCallers:
             return STRANGER
         token = await self.find_token(scope)
         await self.refuse_run(peer)
-        self._tokens.note_use(token, self._service.moment().wall)
+        now = self._service.moment().wall
+        if token.is_use_due(now):
+            await self._changes.make(partial(self._tokens.note_use, token.id, now))
         return self._identify_bearer(token, self._uid)
 
     async def find_token(self, scope: Scope) -> Token:

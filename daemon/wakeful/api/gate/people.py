@@ -95,7 +95,10 @@ class _Registry(NamedTuple):
 
 
 class People:
-    """The people of one state folder. `owner` is the account of the daemon; no person may have its name."""
+    """The people of one state folder. `owner` is the account of the daemon; no person may have its name.
+
+    A change waits for the disk. It is made in a thread, one at a time (`ChangesInTurn`).
+    """
 
     def __init__(self, state: Path, owner: str) -> None:
         self.path = state / PEOPLE_FILE

@@ -71,6 +71,10 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return True
         return self.expires_at is not None and now >= self.expires_at
 
+    def is_use_due(self, now: int) -> bool:
+        """Is the use of a browser to be written down? Once a day."""
+        return self.used_at is not None and now >= self.used_at + USE_NOTED_MICROSECONDS
+
     def is_cookie(self, shown: str | None) -> bool:
         """Is this the cookie that was given with the token? Always True for a token that is not a browser's."""
         return self.cookie is None or hmac.compare_digest(_digest(shown or ""), self.cookie)
@@ -87,7 +91,8 @@ class BrowserRights(Struct, frozen=True, kw_only=True):
 
 
 class Tokens:
-    """The tokens of one state folder."""
+    """The tokens of one state folder. `find` and the lists read one small file. Every change waits for the disk: it is
+    made in a thread, one at a time (`ChangesInTurn`)."""
 
     def __init__(self, state: Path) -> None:
         self.path = state / TOKENS_FILE
@@ -184,10 +189,12 @@ class Tokens:
             self._write(kept)
         return len(known) - len(kept)
 
-    def note_use(self, token: Token, now: int) -> None:
-        """Note that a browser was used. Written to the file at most once a day."""
-        if token.used_at is not None and now >= token.used_at + USE_NOTED_MICROSECONDS:
-            self._write({**self._read(), token.id: msgspec.structs.replace(token, used_at=now)})
+    def note_use(self, token_id: str, now: int) -> None:
+        """Note that a browser was used, at most once a day. The browser may have been logged out a moment ago."""
+        known = self._read()
+        token = known.get(token_id)
+        if token is not None and token.is_use_due(now):
+            self._write({**known, token_id: msgspec.structs.replace(token, used_at=now)})
 
     def has_browser(self, now: int) -> bool:
         """Is any browser logged in?"""

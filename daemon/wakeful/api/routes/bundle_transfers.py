@@ -51,9 +51,9 @@ async def send_bundle(request: Request) -> Response:
     path = await asyncio.to_thread(_make_place, service)
     try:
         saved = await asyncio.to_thread(save_to, desk, session, path)
-        size = path.stat().st_size
+        size = (await asyncio.to_thread(path.stat)).st_size
     except BaseException:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(_remove, path)
         raise
     name = quote(f"{session.name.replace('/', '-')}.bundle", safe="")
     headers = {
@@ -67,13 +67,21 @@ async def send_bundle(request: Request) -> Response:
 
 async def _read_parts(path: Path) -> AsyncIterator[bytes]:
     try:
-        with path.open("rb") as file:
+        file = await asyncio.to_thread(path.open, "rb")
+        try:
             # The open file is still readable, and its space is freed when it is closed, also if the client leaves.
-            path.unlink()
+            await asyncio.to_thread(_remove, path)
             while part := await asyncio.to_thread(file.read, PART_BYTES):
                 yield part
+        finally:
+            # The last close gives the room of the file back, which takes a moment for each gigabyte.
+            await asyncio.to_thread(file.close)
     finally:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(_remove, path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 async def take_bundle(request: Request) -> Response:
@@ -84,14 +92,14 @@ async def take_bundle(request: Request) -> Response:
     try:
         await _write_body(request, service, path)
     except BaseException:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(_remove, path)
         raise
 
     async def act(desk: Desk, body: Any) -> Answer:
         try:
             answer = await load(desk, body)
         finally:
-            path.unlink(missing_ok=True)
+            await asyncio.to_thread(_remove, path)
         # The path of our temporary file is of no use to the caller.
         return {name: value for name, value in answer.items() if name != "path"}
 
@@ -110,7 +118,8 @@ def _read_wishes(request: Request) -> dict[str, Any]:
 
 async def _write_body(request: Request, service: Service, path: Path) -> None:
     size = 0
-    with path.open("r+b") as file:
+    file = await asyncio.to_thread(path.open, "r+b")
+    try:
         async for part in request.stream():
             size += len(part)
             if size > LARGEST_BUNDLE_BYTES:
@@ -118,6 +127,8 @@ async def _write_body(request: Request, service: Service, path: Path) -> None:
             if service.core.looked.shortage is not None:
                 raise NoRoom(f"{service.core.looked.shortage}: the bundle was not taken; make room and send it again")
             await asyncio.to_thread(_write_all, file, part)
+    finally:
+        await asyncio.to_thread(file.close)
     if size == 0:
         raise CallerError("the body is empty; send the bundle as the body, such as with curl --data-binary @FILE")
 

@@ -38,7 +38,7 @@ from wakeful.core.record.events import PayloadErased
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import Conflict
+from wakeful.eventlog.contract import Conflict, Record
 from wakeful.history.positions import fold_at
 from wakeful.specs.scalars import find_name_problem
 from wakeful.system.blobs import Blobs
@@ -158,10 +158,11 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
 
 async def _load_fork(desk: Desk, path: Path, body: Any) -> Answer:
     """Load a bundle as a fork: import its records read-only, and open a new session that continues after them."""
-    _refuse_archived(desk, path)
+    session_id = (await asyncio.to_thread(inspect, path)).session
+    _refuse_archived(desk, path, session_id)
     staged = desk.scratch(f"{STAGED}{secrets.token_hex(8)}")
     # Records of an older bundle of this session may have been imported for reading. A newer bundle adds to them.
-    is_read_alone = inspect(path).session not in desk.service.core.state.sessions
+    is_read_alone = session_id not in desk.service.core.state.sessions
     loaded = await asyncio.to_thread(
         take_bundle, desk.log, desk.blobs, path, scratch=staged, progress=desk.tell, is_inert=True, extend=is_read_alone
     )
@@ -178,7 +179,7 @@ async def _load_fork(desk: Desk, path: Path, body: Any) -> Answer:
     )
     await asyncio.to_thread(_settle_staged, staged, desk.scratch(taken[new]))
     answer = {"name": new, "words": words, "origin": manifest.session, "head": manifest.head, "records": loaded.records}
-    return answer | _show_asked(desk, new)
+    return answer | await _show_asked(desk, new)
 
 
 def _settle_staged(staged: Path, scratch: Path) -> None:
@@ -206,7 +207,7 @@ def _is_own(desk: Desk, manifest: Manifest) -> bool:
     return last is not None and last.seq == manifest.records and last.hash.hex() == manifest.head
 
 
-def _show_asked(desk: Desk, name: str) -> Answer:
+async def _show_asked(desk: Desk, name: str) -> Answer:
     """Show the person who loads a bundle what its spec asks for, and whether the session waits for their trust."""
     session = find_named(desk.service, name)
     spec = session.spec
@@ -215,15 +216,14 @@ def _show_asked(desk: Desk, name: str) -> Answer:
     agent = desk.service.core.agents.get(spec.agent) if spec.agent is not None else None
     return {
         "spec": describe(spec, agent),
-        "reach": desk.service.trust.list_reach(spec, agent),
+        "reach": await asyncio.to_thread(desk.service.trust.list_reach, spec, agent),
         "needs_trust": session.trust_words,
     }
 
 
-def _refuse_archived(desk: Desk, path: Path) -> None:
+def _refuse_archived(desk: Desk, path: Path, session_id: str) -> None:
     """Raise CallerError if the bundle's session is archived here. Its records exist without payloads, so nothing would
     be imported, and nothing could be forked."""
-    session_id = inspect(path).session
     session = desk.service.core.state.sessions.get(session_id)
     if session is not None and session.archive is not None:
         raise CallerError(
@@ -233,18 +233,18 @@ def _refuse_archived(desk: Desk, path: Path) -> None:
 
 
 async def _load_moved(desk: Desk, path: Path) -> Answer:
-    manifest = inspect(path)
+    manifest = await asyncio.to_thread(inspect, path)
     move = manifest.about.get("move")
     if manifest.cut != "migrate" or move is None:
         raise CallerError(
             f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; "
             "load it without --move to make a fork"
         )
-    _refuse_archived(desk, path)
+    _refuse_archived(desk, path, manifest.session)
     with moving(manifest.session, manifest.name):
         loaded, past, words = await _take_moved(desk, path, manifest, move)
         await _erase_again(desk, manifest.session)
-    arrived = next(desk.log.read(manifest.session, from_seq=manifest.records + 1, kinds=("session_arrived",)), None)
+    arrived = await asyncio.to_thread(_find_arrival, desk, manifest)
     if arrived is None:
         raise CallerError(f"{past.name} was not brought in; ask for it again")
     record = ArrivalRecord(
@@ -266,8 +266,12 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
         "words": words,
         "receipt": msgspec.to_builtins(receipt),
         "records": loaded.records,
-        **_show_asked(desk, past.name),
+        **await _show_asked(desk, past.name),
     }
+
+
+def _find_arrival(desk: Desk, manifest: Manifest) -> Record | None:
+    return next(desk.log.read(manifest.session, from_seq=manifest.records + 1, kinds=("session_arrived",)), None)
 
 
 async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> tuple[Loaded, Session, str]:
@@ -288,7 +292,7 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
     except Conflict as conflict:
         raise CallerError(another) from conflict
     manifest = loaded.contents.manifest
-    past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
+    past = await asyncio.to_thread(lambda: fold_at(desk.log, manifest.session, desk.log.head(manifest.session).seq))
     origin = manifest.about.get("host", "another host")
     arrive = calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store)
     words = await desk.call(arrive)
@@ -338,7 +342,7 @@ async def move(desk: Desk, body: Any) -> Answer:
     (rule 45)."""
     session = find_named(desk.service, body.name)
     path = Path(body.path)
-    if path.exists():
+    if await asyncio.to_thread(path.exists):
         raise CallerError(f"{path} exists; name a file that does not")
     if session.move.id is None:
         await desk.call(calls.Freeze(name=body.name, move=secrets.token_hex(16), to=body.to))
@@ -359,22 +363,27 @@ async def archive(desk: Desk, body: Any) -> Answer:
     if session.archive is not None:
         return {"name": body.name, "words": "archived already"}
     _refuse_restless(session)
-    folder = desk.state / ARCHIVE
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{session.id}-{session.seq}.bundle"
-    # A file left by an interrupted archive may be out of date.
-    path.unlink(missing_ok=True)
-    saved = await asyncio.to_thread(_save, desk, session, path, session.seq, "archive", {})
-    await asyncio.to_thread(verify_bundle, path, desk.tell)
+    path = desk.state / ARCHIVE / f"{session.id}-{session.seq}.bundle"
+    saved = await asyncio.to_thread(_save_archive, desk, session, path)
     try:
         words = await desk.call(
             calls.Archive(name=body.name, at=session.seq, bundle=path.name, digest=saved.contents.digest)
         )
     except CallerError:
-        path.unlink()
+        await asyncio.to_thread(path.unlink)
         raise
     await asyncio.to_thread(desk.log.archive, session.id, session.seq)
     return {"name": body.name, "words": words, "path": str(path), "digest": saved.contents.digest}
+
+
+def _save_archive(desk: Desk, session: Session, path: Path) -> Saved:
+    """Cut a session's bundle, and verify it. Blocks."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    # Left by an archive that was cut short: the session may have gone on since.
+    path.unlink(missing_ok=True)
+    saved = _save(desk, session, path, session.seq, "archive", {})
+    verify_bundle(path, desk.tell)
+    return saved
 
 
 def _refuse_restless(session: Session) -> None:

@@ -7,16 +7,16 @@ secret is in no answer. Secrets are looked up again for each answer, so that a s
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_routed
-from wakeful.api.gate.people import People
 from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
-from wakeful.api.requests import answer_json, find_named, service_of
+from wakeful.api.requests import answer_json, change_credentials, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
 from wakeful.verbs.verb import SCOPES
@@ -38,12 +38,14 @@ async def make_token(request: Request) -> Response:
     now = service.moment().wall
     session = find_named(service, body.session).id if body.session is not None else None
     expires_at = now + int(body.seconds * 1_000_000) if body.seconds is not None else None
-    people: People = request.app.state.people
-    person = people.get(body.person).name if body.person is not None else None
+    tokens, people = _tokens_of(request), request.app.state.people
     scopes = tuple(one for one in SCOPES if one in (body.scopes or ())) or SCOPES
-    token, text = _tokens_of(request).make(
-        scopes, now, session=session, expires_at=expires_at, note=body.note, person=person
-    )
+
+    def make() -> tuple[Token, str]:
+        person = people.get(body.person).name if body.person is not None else None
+        return tokens.make(scopes, now, session=session, expires_at=expires_at, note=body.note, person=person)
+
+    token, text = await change_credentials(request, make)
     return answer_json({**_view(service, token), "token": text})
 
 
@@ -59,7 +61,7 @@ def _check_new(body: Any) -> None:
 
 async def revoke_token(request: Request) -> Response:
     body = await read_routed(request, "POST /tokens/revoke")
-    _tokens_of(request).revoke(body.id)
+    await change_credentials(request, partial(_tokens_of(request).revoke, body.id))
     return answer_json({"id": body.id, "words": "revoked; it opens nothing from now on"})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from wakeful.api.gate.network import NetworkPeer
 from wakeful.api.gate.network_callers import NetworkCallers, find_cookie, find_cookie_name
 from wakeful.api.gate.tokens import BrowserRights, Tokens
 from wakeful.api.problems import Forbidden, WrongBody
-from wakeful.api.requests import answer_json, caller_of, service_of
+from wakeful.api.requests import answer_json, caller_of, change_credentials, service_of
 from wakeful.api.tcp_port import TcpPort
 from wakeful.errors import CallerError
 from wakeful.views.times import show_time
@@ -55,7 +56,7 @@ async def open_dashboard(request: Request) -> Response:
     tcp: TcpPort = request.app.state.tcp
     body = await _read(request, DashboardBody)
     if body.is_closing:
-        return answer_json(_close(request, tcp))
+        return answer_json(await _close(request, tcp))
     caller = caller_of(request)
     url = tcp.open_for_person()
     codes: Codes = request.app.state.codes
@@ -70,9 +71,9 @@ def _find_rights(caller: Caller) -> BrowserRights:
     return BrowserRights()
 
 
-def _close(request: Request, tcp: TcpPort) -> dict[str, Any]:
+async def _close(request: Request, tcp: TcpPort) -> dict[str, Any]:
     tokens: Tokens = request.app.state.tokens
-    browsers = tokens.revoke_browsers()
+    browsers = await change_credentials(request, tokens.revoke_browsers)
     tcp.close_for_person()
     words = "closed" if tcp.url is None else f"the port stays open by the settings, at {tcp.url}"
     return {"url": tcp.url, "words": f"{browsers} logged out; {words}"}
@@ -85,7 +86,8 @@ async def log_in(request: Request) -> Response:
     tokens: Tokens = request.app.state.tokens
     note = _name_browser(request.headers.get("user-agent", ""))
     now = service_of(request).moment().wall
-    token, cookie = tokens.make_for_browser(rights, now, note=note, shown=find_cookie(request.scope))
+    make = partial(tokens.make_for_browser, rights, now, note=note, shown=find_cookie(request.scope))
+    token, cookie = await change_credentials(request, make)
     person = rights.person or name_person(os.geteuid()).removeprefix("person:")
     answer = answer_json({"token": token, "person": person, "scopes": rights.scopes})
     is_secure = peer.entrance.is_tls or request.headers.get("origin", "").startswith("https:")
@@ -139,7 +141,7 @@ async def log_out(request: Request) -> Response:
     if token is None or token.cookie is None:
         raise CallerError("only a browser logs out; a token is revoked with: wakeful token revoke ID")
     tokens: Tokens = request.app.state.tokens
-    tokens.revoke(token.id)
+    await change_credentials(request, partial(tokens.revoke, token.id))
     answer = answer_json({"words": "logged out; the token and the cookie open nothing from now on"})
     answer.delete_cookie(find_cookie_name(request.scope), httponly=True, samesite="strict")
     return answer

@@ -7,6 +7,7 @@ Only the daemon's own user reaches /people. Presence omits the sessions that the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from wakeful.api.gate.tokens import Tokens
 from wakeful.api.live_feed import view_present
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import answer_json, caller_of, find_named, service_of, sight_of
+from wakeful.api.requests import answer_json, caller_of, change_credentials, find_named, service_of, sight_of
 from wakeful.api.service import Service
 from wakeful.core.calls.roles import ROLES, find_role, find_smaller
 from wakeful.core.spec.session import Role
@@ -68,7 +69,8 @@ async def add_person(request: Request) -> Response:
     service, body = service_of(request), await _read(request, AddBody)
     session = find_named(service, body.session) if body.session is not None else None
     words = f"let in as {body.role} of {session.name if session is not None else 'every session'}"
-    person = people_of(request).add(
+    add = partial(
+        people_of(request).add,
         body.name,
         body.role,
         session.id if session is not None else None,
@@ -76,6 +78,7 @@ async def add_person(request: Request) -> Response:
         by=caller_of(request).author,
         now=service.moment().wall,
     )
+    person = await change_credentials(request, add)
     return answer_json(_view(service, person) | {"words": words})
 
 
@@ -83,7 +86,8 @@ async def set_role(request: Request) -> Response:
     service, body = service_of(request), await _read(request, RoleBody)
     where = body.session if body.session is not None else "every session"
     words = f"now {body.role} of {where}" if body.role is not None else f"no role of their own for {where} any more"
-    person = people_of(request).set_role(
+    change = partial(
+        people_of(request).set_role,
         body.name,
         body.role,
         _find_id(service, people_of(request), body) if body.session is not None else None,
@@ -91,6 +95,7 @@ async def set_role(request: Request) -> Response:
         by=caller_of(request).author,
         now=service.moment().wall,
     )
+    person = await change_credentials(request, change)
     return answer_json(_view(service, person) | {"words": words})
 
 
@@ -106,12 +111,17 @@ def _find_id(service: Service, people: People, body: RoleBody) -> str:
 async def remove_person(request: Request) -> Response:
     service, body = service_of(request), await _read(request, RemoveBody)
     tokens: Tokens = request.app.state.tokens
-    people = people_of(request)
-    people.get(body.name)
-    # Revoke the tokens first. Otherwise they could work again if the name is added again later.
-    revoked = tokens.revoke_of(body.name)
-    words = "removed" + (f", with {count(revoked, 'token')}" if revoked else "")
-    people.remove(body.name, words, by=caller_of(request).author, now=service.moment().wall)
+    people, author, now = people_of(request), caller_of(request).author, service.moment().wall
+
+    def remove() -> tuple[int, str]:
+        people.get(body.name)
+        # Revoke the tokens first. Otherwise they could work again if the name is added again later.
+        revoked = tokens.revoke_of(body.name)
+        words = "removed" + (f", with {count(revoked, 'token')}" if revoked else "")
+        people.remove(body.name, words, by=author, now=now)
+        return revoked, words
+
+    revoked, words = await change_credentials(request, remove)
     return answer_json({"name": body.name, "words": words, "revoked": revoked})
 
 

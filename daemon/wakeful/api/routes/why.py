@@ -23,8 +23,10 @@ from wakeful.api.routes.sessions import find_problem
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import PathVerdict, Service
 from wakeful.api.tcp_port import TcpPort
+from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.record.events import SessionMerged
+from wakeful.core.record.observations import Enforceable
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.zones import is_zone_known
 from wakeful.errors import CallerError
@@ -234,7 +236,7 @@ async def explain_health(request: Request) -> Response:
             "guarded": view_guarded(core, service.moment()),
             "unfinished_merges": await asyncio.to_thread(_view_unfinished, service),
             "workspaces": await asyncio.to_thread(_view_workspaces, list(core.state)),
-            "isolation": view_enforceable(service),
+            "isolation": view_enforceable(core, await asyncio.to_thread(service.enforceable)),
             "trust": service.trust.view(),
             "notifiers": view_notifiers(service),
             "limits": view_limits(core.settings.limits, core.state),
@@ -253,13 +255,10 @@ def view_http(request: Request) -> dict[str, Any]:
     return {"url": tcp.url, "connections": tcp.connections.view(), "refusals": refusals.read()}
 
 
-def view_enforceable(service: Service) -> dict[str, Any]:
+def view_enforceable(core: Core, found: Enforceable) -> dict[str, Any]:
     """View the isolation that this machine can enforce, and the sessions that run without isolation."""
-    found = service.enforceable()
     unisolated = [
-        one.name
-        for one in service.core.state
-        if one.is_live and one.spec is not None and not one.spec.confinement.is_enforced
+        one.name for one in core.state if one.is_live and one.spec is not None and not one.spec.confinement.is_enforced
     ]
     return {
         "landlock": found.landlock,
@@ -268,7 +267,7 @@ def view_enforceable(service: Service) -> dict[str, Any]:
         "shielding": found.is_shielding,
         "bounding": found.is_bounding,
         "kept_closed": list(found.kept_closed),
-        "allow_unisolated": service.core.settings.allow_unisolated,
+        "allow_unisolated": core.settings.allow_unisolated,
         "unisolated": sorted(unisolated),
     }
 

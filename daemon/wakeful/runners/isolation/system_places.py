@@ -38,7 +38,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
 _INSIDE_SYSTEM = tuple(f"{place}/" for place in SYSTEM)
 _STALE_SECONDS = 60.0
-# The longest that the loop waits for a guard that a thread makes. Some ten milliseconds are usual.
+# The longest that a thread waits for a guard that another thread makes. Some ten milliseconds are usual.
 _PATIENCE_SECONDS = 10.0
 
 
@@ -53,7 +53,7 @@ class _Made(Struct, frozen=True):
 class SystemPlaces:
     """The system's opened places and the guard. The runner constructs it, and passes a pool for the slow part.
 
-    Called on the loop, and in threads that prepare runs.
+    Called in threads that prepare runs, and on the loop if `is_ready` says that nothing has to be waited for.
     """
 
     def __init__(self, pool: Executor) -> None:
@@ -80,6 +80,18 @@ class SystemPlaces:
     def grants(self) -> tuple[OpenGrant, ...]:
         return self._grants
 
+    def is_ready(self) -> bool:
+        """Would `guard` answer at once? Never waits, not even for a thread that asks."""
+        if not self._asking.acquire(blocking=False):
+            return False
+        try:
+            if self._making is not None and self._making.done():
+                self._take_made()
+            self._drop_changed()
+            return self._made is not None
+        finally:
+            self._asking.release()
+
     def guard(self) -> Ruleset:
         """Return a guard for /etc as it is now. Blocking if there is no valid guard; an old one is renewed in the pool.
 
@@ -88,12 +100,12 @@ class SystemPlaces:
         with self._asking:
             if self._making is not None and (self._making.done() or self._made is None):
                 self._take_made()
-            made = self._made
-            if made is None or made.changed != _read_changes() or self._mount_changes.poll(0):
-                self._made = made = _make_guard()
-            elif self._making is None and time.monotonic() - made.made_at > _STALE_SECONDS:
+            self._drop_changed()
+            if self._made is None:
+                self._made = _make_guard()
+            elif self._making is None and time.monotonic() - self._made.made_at > _STALE_SECONDS:
                 self._making = self._pool.submit(_make_guard)
-            return made.guard
+            return self._made.guard
 
     def close(self) -> None:
         """Safe to repeat."""
@@ -106,6 +118,12 @@ class SystemPlaces:
         for grant in self._grants:
             os.close(grant.fd)
         os.close(self._mounts)
+
+    def _drop_changed(self) -> None:
+        """Forget a guard of which /etc, / or the mounts are others by now."""
+        if self._made is not None and (self._made.changed != _read_changes() or self._mount_changes.poll(0)):
+            # The kernel tells a change of the mounts once: a guard that was begun before it must not be taken later.
+            self._made = self._making = None
 
     def _take_made(self) -> None:
         assert self._making is not None

@@ -11,6 +11,7 @@ no program of the run. A refusal is raised with a message for the run's record, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, Reach, find_reach
 from wakeful.runners.isolation.reach_check import Standards
+from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import SystemPlaces
 from wakeful.runners.isolation.trace import Tracing, find_obstacle
 from wakeful.runners.outputs.staging import Staging
@@ -93,8 +95,8 @@ def is_staged(order: RunOrder) -> bool:
     return order.staging is not None and (order.workspace is not None or order.confinement.level == "strict")
 
 
-def is_quick(order: RunOrder) -> bool:
-    """Can this run be prepared on the loop?
+def _is_plain(order: RunOrder) -> bool:
+    """Can this run be prepared without slow work?
 
     Otherwise outputs are copied, every path of a view or workspace is examined, strace is tried, or packages of MCP
     servers are searched for. That is done in a thread.
@@ -145,7 +147,7 @@ class Ticket:
     def prepare_early(self) -> None:
         """Do the early part. If it fails, or would change something outside the run's folders, the launch does it."""
         order, around = self.order, self._preparation.around
-        if is_quick(order):
+        if self._preparation.is_quick(order):
             self._early = self._complete()
         elif _is_plain_view(order):
             self._in_thread = around.loop.run_in_executor(around.pool, self._complete)
@@ -222,6 +224,21 @@ class Preparation:
         ticket = Ticket(order, self)
         ticket.prepare_early()
         return ticket
+
+    def try_machine(self) -> None:
+        """Try what this machine can do, so that no run waits for it on the loop. Blocks: for an ordinary user an
+        interpreter is started."""
+        # For want of threads or descriptors, perhaps. The run that needs it tries again, and says what is wrong.
+        with contextlib.suppress(OSError, RuntimeError, MemoryError):
+            can_shield()
+            if self.system is not None:
+                self.system.guard()
+
+    def is_quick(self, order: RunOrder) -> bool:
+        """May it be completed on the loop? That takes some fifty looks at the file system, and waits for nothing."""
+        if not _is_plain(order):
+            return False
+        return self.system is None or not order.confinement.is_enforced or self.system.is_ready()
 
     def close(self) -> None:
         """Release what is held for starts, because no more runs will be started."""

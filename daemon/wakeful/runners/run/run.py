@@ -31,7 +31,7 @@ from wakeful.runners.isolation.denials import find_hint, speaks_of_denial
 from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
 from wakeful.runners.outputs.writers import Writer, Writers
-from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, is_quick, is_staged
+from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, is_staged
 from wakeful.runners.process import limits, proc
 from wakeful.runners.process.adopted_program import AdoptedProcess, LeftProcess
 from wakeful.runners.process.environment import check_program, program_of
@@ -135,7 +135,7 @@ class LiveRun:
         self._prepared = early or self._shared.preparation.begin(self.order)
         if early is not None:
             self._begin()
-        elif is_quick(self.order):
+        elif self._shared.preparation.is_quick(self.order):
             self._prepare()
             self._begin()
         else:

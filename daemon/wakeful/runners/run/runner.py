@@ -212,6 +212,9 @@ class CommandRunner:
         run = self._runs.get(run_id)
         return None if run is None else run.usage()
 
+    async def settle(self) -> None:
+        await self._around.loop.run_in_executor(self._around.pool, self._preparation.try_machine)
+
     def enforceable(self) -> Enforceable:
         cgroups = self._around.cgroups
         return Enforceable(

@@ -124,7 +124,7 @@ def build_daemon(
         keeper=keeper,
         replays=Replays(ground.blobs, ground.state, functools.partial(make_replay_order, core), runner, replay_ends),
         workspaces=Workspaces(ground.blobs, ground.state, Checkouts(bound)),
-        trust=TrustDesk(ledger, house, functools.partial(list_loaded, core), core.agents.get),
+        trust=TrustDesk(ledger, house, functools.partial(list_loaded, core)),
         voice=voice,
         secrets=known,
         notifications=notifications,
