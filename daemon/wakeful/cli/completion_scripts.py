@@ -1,4 +1,4 @@
-"""`wakeful completion`, and the completion script of each shell. Zsh uses click's script, bash and fish our own classes.
+"""`wakeful completion`, and the completion script of each shell. Zsh uses the script of click, bash and fish our own.
 
 Bash splits words at `@`, `:` and `=`, and replaces only the part behind the last of them. Click's script ignores that,
 so that names such as `ticket@7` could not be completed. Our script passes the line as it was typed. This module is
