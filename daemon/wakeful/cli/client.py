@@ -1,7 +1,7 @@
-"""The command line's side of the control socket: one request a connection, over `client/sync_transport.py`.
+"""The command line's client of the control socket: one request per connection, over `client/sync_transport.py`.
 
-Where systemd listens for the daemon, a command given while the daemon restarts waits in the socket's queue: it says so
-after a moment, and is bounded.
+If systemd owns the socket, a command waits in the socket's queue while the daemon restarts. It then prints a message
+after MOMENT_SECONDS and gives up after PATIENCE_SECONDS.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from wakeful.client.refusals import (
 from wakeful.client.sync_transport import Answer, connect, exchange, split_lines
 from wakeful.client.wire import PATIENCE_SECONDS, encode_query, is_repeatable, make_headers, write_request
 
-# After this long without an answer a person wants to know what the command waits for.
+# Seconds without an answer until the command prints what it waits for.
 MOMENT_SECONDS = 3.0
 
 
 class Client:
-    """Speaks to the daemon behind one socket; with the run's token when a run uses it.
+    """Calls the daemon behind one socket, with the run's token inside a run.
 
-    `project` is the state folder whose daemon is meant, `pid` the process that it noted there:
-    another one is not spoken to."""
+    `project` is the state folder of the expected daemon, and `pid` the process id recorded there. A connection to
+    another process is refused."""
 
     def __init__(
         self, path: str, token: str | None = None, *, pid: int | None = None, project: str | None = None
@@ -60,16 +60,16 @@ class Client:
         return self._ask("GET", route, query)
 
     def stream(self, route: str, **query: Any) -> Iterator[bytes]:
-        """The pieces of an answer as they come, for as long as it takes."""
+        """Yield the pieces of an answer as they arrive, without a timeout."""
         return self._ask("GET", route, query, is_patient=True).body
 
     def stream_lines(self, route: str, **query: Any) -> Iterator[bytes]:
-        """Lines of JSON, without their newline."""
+        """Yield the lines of a JSON stream, without their newlines."""
         return split_lines(self.stream(route, **query))
 
     def post_lines(self, route: str, **body: Any) -> Iterator[bytes]:
-        """Lines of JSON, without their newline, for as long as it takes;
-        leaving them unread ends what was asked for."""
+        """Yield the lines of a JSON stream, without their newlines and without a timeout. If the caller stops
+        reading, the daemon cancels the request."""
         given = {name: value for name, value in body.items() if value is not None}
         return split_lines(self._ask("POST", route, {}, body=json.dumps(given).encode(), is_patient=True).body)
 
@@ -99,7 +99,8 @@ class Client:
         try:
             answer = self._exchange(request, is_patient=is_patient)
         except EffectUnknown:
-            # A restart in that very moment need not be seen.
+            # A GET and a call with an idempotency key can be repeated safely, so retry once. This hides a restart of
+            # the daemon at this moment.
             if not is_repeatable(method, key):
                 raise
             answer = self._exchange(request, is_patient=is_patient)
@@ -124,15 +125,15 @@ class Client:
             connection = connect(self.path, owner)
         except DaemonAway:
             raise DaemonAway(say_project_down(self.project)) from None
-        # The kernel says 0 for a process of another container, which cannot be compared.
+        # The kernel reports pid 0 for a process of another container, which cannot be compared.
         if self._pid is not None and read_peer(connection)[0] not in (0, self._pid):
-            # The daemon of the project was killed, and another one listens in its place since.
+            # The daemon of the project was killed, and another process now listens at its socket.
             connection.close()
             raise DaemonAway(say_project_down(self.project))
         return connection
 
     def _await_answer(self, connection: socket.socket) -> None:
-        """Wait until the first byte or the end is there. Nothing is taken off the connection."""
+        """Wait for the first byte of the answer or the end of the connection, without consuming data."""
         if sys.stderr.isatty():
             self._await_visibly(connection)
         else:
@@ -149,8 +150,8 @@ class Client:
         connection.settimeout(PATIENCE_SECONDS)
 
     def _await_visibly(self, connection: socket.socket) -> None:
-        """A person sees every second that passes: of a first search, of the costs of a long log,
-        of a merge of many files."""
+        """Show the seconds that pass on the terminal. A first search, the costs of a long log or a merge of many files
+        take a while."""
         connection.settimeout(1.0)
         waited = 0
         try:
@@ -162,7 +163,7 @@ class Client:
                     waited += 1
                     if waited >= PATIENCE_SECONDS:
                         raise
-                    write_over(f"the daemon works on it, or starts: {waited} s of at most {PATIENCE_SECONDS:.0f}")
+                    write_over(f"waiting for the daemon: {waited} s of at most {PATIENCE_SECONDS:.0f}")
         finally:
             if waited:
                 clear_line()
@@ -180,7 +181,7 @@ class Client:
 
 
 def read_token() -> str | None:
-    """The token of the run we are inside of, if we are inside of one; or one that somebody was given."""
+    """Return the token in WAKEFUL_TOKEN_FILE or WAKEFUL_TOKEN. Inside a run, it is the token of the run."""
     path = os.environ.get("WAKEFUL_TOKEN_FILE")
     if path is None:
         return os.environ.get("WAKEFUL_TOKEN")
@@ -188,16 +189,18 @@ def read_token() -> str | None:
         with open(path, encoding="ascii") as file:
             return file.read().strip()
     except OSError as error:
-        raise Failure(f"cannot read the token at {path}: {error.strerror}; that of a run ends with the run") from None
+        raise Failure(
+            f"cannot read the token at {path}: {error.strerror}; the token of a run is removed when the run ends"
+        ) from None
 
 
 class Options(NamedTuple):
-    """The options that every verb has: `--socket` and `--json`, wherever they stood."""
+    """The options that every verb has: `--socket` and `--json`, given before or after the verb."""
 
     socket: str | None = None
     is_json: bool = False
 
     def client(self) -> Client:
-        """Inside a run every verb speaks with the run's token, so that it can do no more than the run may."""
+        """Make a client. Inside a run it uses the run's token, so that a verb can do no more than the run may."""
         place = find_socket(self.socket)
         return Client(place.path, read_token(), pid=place.pid, project=place.project)

@@ -1,7 +1,7 @@
-"""The client of agents and of the MCP server: connections are kept open between requests, several may be under way.
+"""The client of agents and of the MCP server: connections stay open, and several requests may be under way.
 
-Every step of an agent's loop passes here. A daemon that restarts is waited for, up to a bound; what it may have done
-already is asked again only where that is harmless (a look, or a call that carries a key).
+Every step of an agent's loop passes here. If the daemon restarts, the client waits for it, up to a limit. A request
+that may have been carried out is repeated only if that is harmless: a GET, or a call with an idempotency key.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from wakeful.client.wire import (
 )
 from wakeful.errors import CallerError, OperatorError
 
-# The daemon closes a connection that nobody used for five seconds:
-# one that is nearly as old may be closing while we write to it.
+# Seconds after which an unused connection is not used again. The daemon closes it after five seconds, and it must not
+# close while we write.
 IDLE_SECONDS = 3.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.5
-# Far above any answer we ask for: what comes beyond it is not kept in memory.
+# The most bytes of an answer, far above any that we expect. A longer answer is an error, so that memory stays bounded.
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _LINES = "application/jsonl"
 _PIECE_BYTES = 1 << 16
@@ -59,7 +59,7 @@ _PIECE_BYTES = 1 << 16
 class Address(NamedTuple):
     """The daemon's address: the path of a socket, or a host and port.
 
-    `owner` is the account whose daemon a person means. None: only our own daemon, or root's, is spoken to.
+    `owner` is the account of another user's daemon. None: only our own daemon, or root's, is accepted.
     """
 
     path: str | None = None
@@ -73,7 +73,7 @@ class Address(NamedTuple):
 
 
 def read_address(text: str) -> Address:
-    """The address in `--http`: a URL, or HOST:PORT."""
+    """Read the value of `--http`: a URL, or HOST:PORT. Raises CallerError if it is neither."""
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         port = parts.port or (443 if parts.scheme == "https" else None)
@@ -91,16 +91,16 @@ class Reply(NamedTuple):
     body: bytes
 
     def decode(self) -> Any:
-        """The document; where the answer is lines, the list of them."""
+        """Decode the answer: a document, or a list if the answer is lines of JSON."""
         if self.headers.get("content-type", "").startswith(_LINES):
             return msgspec.json.decode(b"[" + b",".join(line for line in self.body.split(b"\n") if line) + b"]")
         return msgspec.json.decode(self.body)
 
 
 class DaemonClient:
-    """The daemon at one address, for one caller: `async with DaemonClient(path, token) as client:`.
+    """A client of the daemon at one address. Use it as `async with DaemonClient(path, token) as client:`.
 
-    Patient, it waits for a daemon that is not there yet. A client that is not says so at once.
+    A patient client waits for a daemon that does not listen yet. Another reports the failed connection at once.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class DaemonClient:
     def from_environment(
         cls, environ: Mapping[str, str], *, patience_seconds: float = PATIENCE_SECONDS
     ) -> DaemonClient:
-        """As a run finds it: the socket's place, and a file that holds the token."""
+        """Make a client from a run's variables: the path of the socket, and the path of a file with the token."""
         try:
             path, place = environ["WAKEFUL_SOCKET"], environ["WAKEFUL_TOKEN_FILE"]
         except KeyError as missing:
@@ -148,9 +148,9 @@ class DaemonClient:
             self._idle.pop().close()
 
     async def call(self, verb: str, fields: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
-        """One of the daemon's calls.
+        """Make one of the daemon's calls. Fields that are None are left out.
 
-        With a key it is carried out once however often it is asked for; fields that are None are left out.
+        With a key the call is carried out only once, however often it is sent.
         """
         given = {name: value for name, value in fields.items() if value is not None}
         answer: dict[str, Any] = await self.post(f"/call/{quote(verb, safe='')}", given, key)
@@ -163,7 +163,7 @@ class DaemonClient:
         return LinePost(self, path)
 
     async def look(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """A route that changes nothing; where it answers in lines, their list. A parameter that is None is left out."""
+        """Read a route that changes nothing. Parameters that are None are left out. JSON lines are read into a list."""
         return (await self._ask("GET", path + encode_query(params), b"", None)).decode()
 
     async def ask(
@@ -174,13 +174,13 @@ class DaemonClient:
         body: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> Reply:
-        """Any route, with its answer as it came."""
+        """Send a request to any route, and return its answer undecoded."""
         content = json.dumps(body).encode() if body is not None else b""
         return await self._ask(method, path + encode_query(query), content, key)
 
     @asynccontextmanager
     async def follow(self, names: Sequence[str]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """The records to come of these sessions, or of all. Entered when the daemon has begun to follow."""
+        """Follow the new records of these sessions, or of all. Entered when the daemon has begun to follow."""
         target = "/follow" + encode_query({"name": list(names), "words": True})
         deadline = monotonic() + self._patience
         connection = await self.take(deadline, is_patient=self._is_patient)
@@ -202,7 +202,7 @@ class DaemonClient:
     async def exchange(
         self, what: str, request: bytes, *, is_repeatable: bool, begun: Connection | None = None
     ) -> Reply:
-        """Send a request and read its answer; of one that was sent already, over `begun`, read the answer alone."""
+        """Send a request and read its answer. If it was already sent over `begun`, only read the answer."""
         deadline = monotonic() + self._patience
         is_patient, pause = self._is_patient, FIRST_PAUSE_SECONDS
         while True:
@@ -222,19 +222,19 @@ class DaemonClient:
                     raise EffectUnknown(
                         f"the daemon at {self.address} did not answer {what} within {self._patience:g} s"
                     ) from None
-                # It was there a moment ago, so that the next one is waited for.
+                # A daemon listened a moment ago, so wait for the next one.
                 begun, is_patient = None, True
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
                 continue
             except BaseException:
-                # Somebody waits no longer: the rest of this answer must not be taken for the next one.
+                # The caller was cancelled. Close, so that the rest of this answer is not taken for the next one.
                 connection.close()
                 raise
             is_early = is_busy(status, headers) or (is_repeatable and status == UNDER_WAY)
             if is_early and monotonic() + LONGEST_PAUSE_SECONDS < deadline:
-                # It had no place for the connection, and read nothing of it: whatever was asked can be asked again.
-                # Or the first request with this key, whose connection broke, is not over yet.
+                # Either the daemon had no place for the connection and read nothing, so any request can be repeated.
+                # Or the first request with this key, whose connection broke, is still under way.
                 connection.close()
                 begun = None
                 await asyncio.sleep(LONGEST_PAUSE_SECONDS)
@@ -248,9 +248,9 @@ class DaemonClient:
         return write_head(method, target, self._common | more)
 
     async def take(self, deadline: float | None = None, *, is_patient: bool = True) -> Connection:
-        """A connection nobody uses, or a new one.
+        """Return an idle connection, or open a new one. If patient, wait while no daemon listens.
 
-        While no daemon listens nothing was asked of it, so anything may wait here.
+        Waiting is safe for every request, because nothing has been sent yet.
         """
         while self._idle:
             connection = self._idle.pop()
@@ -264,7 +264,7 @@ class DaemonClient:
                 async with asyncio.timeout_at(_on_loop(deadline)):
                     return await Connection.open(self.address)
             except OSError as error:
-                # A full queue belongs to a daemon that is there.
+                # A full queue means that a daemon listens.
                 is_waited_for = isinstance(error, BlockingIOError) or (
                     is_patient and isinstance(error, FileNotFoundError | ConnectionError)
                 )
@@ -284,8 +284,10 @@ class DaemonClient:
 
 
 class LinePost:
-    """One request whose lines are sent as they come, and answered when it is ended. Each line carries its own key: to a
-    daemon that has come back, all of them are told again."""
+    """One request whose lines are sent as they come. The daemon answers when the request is ended.
+
+    If the daemon restarts, all lines are sent again. This is safe, because each line has its own idempotency key.
+    """
 
     def __init__(self, client: DaemonClient, path: str) -> None:
         self._client = client
@@ -294,7 +296,7 @@ class LinePost:
         self._connection: Connection | None = None
 
     async def send(self, value: object) -> None:
-        """Put a line on its way; nobody says yet whether it arrived."""
+        """Send a line, without knowing yet whether it arrives."""
         self._lines.append(msgspec.json.encode(value) + b"\n")
         if self._connection is None:
             self._connection = await self._client.take()
@@ -306,7 +308,7 @@ class LinePost:
             self._connection.write(write_chunk(self._lines[-1]))
 
     async def end(self, value: object) -> Any:
-        """Send the last line, and return the answer to all."""
+        """Send the last line, and return the answer to all lines."""
         self._lines.append(msgspec.json.encode(value) + b"\n")
         if self._connection is not None:
             self._connection.write(write_chunk(self._lines[-1]) + write_chunk(b""))
@@ -318,11 +320,11 @@ class LinePost:
 
 
 class ConnectionLost(Exception):
-    """The connection ended before a whole answer was there."""
+    """The connection ended before the answer was complete."""
 
 
 class Connection:
-    """One request at a time."""
+    """A connection to the daemon, for one request at a time."""
 
     def __init__(self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._address = address
@@ -334,7 +336,7 @@ class Connection:
 
     @classmethod
     async def open(cls, address: Address) -> Connection:
-        """Connect, and refuse a stranger in the daemon's place."""
+        """Connect to the daemon. Raises NotOurDaemon if a stranger listens there."""
         if address.path is None:
             secured = ssl.create_default_context() if address.has_tls else None
             streams = await asyncio.open_connection(address.host, address.port, ssl=secured, limit=LONGEST_HEAD_BYTES)
@@ -351,9 +353,10 @@ class Connection:
         self._rests_since = monotonic()
 
     def is_usable(self) -> bool:
-        """Nobody speaks unasked: what can be read is the end.
+        """Can this idle connection still be used?
 
-        The kernel knows it before the loop had a turn to hear of it.
+        The daemon never sends anything unasked, so a readable socket has been closed. The kernel is asked directly,
+        because the event loop may not have noticed yet.
         """
         if self._writer.is_closing() or self._reader.at_eof() or monotonic() - self._rests_since >= IDLE_SECONDS:
             return False
@@ -367,7 +370,7 @@ class Connection:
         self._writer.write(part)
 
     async def send(self, request: bytes) -> tuple[int, dict[str, str]]:
-        """Send a request, or what is left of one, and read the status and the headers of the answer."""
+        """Send a request, or the rest of one, and read the status and the headers of the answer."""
         try:
             self._writer.write(request)
             await self._writer.drain()
@@ -384,7 +387,7 @@ class Connection:
         return status, headers
 
     async def read_pieces(self, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """The parts of a body as they come. Raises ConnectionLost where it ends early."""
+        """Yield the parts of a body as they arrive. Raises ConnectionLost if the body ends early."""
         try:
             body = AnswerBody(headers)
             while not body.is_whole:
@@ -408,7 +411,7 @@ class Connection:
 
 
 async def read_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    """The lines of JSON in the parts of a body, as they come."""
+    """Yield the decoded JSON lines in the parts of a body."""
     lines = LineBuffer()
     async for piece in pieces:
         for line in lines.take(piece):
@@ -421,5 +424,5 @@ def _write_host(address: Address) -> str:
 
 
 def _on_loop(deadline: float) -> float:
-    """The same moment on the loop's clock, which is another one where somebody set it so."""
+    """Convert a `monotonic()` deadline to the loop's clock, which may be a different clock."""
     return asyncio.get_running_loop().time() + deadline - monotonic()

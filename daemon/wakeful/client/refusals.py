@@ -1,7 +1,7 @@
-"""Every way in which a client gets no answer, as errors in words. Both transports raise them.
+"""The errors of a request that gets no answer, and their messages. Both transports raise them.
 
-Nobody listens, a stranger listens, the daemon is busy, it left before it answered, what answers is not wakeful, or the
-daemon answered with an error.
+The reasons: nothing listens, a stranger listens, the daemon is busy, the daemon left before it answered, the listener
+is not wakeful, or the daemon answered with an error.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from collections.abc import Mapping
 from wakeful.errors import CallerError, OperatorError
 from wakeful.text.display import escape
 
-# Names the account whose daemon a person means, where that is not their own.
+# The environment variable that names the account of another user's daemon.
 OWNER_VARIABLE = "WAKEFUL_OWNER"
-# The status of a call whose first request with the same key is under way.
+# The HTTP status if the first request with the same key is still under way.
 UNDER_WAY = 409
 # pid, uid and gid at the other end.
 _CREDENTIALS = struct.Struct("3i")
 
 
 class DaemonUnreachable(OperatorError):
-    """No answer of our daemon came."""
+    """Our daemon gave no answer."""
 
 
 class DaemonAway(DaemonUnreachable):
-    """Nothing that is a daemon answers."""
+    """No daemon answers, or it went away before it answered."""
 
 
 class EffectUnknown(DaemonAway):
-    """The daemon left between the request and the answer; whether it did what it was asked is not known."""
+    """The daemon went away between the request and the answer. It is unknown whether it carried out the request."""
 
 
 class DaemonBusy(DaemonUnreachable):
-    """The daemon is there, and has no place for one more connection. It read nothing of the request."""
+    """The daemon runs but has no room for another connection. It read nothing of the request."""
 
 
 class NotOurDaemon(DaemonUnreachable):
-    """The socket is another user's, and nothing was sent."""
+    """The socket belongs to another user, and nothing was sent."""
 
 
 class DaemonRefused(CallerError):
-    """The daemon answered with an error. The words are the daemon's own."""
+    """The daemon answered with an error. The message is the daemon's own."""
 
     def __init__(self, words: str, status: int) -> None:
         super().__init__(words)
@@ -53,16 +53,16 @@ class DaemonRefused(CallerError):
 
 
 def read_peer(connection: socket.socket) -> tuple[int, int]:
-    """The pid and the user of the process that listens, as the kernel knows them."""
+    """Return the pid and the user id of the process that listens, as the kernel reports them."""
     pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, uid
 
 
 def refuse_stranger(connection: socket.socket, path: str, owner: str | None = None) -> None:
-    """Raise NotOurDaemon where the user who listens is neither we, nor root, nor the owner whom a person named.
+    """Raise NotOurDaemon if the user of the listening process is neither ours, nor root, nor the given owner.
 
-    Whatever the name of the socket, that is not our daemon, and is told no token. Where systemd listens for the daemon,
-    root does. An owner of None means that no person can name one.
+    A process of another user is not our daemon, and must not get a token. Root is accepted, because systemd may listen
+    for the daemon. With an owner of None the message offers no way to name one.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return
@@ -76,7 +76,7 @@ def refuse_stranger(connection: socket.socket, path: str, owner: str | None = No
 
 
 def _is_owner(uid: int, owner: str | None) -> bool:
-    """Did the person say that they mean the daemon of this account, by its name or number?"""
+    """Does `owner` name this account, by its name or number?"""
     if not owner or owner == str(uid):
         return bool(owner)
     try:
@@ -86,7 +86,7 @@ def _is_owner(uid: int, owner: str | None) -> bool:
 
 
 def explain_failed_connect(error: OSError, address: str, remedy: str) -> DaemonUnreachable:
-    """The error of a connection that was not made."""
+    """Make the error of a connection that failed."""
     match error:
         case BlockingIOError():
             return DaemonBusy(
@@ -107,7 +107,7 @@ def explain_no_http(address: str) -> DaemonAway:
 
 
 def read_version(headers: Mapping[str, str], address: str) -> str:
-    """The version of the daemon that answered. Raises DaemonAway where what answered is not wakeful."""
+    """Return the version of the daemon that answered. Raises DaemonAway if the listener is not wakeful."""
     version = headers.get("wakeful-version")
     if version is None:
         raise DaemonAway(f"what answers at {escape(address)} is not wakeful; give the right place with --socket")
@@ -115,12 +115,12 @@ def read_version(headers: Mapping[str, str], address: str) -> str:
 
 
 def is_busy(status: int, headers: Mapping[str, str]) -> bool:
-    """Did it read nothing of the request, and could it take the request in a moment?"""
+    """Did the daemon refuse the request unread, because it is busy for a moment? The client may repeat it."""
     return status == 503 and "retry-after" in headers
 
 
 def read_refusal(body: bytes, status: int) -> str:
-    """The words of an error answer: a problem document, or the `{error: words}` of an earlier release."""
+    """Read the message of an error answer: a problem document, or the `{error: words}` of an earlier release."""
     try:
         found = json.loads(body)
         return str(found.get("detail") or found.get("error") or found["title"])

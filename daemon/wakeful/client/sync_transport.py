@@ -1,7 +1,7 @@
-"""One request over one connection, blocking: the transport of the command line, which imports nothing slow.
+"""The blocking transport of the command line: one request per connection, and no import that is slow.
 
-A body that ends early is an error, never a short answer. `cli/client.py` decides what is asked again, and tells a
-person what the command waits for.
+A body that ends early is an error, never a short answer. `cli/client.py` decides which request is repeated, and prints
+what the command waits for.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from wakeful.client.wire import HEAD_END, LONGEST_HEAD_BYTES, PATIENCE_SECONDS, 
 from wakeful.errors import CallerError
 from wakeful.text.display import escape
 
-# The daemon cuts off a reader that took nothing for so long (api/gate/protocol.py).
+# Seconds after which the daemon disconnects a client that reads nothing (api/gate/protocol.py).
 STALLED_SECONDS = 600.0
 _PIECE_BYTES = 1 << 18
-# Seconds and microseconds, as the kernel takes a time.
+# A `struct timeval`: seconds and microseconds.
 _TIME = struct.Struct("ll")
 _AWAY = "the daemon went away; start it with: wakeful daemon"
 
@@ -36,11 +36,11 @@ class Answer(NamedTuple):
 
 
 def connect(path: str, owner: str) -> socket.socket:
-    """Connect to the daemon behind this socket, and refuse a stranger in its place."""
+    """Connect to the daemon at this socket. Raises NotOurDaemon if a stranger listens there."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # The kernel serves those that wait in line in their order. A timeout of Python's would not wait,
-        # and be refused while the line is full.
+        # With SO_SNDTIMEO the kernel queues the connection and serves clients in order. A Python timeout makes the
+        # socket non-blocking, so that connect() fails while the queue is full.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(PATIENCE_SECONDS), 0))
         connection.connect(path)
         connection.settimeout(PATIENCE_SECONDS)
@@ -56,12 +56,13 @@ def connect(path: str, owner: str) -> socket.socket:
 
 
 def exchange(connection: socket.socket, request: bytes, path: str, wait: Callable[[socket.socket], None]) -> Answer:
-    """Send a request, and read the head of its answer; the body is read as it comes.
+    """Send a request, and read the head of its answer. The body is read as it arrives.
 
-    `wait` returns when the first byte of the answer, or the end, is there."""
+    `wait` returns at the first byte of the answer, or at the end of the connection.
+    """
     try:
-        # A busy daemon answers without reading, and may be gone before the request is sent:
-        # its answer can be read all the same.
+        # A busy daemon answers without reading the request, and may close before the request is sent. Its answer
+        # can still be read.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(request)
         wait(connection)
@@ -89,7 +90,7 @@ def _read_answer(connection: socket.socket, path: str) -> Answer:
 
 
 def _read_body(connection: socket.socket, headers: dict[str, str], first: bytes) -> Iterator[bytes]:
-    """The pieces of a body as they arrive; an early end raises."""
+    """Yield the pieces of a body as they arrive. Raises DaemonAway if the body ends early."""
     body = AnswerBody(headers)
     longest_pause = 0.0
     data = first
@@ -116,8 +117,8 @@ def _receive(connection: socket.socket, longest_pause: float) -> bytes:
     if longest_pause < STALLED_SECONDS:
         raise DaemonAway(_AWAY)
     raise CallerError(
-        f"cut off: nothing was read from the daemon for {longest_pause / 60:.0f} minutes, and it keeps a place for "
-        f"{STALLED_SECONDS / 60:.0f}; ask again, and wakeful log NAME --from SEQ shows what was recorded meanwhile"
+        f"disconnected: this command read nothing for {longest_pause / 60:.0f} minutes, and the daemon waits for "
+        f"{STALLED_SECONDS / 60:.0f}; repeat it; wakeful log NAME --from SEQ prints the records in between"
     )
 
 

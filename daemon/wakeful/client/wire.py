@@ -1,7 +1,7 @@
-"""HTTP/1.1 as our clients speak it, as bytes: requests are written, answers are parsed. No I/O.
+"""Encodes requests and parses answers of HTTP/1.1 over the control socket. No I/O.
 
-`sync_transport` and `async_client` do the reading and writing. urllib.parse would cost every command 8 ms, so queries
-are encoded here, too.
+`sync_transport` and `async_client` read and write the bytes. Queries are encoded here, too, because urllib.parse would
+cost every command 8 ms.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Any
 from wakeful import __version__
 from wakeful.errors import CallerError
 
-# A daemon that folds or looks at much may take seconds; one that was stopped never answers.
+# Seconds to wait for an answer. A daemon that folds or checks a lot needs seconds; one that SIGSTOP stopped never
+# answers.
 PATIENCE_SECONDS = 60.0
-# A longer head is none of ours.
+# The longest head that the daemon sends.
 LONGEST_HEAD_BYTES = 1 << 16
 HEAD_END = b"\r\n\r\n"
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 def make_headers(token: str | None, host: str = "wakeful") -> dict[str, str]:
-    """The headers that every request has."""
+    """Make the headers that every request has."""
     common = {"Host": host, "Wakeful-Version": __version__}
     return common if token is None else common | {"Authorization": f"Bearer {token}"}
 
@@ -30,21 +31,21 @@ def make_headers(token: str | None, host: str = "wakeful") -> dict[str, str]:
 def write_request(
     method: str, target: str, headers: Mapping[str, str], body: bytes = b"", key: str | None = None
 ) -> bytes:
-    """A whole request. With a key it is carried out once, however often it is sent."""
+    """Encode a whole request. With a key it is carried out only once, however often it is sent."""
     more = {"Content-Length": str(len(body))}
     if body:
         more["Content-Type"] = "application/json"
     if key is not None:
         if not key.isprintable():
-            raise CallerError(f"key {key!r}: a key that makes a call safe to repeat is one printable line")
+            raise CallerError(f"key {key!r}: a key that makes a call safe to repeat is one line of plain characters")
         more["Idempotency-Key"] = key
     return write_head(method, target, {**headers, **more}) + body
 
 
 def is_repeatable(method: str, key: str | None) -> bool:
-    """May the request be sent again when nobody knows whether the first one was read?
+    """May the request be sent again if it is unknown whether the daemon carried out the first one?
 
-    Reading twice is reading once, and a key is carried out once.
+    A GET has no effect, and a request with a key is carried out only once.
     """
     return method == "GET" or key is not None
 
@@ -55,14 +56,14 @@ def write_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 def write_chunk(part: bytes) -> bytes:
-    """A part of a body whose length is not known yet; the empty part ends the body."""
+    """Encode a part of a body whose length is not known yet. An empty part ends the body."""
     return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
-    """The status and the headers of an answer, their names in lower case.
+    """Parse the status and the headers of an answer. Header names become lower case.
 
-    Raises ValueError or IndexError where it is no HTTP.
+    Raises ValueError or IndexError if the head is not HTTP.
     """
     status_line, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
@@ -70,20 +71,20 @@ def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 class AnswerBody:
-    """Cuts the body of an answer out of the bytes that arrive. `is_whole`: nothing of it is missing."""
+    """Extracts the body of an answer from the bytes that arrive. `is_whole`: the body is complete."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._is_chunked = headers.get("transfer-encoding") == "chunked"
-        # How much is missing: of the present chunk, or of the whole body.
+        # The number of missing bytes: of the current chunk, or of the whole body.
         self._left = 0 if self._is_chunked else int(headers.get("content-length", "0"))
         self._buffer = bytearray()
-        # The line that ends a chunk comes next, or the line that ends the whole body.
+        # `_is_at_line_end`: next comes the line that ends a chunk. `_is_last`: next comes the line that ends the body.
         self._is_at_line_end = False
         self._is_last = False
         self.is_whole = not self._is_chunked and self._left == 0
 
     def take(self, data: bytes) -> bytes:
-        """The part of the body that is in these bytes. Raises ValueError where the length of a chunk is none."""
+        """Return the part of the body in these bytes. Raises ValueError if the length of a chunk is not a number."""
         if not self._is_chunked:
             piece = data[: self._left]
             self._left -= len(piece)
@@ -96,7 +97,7 @@ class AnswerBody:
         return bytes(pieces)
 
     def _take_chunk(self, pieces: bytearray) -> bool:
-        """Take what is there of a chunk, or one line; False where more bytes have to come first."""
+        """Take the buffered part of a chunk, or one line. Returns False if more bytes must arrive first."""
         if self._left:
             piece = self._buffer[: self._left]
             del self._buffer[: self._left]
@@ -120,19 +121,19 @@ class AnswerBody:
 
 
 class LineBuffer:
-    """Cuts lines out of the pieces of a body."""
+    """Extracts lines from the pieces of a body."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def take(self, piece: bytes) -> list[bytes]:
-        """The lines that are complete now, without their newline and without empty ones."""
+        """Return the lines that are complete now, without their newlines. Empty lines are left out."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         return [line for line in lines if line]
 
 
 def encode_query(query: Mapping[str, Any] | None) -> str:
-    """The query of an address, with its question mark. Values that are None, False or an empty list are left out."""
+    """Encode a query, with its question mark. Values that are None, False or empty lists are left out."""
     pairs = [
         (name, one)
         for name, value in (query or {}).items()
@@ -144,5 +145,5 @@ def encode_query(query: Mapping[str, Any] | None) -> str:
 
 
 def quote_name(name: str) -> str:
-    """A name as one segment of a path, its slashes included."""
+    """Quote a name as one segment of a URL path. Its slashes are escaped, too."""
     return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(name))

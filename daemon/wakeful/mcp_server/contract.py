@@ -1,4 +1,4 @@
-"""The port through which the MCP server reaches the daemon, and the reach of one client."""
+"""The interface through which the MCP server reaches the daemon, and the rights of one client."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ class Daemon(Protocol):
     ) -> Reply: ...
 
     def follow(self, names: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[dict[str, Any]]]:
-        """The records to come of these sessions, or of all. Entered when the daemon has begun to follow."""
+        """Yield the future records of these sessions, or of all. The context is entered when the daemon has begun to
+        follow, so that none is missed."""
         ...
 
 
 class Reach(NamedTuple):
-    """The port to the daemon for one MCP client, with the rights of its caller.
+    """The connection to the daemon for one MCP client, with the rights of its caller.
 
-    `own` is the session of the run that calls; None for everybody else. `only` names the verbs that are offered; None:
-    all."""
+    `own` is the session of the calling run, or None if the caller is not a run. `only` has the verbs that are offered,
+    or is None for all."""
 
     daemon: Daemon
     own: str | None = None
