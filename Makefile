@@ -152,6 +152,6 @@ $(BROWSER_READY): $(READY)
 	@touch $@
 
 # Types of the agents' libraries are read, too.
-$(CHECK_READY): $(AGENTS_READY)
+$(CHECK_READY): $(RUN_READY)
 	@$(SHOW) "fetching what checks need" $(INSTALL) --no-build-isolation --editable '.[agents,check]'
 	@touch $@
