@@ -47,7 +47,7 @@ MUTANTS = (
     # -- looking ------------------------------------------------------------------------------------
     Mutant(10, "a look dirties nobody else", "core/take.py", "            other.dirty(moment.mono)\n", ""),
     Mutant(10, "a hint dirties the first alone", "core/take.py", "        look.dirty(decision.moment.mono)\n        _touch", "        if key == observation.targets[0]:\n            look.dirty(decision.moment.mono)\n        _touch"),
-    Mutant(11, "an older look is applied", "core/looking/looked.py", "        if result.generation < self.applied:\n            return False\n", ""),
+    Mutant(11, "an older look is applied", "core/looking/looked.py", "        return result.generation < self.applied\n", "        return False\n"),
     Mutant(11, "a look cleans what came after it", "core/looking/looked.py", "        if self.generation == result.generation and not result.is_unstable:\n", "        if not result.is_unstable:\n"),
     Mutant(11, "a forgotten target's look answers for its successor", "core/looking/looked.py", "                self._generations = max(self._generations, look.generation)\n", ""),
     Mutant(11, "a relative look counts from any base", "core/deciding/owed.py", "target.pending[0] if target.pending and target.base == seen else seen", "target.pending[0] if target.pending else seen"),

@@ -517,9 +517,9 @@ class State:
         (self.braked.discard if session.brake is None else self.braked.add)(session.id)
         (self.spoken_to.discard if session.mailbox.untrusted_by is None else self.spoken_to.add)(session.id)
         if (before is not None and before.run is not None) != (session.run is not None):
-            self._count_slot(session if session.run else before, 1 if session.run else -1)
+            self._book_slot(session if session.run else before, 1 if session.run else -1)
 
-    def _count_slot(self, session: Session | None, step: int) -> None:
+    def _book_slot(self, session: Session | None, step: int) -> None:
         assert session is not None and session.run is not None
         (self.running.add if step > 0 else self.running.discard)(session.id)
         kind = GENERAL_POOL if session.run.agent is None else AGENT_POOL
